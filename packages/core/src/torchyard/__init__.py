@@ -1,0 +1,148 @@
+"""torchyard: components that run on the best implementation the machine has, and say why.
+
+``import torchyard`` imports nothing but this file: every public name is loaded when it is first
+used, and torch is never imported by the registry itself.
+"""
+
+from __future__ import annotations
+
+from torchyard._version import __version__
+
+# Importing typing would cost more than everything else here; type checkers know this name.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from torchyard._check import Check, CheckStatus
+    from torchyard._contract import ContractDefinition, ContractId, Request, RequestField
+    from torchyard._decision import Candidate, Decision, Outcome, Source
+    from torchyard._device import DeviceStatus
+    from torchyard._environ import plugin_setting
+    from torchyard._errors import (
+        LockError,
+        ManifestError,
+        MaturityError,
+        PolicyError,
+        TorchyardError,
+        UnknownContractError,
+        UnsupportedError,
+    )
+    from torchyard._implementation import Implementation
+    from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
+    from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
+    from torchyard._platform import Platform, probe_platform
+    from torchyard._plugin import Plugin, PluginSource, PluginState
+    from torchyard._policy import Policy, use
+    from torchyard._registry import Registry, registry, resolve
+    from torchyard._resolver import decide, require
+    from torchyard._verdict import ReasonCode, Verdict
+    from torchyard.hookspecs import hookimpl
+
+_HOMES = {
+    "Candidate": "_decision",
+    "Check": "_check",
+    "CheckStatus": "_check",
+    "ContractDefinition": "_contract",
+    "ContractId": "_contract",
+    "Decision": "_decision",
+    "DecisionChange": "_lock",
+    "DecisionDump": "_lock",
+    "DeviceStatus": "_device",
+    "Feature": "_maturity",
+    "Implementation": "_implementation",
+    "LockError": "_errors",
+    "ManifestError": "_errors",
+    "MaturityError": "_errors",
+    "Outcome": "_decision",
+    "Platform": "_platform",
+    "Plugin": "_plugin",
+    "PluginSource": "_plugin",
+    "PluginState": "_plugin",
+    "Policy": "_policy",
+    "PolicyError": "_errors",
+    "PrototypeWarning": "_maturity",
+    "ReasonCode": "_verdict",
+    "Registry": "_registry",
+    "Request": "_contract",
+    "RequestField": "_contract",
+    "Source": "_decision",
+    "Stage": "_maturity",
+    "TorchyardError": "_errors",
+    "UnknownContractError": "_errors",
+    "UnsupportedError": "_errors",
+    "Verdict": "_verdict",
+    "decide": "_resolver",
+    "diff_dumps": "_lock",
+    "features": "_maturity",
+    "hookimpl": "hookspecs",
+    "note_use": "_maturity",
+    "plugin_setting": "_environ",
+    "probe_platform": "_platform",
+    "read_dump": "_lock",
+    "registry": "_registry",
+    "require": "_resolver",
+    "resolve": "_registry",
+    "use": "_policy",
+}
+
+__all__ = [
+    "Candidate",
+    "Check",
+    "CheckStatus",
+    "ContractDefinition",
+    "ContractId",
+    "Decision",
+    "DecisionChange",
+    "DecisionDump",
+    "DeviceStatus",
+    "Feature",
+    "Implementation",
+    "LockError",
+    "ManifestError",
+    "MaturityError",
+    "Outcome",
+    "Platform",
+    "Plugin",
+    "PluginSource",
+    "PluginState",
+    "Policy",
+    "PolicyError",
+    "PrototypeWarning",
+    "ReasonCode",
+    "Registry",
+    "Request",
+    "RequestField",
+    "Source",
+    "Stage",
+    "TorchyardError",
+    "UnknownContractError",
+    "UnsupportedError",
+    "Verdict",
+    "__version__",
+    "decide",
+    "diff_dumps",
+    "features",
+    "hookimpl",
+    "note_use",
+    "plugin_setting",
+    "probe_platform",
+    "read_dump",
+    "registry",
+    "require",
+    "resolve",
+    "use",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'torchyard' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"torchyard.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,72 @@
+"""Contracts: a component's versioned promise of what one op means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol, runtime_checkable
+
+_CONTRACT: Final = re.compile(r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]*)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ContractId:
+    """The name of a contract: an op and the version of its promise, written ``op/version``."""
+
+    op: str
+    version: int
+
+    @classmethod
+    def parse(cls, text: str) -> ContractId:
+        """Read ``op/version``; raise ValueError that shows the expected form."""
+        match = _CONTRACT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"contract: expected 'op/version' such as 'attention/1', got {text!r}")
+        return cls(match["op"], int(match["version"]))
+
+    def __str__(self) -> str:
+        return f"{self.op}/{self.version}"
+
+
+@runtime_checkable
+class Request(Hashable, Protocol):
+    """What the registry needs to know of a request: a frozen, hashable description, no tensors."""
+
+    @property
+    def device(self) -> str:
+        """The torch device type that the op's tensors lie on, such as ``cpu``."""
+
+    def bucket(self) -> str:
+        """Return the key under which decisions are locked: coarse in sizes, exact in features."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestField:
+    """One field that a person may give to ``torchyard explain``."""
+
+    name: str
+    help: str
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContractDefinition:
+    """A component's definition of one contract, as the registry and the command line need it.
+
+    Attributes:
+        contract: ``op/version``.
+        summary: one line for a person.
+        fields: the fields that ``parse`` understands, with their defaults.
+        parse: builds a request from text fields; raises ValueError naming the field.
+        cases: representative requests for a device type, for dumps of decisions.
+    """
+
+    contract: str
+    summary: str
+    fields: tuple[RequestField, ...]
+    parse: Callable[[Mapping[str, str]], Request]
+    cases: Callable[[str], Iterable[Request]]
+
+    def __post_init__(self) -> None:
+        ContractId.parse(self.contract)

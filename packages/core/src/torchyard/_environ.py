@@ -1,0 +1,162 @@
+"""The settings of torchyard: one table, one reader.
+
+A setting is looked for in the environment first and then in the user's configuration file (TOML,
+the same names in lower case without ``TORCHYARD_``). Nothing else in the project reads a
+``TORCHYARD_*`` variable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from torchyard._errors import PolicyError
+
+_PREFIX: Final = "TORCHYARD_"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One setting: its name, the form of its value, and what it does."""
+
+    name: str
+    form: str
+    default: str
+    help: str
+
+
+VARIABLES: Final = (
+    Variable(
+        "TORCHYARD_CONFIG",
+        "path",
+        "torchyard/config.toml in the user's configuration folder",
+        "Read settings from this file.",
+    ),
+    Variable(
+        "TORCHYARD_ENLIST",
+        "name,name,...",
+        "",
+        "Let these implementations be chosen although no list of their device names them.",
+    ),
+    Variable(
+        "TORCHYARD_LOCK",
+        "path",
+        "",
+        "Choose what this file of decisions (torchyard decisions dump) chose.",
+    ),
+    Variable(
+        "TORCHYARD_NOTICES",
+        "on | off",
+        "on",
+        "Log once per decision which listed implementations an automatic choice skipped, and why.",
+    ),
+    Variable(
+        "TORCHYARD_PLUGINS",
+        "name,-name,... | none",
+        "",
+        "Load only the named plugins; -name blocks one; 'none' blocks all. Read at start.",
+    ),
+    Variable(
+        "TORCHYARD_PRIVATEUSE1",
+        "plugin",
+        "",
+        "Give torch's single PrivateUse1 slot to this plugin where several claim it.",
+    ),
+    Variable(
+        "TORCHYARD_USE",
+        "contract=implementation,...",
+        "",
+        "Use exactly these implementations; an error where one cannot serve a request.",
+    ),
+)
+
+_BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
+
+
+def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return a setting of the table, or the empty string where nobody set it.
+
+    Args:
+        name: the variable's full name; KeyError for one that the table does not list.
+        environ: what to read instead of this process's environment and configuration file.
+    """
+    variable = _BY_NAME[name]
+    source = os.environ if environ is None else environ
+    value = source.get(variable.name)
+    if value is not None:
+        return value.strip()
+    if environ is None and name != "TORCHYARD_CONFIG":
+        return _configured(name)
+    return ""
+
+
+def plugin_setting(plugin: str, name: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return a plugin's own setting: ``plugin_setting("cpu", "isa")`` is ``TORCHYARD_CPU_ISA``.
+
+    Plugins read their settings here and nowhere else, so that ``torchyard env`` can show them.
+    """
+    source = os.environ if environ is None else environ
+    variable = f"{_PREFIX}{plugin}_{name}".upper().replace("-", "_")
+    value = source.get(variable)
+    if value is None and environ is None:
+        return _configured(variable)
+    return (value or "").strip()
+
+
+def present_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return every ``TORCHYARD_*`` variable that is set, known to the table or not."""
+    source = os.environ if environ is None else environ
+    return {name: value for name, value in sorted(source.items()) if name.startswith(_PREFIX)}
+
+
+def unknown_settings(
+    plugins: tuple[str, ...], environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return the set ``TORCHYARD_*`` variables that neither the table nor a plugin owns."""
+    owned = tuple(f"{_PREFIX}{plugin}_".upper().replace("-", "_") for plugin in plugins)
+    return tuple(
+        name
+        for name in present_settings(environ)
+        if name not in _BY_NAME and not name.startswith(owned)
+    )
+
+
+def config_path(environ: Mapping[str, str] | None = None) -> Path:
+    """Return where the configuration file is looked for; it need not exist."""
+    named = setting("TORCHYARD_CONFIG", environ)
+    if named:
+        return Path(named)
+    import platformdirs
+
+    return Path(platformdirs.user_config_path("torchyard")) / "config.toml"
+
+
+def _configured(variable: str) -> str:
+    value = _configuration(os.environ.get("TORCHYARD_CONFIG", "")).get(
+        variable.removeprefix(_PREFIX).lower(), ""
+    )
+    return str(value).strip()
+
+
+@lru_cache(maxsize=4)
+def _configuration(named: str) -> Mapping[str, Any]:
+    path = config_path({"TORCHYARD_CONFIG": named} if named else {})
+    if not path.is_file():
+        if named:
+            raise PolicyError(
+                f"TORCHYARD_CONFIG: expected the path of a TOML file, got {named!r}, which does "
+                f"not exist; create it or unset the variable"
+            )
+        return {}
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PolicyError(
+            f"{path}: expected a TOML file of settings, got: {error}; correct or remove it"
+        ) from error

@@ -1,0 +1,44 @@
+"""The errors that torchyard raises on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torchyard._decision import Decision
+
+
+class TorchyardError(Exception):
+    """Base of every error that torchyard raises on purpose."""
+
+
+class ManifestError(TorchyardError):
+    """A plugin's manifest is missing, unreadable, or says something that is not allowed."""
+
+
+class PolicyError(TorchyardError, ValueError):
+    """A policy (argument, context, environment, configuration or lock) cannot be understood."""
+
+
+class MaturityError(TorchyardError):
+    """A maturity table is inconsistent, or a feature is asked for that it does not list."""
+
+
+class LockError(TorchyardError):
+    """A file of decisions is missing, unreadable, or of another schema."""
+
+
+class UnknownContractError(TorchyardError, LookupError):
+    """No installed component defines the contract that was asked for."""
+
+
+class UnsupportedError(TorchyardError, RuntimeError):
+    """No implementation may serve a request. The message holds the whole trace.
+
+    Attributes:
+        decision: the decision, with ``chosen`` None and one candidate per implementation.
+    """
+
+    def __init__(self, message: str, decision: Decision) -> None:
+        super().__init__(message)
+        self.decision = decision

@@ -1,0 +1,71 @@
+"""Implementations: what a plugin offers for a contract, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torchyard._contract import ContractId, Request
+from torchyard._platform import Platform
+from torchyard._verdict import ReasonCode, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Implementation:
+    """One way to serve a contract.
+
+    Attributes:
+        contract: ``op/version``.
+        name: ``<plugin>.<implementation>``; the part before the first dot is the plugin's name.
+        supports: pure and cheap; called with the request and the platform, never with tensors.
+        load: returns the callable that the contract describes; may import and may be slow, and
+            is called once, when the implementation is first chosen.
+        before: names of implementations that this one would stand in front of.
+        after: names of implementations that this one would stand behind. Both place it only
+            where a policy enlists it: installing a plugin changes no choice.
+    """
+
+    contract: str
+    name: str
+    supports: Callable[[Any, Platform], Verdict]
+    load: Callable[[], Callable[..., Any]]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        ContractId.parse(self.contract)
+        plugin, dot, rest = self.name.partition(".")
+        if not (plugin and dot and rest):
+            raise ValueError(
+                f"Implementation.name: expected '<plugin>.<implementation>', got {self.name!r}"
+            )
+        for field in ("supports", "load"):
+            if not callable(getattr(self, field)):
+                raise TypeError(
+                    f"Implementation {self.name!r}: {field} must be callable, got "
+                    f"{type(getattr(self, field)).__name__}"
+                )
+
+    @property
+    def plugin(self) -> str:
+        """The name of the plugin that offers this implementation."""
+        return self.name.partition(".")[0]
+
+    def verdict(self, request: Request, platform: Platform) -> Verdict:
+        """Ask ``supports``; an exception, or an answer of another type, is a refusal."""
+        try:
+            verdict: object = self.supports(request, platform)
+        except Exception as error:
+            return Verdict.no(
+                ReasonCode.SUPPORTS_RAISED,
+                f"{self.name}: supports() raised {type(error).__name__}: {error}",
+                f"report it to the author of plugin {self.plugin!r}",
+            )
+        if not isinstance(verdict, Verdict):
+            return Verdict.no(
+                ReasonCode.SUPPORTS_RAISED,
+                f"{self.name}: supports() must return a Verdict, got {type(verdict).__name__}",
+                f"report it to the author of plugin {self.plugin!r}",
+            )
+        return verdict

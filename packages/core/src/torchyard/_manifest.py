@@ -1,0 +1,310 @@
+"""A plugin's manifest: static data, read without importing the plugin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from torchyard._contract import ContractId
+from torchyard._errors import ManifestError
+
+SCHEMA: Final = 1
+PRIVATEUSE1: Final = "PrivateUse1"
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
+_MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_ANY_DEVICE: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Requires:
+    """What must be there before the plugin is used.
+
+    Attributes:
+        torchyard: specifier that this core's version must satisfy.
+        torch: specifier that the installed torch must satisfy; empty where any will do, or none.
+        modules: top-level modules that must be importable.
+    """
+
+    torchyard: str
+    torch: str
+    modules: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEntry:
+    """A torch device type that the plugin owns."""
+
+    name: str
+    module: str
+    slot: str
+
+
+@dataclass(frozen=True, slots=True)
+class DefinesEntry:
+    """A contract that the plugin's component defines."""
+
+    contract: ContractId
+    module: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImplementsEntry:
+    """A module that holds implementations of a contract for some devices."""
+
+    contract: ContractId
+    module: str
+    devices: tuple[str, ...]
+
+    def serves(self, device: str) -> bool:
+        """Return whether this module is worth importing for a device type."""
+        return _ANY_DEVICE in self.devices or device in self.devices
+
+
+@dataclass(frozen=True, slots=True)
+class CommandEntry:
+    """A subcommand of the ``torchyard`` command line."""
+
+    name: str
+    target: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order in which implementations of a contract are tried on a device type."""
+
+    contract: ContractId
+    device: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Everything that is known of a plugin before any of its code runs."""
+
+    name: str
+    summary: str
+    requires: Requires
+    devices: tuple[DeviceEntry, ...] = ()
+    defines: tuple[DefinesEntry, ...] = ()
+    implements: tuple[ImplementsEntry, ...] = ()
+    commands: tuple[CommandEntry, ...] = ()
+    orders: tuple[Order, ...] = ()
+    doctor: str = ""
+
+    @property
+    def claims_privateuse1(self) -> bool:
+        """Whether a device of this plugin lies on torch's single PrivateUse1 slot."""
+        return any(device.slot == PRIVATEUSE1 for device in self.devices)
+
+
+def parse_manifest(text: str, *, expected_name: str) -> Manifest:
+    """Read a manifest.
+
+    Args:
+        text: the TOML file's content.
+        expected_name: the name of the entry point that led to it.
+
+    Raises:
+        ManifestError: names the key, what was expected and what was found.
+    """
+    import tomllib
+
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ManifestError(f"manifest: expected TOML, got: {error}") from error
+    table = _Table(data, "")
+    schema = table.take("schema", int)
+    if schema != SCHEMA:
+        raise ManifestError(
+            f"schema: expected {SCHEMA}, got {schema}; install a torchyard that reads schema "
+            f"{schema}, or rewrite the manifest"
+        )
+    name = table.take("name", str)
+    if name != expected_name or not _NAME.fullmatch(name):
+        raise ManifestError(
+            f"name: expected the entry point's name {expected_name!r} (lower-case letters, digits, "
+            f"'-' and '_'), got {name!r}"
+        )
+    requires = _Table(table.take("requires", dict), "requires")
+    manifest = Manifest(
+        name=name,
+        summary=table.take("summary", str),
+        requires=Requires(
+            torchyard=_specifier("requires.torchyard", requires.take("torchyard", str)),
+            torch=_specifier("requires.torch", requires.take("torch", str, "")),
+            modules=requires.names("modules", ()),
+        ),
+        devices=tuple(_device(entry) for entry in table.entries("devices")),
+        defines=tuple(_defines(entry) for entry in table.entries("defines")),
+        implements=tuple(_implements(entry) for entry in table.entries("implements")),
+        commands=tuple(_command(entry) for entry in table.entries("commands")),
+        orders=tuple(_orders(_Table(table.take("order", dict, {}), "order"))),
+        doctor=_doctor(table.take("doctor", dict, {})),
+    )
+    requires.finish()
+    table.finish()
+    _check_consistency(manifest)
+    return manifest
+
+
+def _check_consistency(manifest: Manifest) -> None:
+    names = [device.name for device in manifest.devices]
+    if len(set(names)) != len(names):
+        raise ManifestError(f"devices: expected each name once, got {names}")
+    claims = [device.name for device in manifest.devices if device.slot == PRIVATEUSE1]
+    if len(claims) > 1:
+        raise ManifestError(
+            f"devices: torch has one PrivateUse1 slot per process; expected at most one device "
+            f"with slot = {PRIVATEUSE1!r}, got {claims}"
+        )
+    defined = {entry.contract for entry in manifest.defines}
+    for order in manifest.orders:
+        if order.device not in names and order.contract not in defined:
+            raise ManifestError(
+                f"order.{str(order.contract)!r}.{order.device}: expected a device that this "
+                f"manifest declares or a contract that it defines; an implementation on another's "
+                f"device says before/after instead"
+            )
+
+
+def _device(entry: _Table) -> DeviceEntry:
+    slot = entry.take("slot", str, "")
+    if slot not in {"", PRIVATEUSE1}:
+        raise ManifestError(f"{entry.path}.slot: expected {PRIVATEUSE1!r} or nothing, got {slot!r}")
+    device = DeviceEntry(entry.name("name"), entry.module("module", ""), slot)
+    entry.finish()
+    return device
+
+
+def _defines(entry: _Table) -> DefinesEntry:
+    defines = DefinesEntry(entry.contract(), entry.module("module"))
+    entry.finish()
+    return defines
+
+
+def _implements(entry: _Table) -> ImplementsEntry:
+    devices = entry.names("devices")
+    if not devices:
+        raise ManifestError(f"{entry.path}.devices: expected at least one device type or '*'")
+    implements = ImplementsEntry(entry.contract(), entry.module("module"), devices)
+    entry.finish()
+    return implements
+
+
+def _command(entry: _Table) -> CommandEntry:
+    target = entry.take("target", str)
+    module, colon, attribute = target.partition(":")
+    if not (colon and _MODULE.fullmatch(module) and attribute.isidentifier()):
+        raise ManifestError(f"{entry.path}.target: expected 'module:attribute', got {target!r}")
+    command = CommandEntry(entry.name("name"), target, entry.take("help", str))
+    entry.finish()
+    return command
+
+
+def _orders(table: _Table) -> list[Order]:
+    orders = []
+    for contract, devices in table.data.items():
+        path = f"order.{contract!r}"
+        if not isinstance(devices, dict):
+            raise ManifestError(f"{path}: expected a table of device types, got {devices!r}")
+        per_device = _Table(devices, path)
+        orders += [
+            Order(_contract(path, contract), device, per_device.names(device)) for device in devices
+        ]
+    return orders
+
+
+def _doctor(data: Mapping[str, Any]) -> str:
+    if not data:
+        return ""
+    table = _Table(dict(data), "doctor")
+    module = table.module("module")
+    table.finish()
+    return module
+
+
+def _contract(path: str, text: object) -> ContractId:
+    try:
+        return ContractId.parse(str(text))
+    except ValueError as error:
+        raise ManifestError(f"{path}: {error}") from error
+
+
+def _specifier(path: str, text: str) -> str:
+    if not text:
+        return text
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        SpecifierSet(text)
+    except InvalidSpecifier as error:
+        raise ManifestError(
+            f"{path}: expected a version specifier such as '>=2.11', got {text!r}"
+        ) from error
+    return text
+
+
+_MISSING: Final = object()
+
+
+class _Table:
+    """A TOML table that is read key by key; what nobody read is an error."""
+
+    def __init__(self, data: Mapping[str, Any], path: str) -> None:
+        self.data = data
+        self.path = path
+        self._read: set[str] = set()
+
+    def take(self, key: str, kind: type, default: Any = _MISSING) -> Any:
+        self._read.add(key)
+        value = self.data.get(key, default)
+        if value is _MISSING:
+            raise ManifestError(f"{self._path(key)}: expected a {kind.__name__}, got nothing")
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise ManifestError(f"{self._path(key)}: expected a {kind.__name__}, got {value!r}")
+        return value
+
+    def name(self, key: str) -> str:
+        value = str(self.take(key, str))
+        if not _NAME.fullmatch(value):
+            raise ManifestError(
+                f"{self._path(key)}: expected lower-case letters, digits, '-' and '_', "
+                f"got {value!r}"
+            )
+        return value
+
+    def module(self, key: str, default: Any = _MISSING) -> str:
+        value = str(self.take(key, str, default))
+        if value and not _MODULE.fullmatch(value):
+            raise ManifestError(f"{self._path(key)}: expected a module's name, got {value!r}")
+        return value
+
+    def contract(self) -> ContractId:
+        return _contract(self._path("contract"), self.take("contract", str))
+
+    def names(self, key: str, default: Any = _MISSING) -> tuple[str, ...]:
+        value = self.take(key, list, default if default is _MISSING else list(default))
+        if not all(isinstance(item, str) for item in value):
+            raise ManifestError(f"{self._path(key)}: expected a list of strings, got {value!r}")
+        return tuple(value)
+
+    def entries(self, key: str) -> list[_Table]:
+        value = self.take(key, list, [])
+        if not all(isinstance(item, dict) for item in value):
+            raise ManifestError(f"{self._path(key)}: expected [[{key}]] tables, got {value!r}")
+        return [_Table(item, f"{key}[{index}]") for index, item in enumerate(value)]
+
+    def finish(self) -> None:
+        unknown = sorted(set(self.data) - self._read)
+        if unknown:
+            raise ManifestError(
+                f"{self._path(unknown[0])}: unknown key; known here: {sorted(self._read)}"
+            )
+
+    def _path(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key

@@ -1,0 +1,112 @@
+"""The machine, read once and described as data."""
+
+from __future__ import annotations
+
+import os
+import platform as _stdlib_platform
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+_CPUINFO: Final = Path("/proc/cpuinfo")
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Describe a machine; frozen and hashable, so that any machine can be written by hand.
+
+    Attributes:
+        system: ``Linux``, ``Darwin`` or ``Windows``.
+        machine: ``x86_64``, ``aarch64``, ...
+        cpu_features: lower-case names as Linux spells them (``avx2``, ``avx512f``, ``asimd``).
+        cpu_cores: the cores that this process may use.
+        python: ``3.11.7``.
+        torch: the installed torch's version, or None. Read from metadata: torch is not imported.
+        devices: torch device types that can be used now. Device types other than ``cpu`` are
+            known only once torch is imported.
+    """
+
+    system: str
+    machine: str
+    cpu_features: frozenset[str]
+    cpu_cores: int
+    python: str
+    torch: str | None
+    devices: frozenset[str]
+
+
+def probe_platform() -> Platform:
+    """Read this machine. The only function of the registry that does; not cached."""
+    return Platform(
+        system=_stdlib_platform.system(),
+        machine=_stdlib_platform.machine(),
+        cpu_features=_cpu_features(),
+        cpu_cores=_cpu_cores(),
+        python=_stdlib_platform.python_version(),
+        torch=torch_version(),
+        devices=_torch_devices(),
+    )
+
+
+def torch_version() -> str | None:
+    """Return the version of torch that this process has or would import; None without one."""
+    module = sys.modules.get("torch")
+    if module is not None:
+        return str(module.__version__)
+    return _installed_torch_version()
+
+
+def privateuse1_name() -> str | None:
+    """Return the name that holds torch's single PrivateUse1 slot in this process.
+
+    None where torch is not imported or nobody has claimed the slot.
+    """
+    module = sys.modules.get("torch")
+    if module is None:
+        return None
+    name = str(module._C._get_privateuse1_backend_name())
+    return None if name == "privateuseone" else name
+
+
+@lru_cache(maxsize=1)
+def _installed_torch_version() -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@lru_cache(maxsize=1)
+def _cpu_features() -> frozenset[str]:
+    if not _CPUINFO.is_file():
+        return frozenset()
+    for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, colon, value = line.partition(":")
+        # x86 calls the line "flags", arm64 "Features".
+        if colon and key.strip() in {"flags", "Features"}:
+            return frozenset(value.lower().split())
+    return frozenset()
+
+
+def _torch_devices() -> frozenset[str]:
+    if torch_version() is None:
+        return frozenset()
+    module = sys.modules.get("torch")
+    found = {"cpu"}
+    # torch 2.14 names an accelerator that it was built for even where none is present, so presence
+    # is asked for separately.
+    if module is not None and module.accelerator.is_available():
+        current = module.accelerator.current_accelerator()
+        if current is not None:
+            found.add(str(current.type))
+    return frozenset(found)

@@ -1,0 +1,114 @@
+"""Policy: what a user asked for, beyond what the devices' lists say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from torchyard._contract import ContractId
+from torchyard._decision import Source
+from torchyard._environ import setting
+from torchyard._errors import PolicyError
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A demand that one implementation serves one contract; it never falls back."""
+
+    implementation: str
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the resolver must respect; pure data.
+
+    Attributes:
+        use: the demand for this contract, strongest source first; None lets the lists decide.
+        enlist: implementations that may be chosen although no list names them.
+        locked: bucket to implementation, from a file of decisions.
+        lock_path: where that file lies, for messages.
+    """
+
+    use: Use | None = None
+    enlist: frozenset[str] = frozenset()
+    locked: tuple[tuple[str, str], ...] = ()
+    lock_path: str = ""
+
+
+_CONTEXT: Final[ContextVar[tuple[tuple[str, str], ...]]] = ContextVar("torchyard_use", default=())
+
+
+@contextmanager
+def use(**implementations: str) -> Iterator[None]:
+    """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
+
+    A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
+    (``attention_v1``). The demand never falls back: what cannot be served raises
+    UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
+    """
+    chosen = dict(_CONTEXT.get())
+    for key, implementation in implementations.items():
+        if "." not in implementation:
+            raise PolicyError(
+                f"use({key}=...): expected '<plugin>.<implementation>', got {implementation!r}; "
+                f"`torchyard explain {key}` lists the names"
+            )
+        op, mark, version = key.rpartition("_v")
+        chosen[f"{op}/{version}" if mark and version.isdigit() else key] = implementation
+    token = _CONTEXT.set(tuple(chosen.items()))
+    try:
+        yield
+    finally:
+        _CONTEXT.reset(token)
+
+
+def demanded(
+    contract: ContractId, argument: str | None, environ: Mapping[str, str] | None = None
+) -> Use | None:
+    """Return the strongest demand for a contract: argument, then context, then environment."""
+    if argument is not None:
+        return Use(argument, Source.ARGUMENT)
+    context = _CONTEXT.get()
+    if context:
+        found = _lookup(dict(context), contract)
+        if found is not None:
+            return Use(found, Source.CONTEXT)
+    text = setting("TORCHYARD_USE", environ)
+    if text:
+        found = _lookup(parse_uses(text), contract)
+        if found is not None:
+            return Use(found, Source.ENVIRONMENT)
+    return None
+
+
+def parse_uses(text: str) -> dict[str, str]:
+    """Read ``contract=implementation,...``, the form of ``TORCHYARD_USE``."""
+    uses = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        contract, equals, implementation = (part.strip() for part in item.partition("="))
+        if not (contract and equals and "." in implementation):
+            raise PolicyError(
+                f"TORCHYARD_USE: expected 'contract=plugin.implementation,...' such as "
+                f"'attention=cpu.native', got {item!r}"
+            )
+        uses[contract] = implementation
+    return uses
+
+
+def parse_enlisted(text: str) -> frozenset[str]:
+    """Read ``name,name,...``, the form of ``TORCHYARD_ENLIST``."""
+    names = frozenset(filter(None, (part.strip() for part in text.split(","))))
+    for name in names:
+        if "." not in name:
+            raise PolicyError(
+                f"TORCHYARD_ENLIST: expected '<plugin>.<implementation>,...', got {name!r}"
+            )
+    return names
+
+
+def _lookup(uses: Mapping[str, str], contract: ContractId) -> str | None:
+    return uses.get(str(contract), uses.get(contract.op))

@@ -1,0 +1,178 @@
+"""The resolver: pure, so that every machine can be decided for on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from torchyard._contract import Request
+from torchyard._decision import Candidate, Decision, Outcome, Source
+from torchyard._errors import PolicyError, UnsupportedError
+from torchyard._implementation import Implementation
+from torchyard._platform import Platform
+from torchyard._policy import Policy, Use
+from torchyard._verdict import ReasonCode, Verdict
+
+_NO_POLICY: Final = Policy()
+
+
+def decide(
+    contract: str,
+    request: Request,
+    platform: Platform,
+    implementations: Sequence[Implementation],
+    order: Sequence[str],
+    *,
+    policy: Policy = _NO_POLICY,
+    absent: Sequence[Candidate] = (),
+) -> Decision:
+    """Choose an implementation for a request, or say why none may serve it.
+
+    Args:
+        contract: ``op/version``.
+        request: what is asked for.
+        platform: the machine to decide for.
+        implementations: what the usable plugins offer.
+        order: the device's list, strongest first, the reference last.
+        policy: what the user asked for.
+        absent: candidates of plugins that offer nothing now, for the trace.
+
+    Returns:
+        A decision; ``chosen`` is None where nothing may serve the request. The same arguments
+        give the same decision, whatever the order of ``implementations``.
+    """
+    by_name = {item.name: item for item in implementations}
+    ranked = rank(order, sorted(implementations, key=lambda item: item.name), policy.enlist)
+    demand = policy.use or _locked(request, policy)
+    if demand is not None:
+        return _decide_demanded(
+            contract, request, platform, by_name, ranked, demand, policy, absent
+        )
+    trace: list[Candidate] = []
+    chosen: Implementation | None = None
+    for name in ranked:
+        implementation = by_name.get(name)
+        if implementation is None:
+            if not _explained(name, absent):
+                trace.append(Candidate(name, Outcome.REFUSED, _not_installed(name)))
+            continue
+        verdict = implementation.verdict(request, platform)
+        if not verdict.supported:
+            outcome = Outcome.REFUSED
+        elif chosen is None:
+            chosen, outcome = implementation, Outcome.CHOSEN
+        else:
+            outcome = Outcome.NOT_NEEDED
+        trace.append(Candidate(name, outcome, verdict))
+    for name in sorted(set(by_name) - set(ranked)):
+        verdict = by_name[name].verdict(request, platform)
+        if verdict.supported:
+            verdict = Verdict.no(
+                ReasonCode.NOT_LISTED,
+                f"supported, but no list of device {request.device!r} names it",
+                f"opt in with TORCHYARD_ENLIST={name}, or demand it with TORCHYARD_USE",
+            )
+        trace.append(Candidate(name, Outcome.NOT_LISTED, verdict))
+    trace.extend(absent)
+    return Decision(contract, request, chosen, Source.ORDER, tuple(trace))
+
+
+def require(decision: Decision) -> Implementation:
+    """Return the chosen implementation, or raise UnsupportedError with the whole trace."""
+    if decision.chosen is None:
+        raise UnsupportedError(
+            f"nothing may serve this request; every candidate and its reason:\n{decision.render()}",
+            decision,
+        )
+    return decision.chosen
+
+
+def rank(
+    order: Sequence[str], implementations: Sequence[Implementation], enlist: frozenset[str]
+) -> tuple[str, ...]:
+    """Place the enlisted implementations into a device's list.
+
+    One that says ``before`` stands right in front of the first implementation that it names; one
+    that says only ``after`` right behind the last; one that says neither stands in front of the
+    list's last entry, which is the reference.
+    """
+    ranked = list(order)
+    for item in implementations:
+        if item.name not in enlist or item.name in ranked:
+            continue
+        before = [ranked.index(name) for name in item.before if name in ranked]
+        after = [ranked.index(name) for name in item.after if name in ranked]
+        if before and after and max(after) >= min(before):
+            raise PolicyError(
+                f"{item.name}: stands before {list(item.before)} and after {list(item.after)}, "
+                f"which the order {ranked} cannot satisfy; remove it from TORCHYARD_ENLIST or "
+                f"demand it with TORCHYARD_USE"
+            )
+        if before:
+            place = min(before)
+        elif after:
+            place = max(after) + 1
+        else:
+            place = max(len(ranked) - 1, 0)
+        ranked.insert(place, item.name)
+    return tuple(ranked)
+
+
+def _decide_demanded(
+    contract: str,
+    request: Request,
+    platform: Platform,
+    by_name: dict[str, Implementation],
+    ranked: Sequence[str],
+    demand: Use,
+    policy: Policy,
+    absent: Sequence[Candidate],
+) -> Decision:
+    trace: list[Candidate] = []
+    implementation = by_name.get(demand.implementation)
+    chosen: Implementation | None = None
+    if implementation is None:
+        verdict = _not_installed(demand.implementation, demand, policy)
+        trace.append(Candidate(demand.implementation, Outcome.REFUSED, verdict))
+    else:
+        verdict = implementation.verdict(request, platform)
+        if verdict.supported:
+            chosen = implementation
+        outcome = Outcome.CHOSEN if verdict.supported else Outcome.REFUSED
+        trace.append(Candidate(implementation.name, outcome, verdict))
+    others = [name for name in ranked if name in by_name]
+    others += sorted(set(by_name) - set(others))
+    for name in others:
+        if name != demand.implementation:
+            verdict = by_name[name].verdict(request, platform)
+            trace.append(Candidate(name, Outcome.NOT_ASKED, verdict))
+    trace.extend(absent)
+    return Decision(contract, request, chosen, demand.source, tuple(trace))
+
+
+def _locked(request: Request, policy: Policy) -> Use | None:
+    if not policy.locked:
+        return None
+    name = dict(policy.locked).get(request.bucket())
+    return None if name is None else Use(name, Source.LOCK)
+
+
+def _explained(name: str, absent: Sequence[Candidate]) -> bool:
+    return any(candidate.name == f"{name.partition('.')[0]}.*" for candidate in absent)
+
+
+def _not_installed(name: str, demand: Use | None = None, policy: Policy = _NO_POLICY) -> Verdict:
+    plugin = name.partition(".")[0]
+    wanted = {
+        None: "named by the device's list",
+        Source.ARGUMENT: "asked for by the call's argument",
+        Source.CONTEXT: "asked for by torchyard.use",
+        Source.ENVIRONMENT: "asked for by TORCHYARD_USE",
+        Source.LOCK: f"asked for by the lock file {policy.lock_path}",
+        Source.ORDER: "asked for",
+    }[None if demand is None else demand.source]
+    return Verdict.no(
+        ReasonCode.MISSING,
+        f"{wanted}, but no usable plugin offers it",
+        f"install the distribution of plugin {plugin!r}, or see `torchyard plugins`",
+    )

@@ -1,0 +1,59 @@
+"""The hooks that a plugin may implement.
+
+A plugin's manifest names the module that holds each hook. The module is imported, and its hook
+called, only when somebody asks for what it offers: never at ``import torchyard``, never while a
+model runs. Every hook returns data. A hook that raises, or returns something else than is written
+here, turns its plugin to *failed*, with the reason kept, and disturbs nothing else.
+"""
+
+# A specification has no body: pluggy reads its signature and never calls it.
+# mypy: disable-error-code="empty-body"
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from torchyard._check import Check
+    from torchyard._device import DeviceStatus
+    from torchyard._implementation import Implementation
+
+PROJECT = "torchyard"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+@hookspec
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return the plugin's implementations of a contract.
+
+    Called once per process and module named under ``[[implements]]``, when the contract is first
+    resolved for one of the devices listed there.
+
+    Args:
+        contract: ``op/version``, one that the manifest lists for this module.
+    """
+
+
+@hookspec
+def torchyard_probe_device(device: str) -> DeviceStatus:
+    """Say whether a device of the manifest can be used now.
+
+    Called by ``torchyard doctor`` and by whoever looks for the best device; may import torch.
+
+    Args:
+        device: the torch device type, as listed under ``[[devices]]`` for this module.
+    """
+
+
+@hookspec
+def torchyard_checks() -> Sequence[Check]:
+    """Return the plugin's own checks of the installation.
+
+    Called by ``torchyard doctor`` alone, after the devices were probed. An exception becomes a
+    failed check; the plugin stays as it is.
+    """
