@@ -1,0 +1,264 @@
+"""Every kind of work on this tree, one session each; its cells are packages or hardware targets.
+
+``nox -l`` lists them, ``nox -l --json`` is the matrix that a CI reads, and tags cut across:
+``nox -t pkg-attention``, ``nox -t hw-cpu``, ``nox -t stage-check``. What a session decides lives in
+the tested files that it calls; this file only installs and runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nox
+from packaging.requirements import Requirement
+
+nox.needs_version = ">=2025.5.1"
+nox.options.default_venv_backend = "virtualenv"
+
+ROOT = Path(__file__).parent
+WORKSPACE = nox.project.load_toml(ROOT / "pyproject.toml")
+DIST = ROOT / "dist"
+
+# Folder name -> folder. A package is a folder with a pyproject.toml; nothing else lists them.
+PACKAGES = {path.parent.name: path.parent for path in sorted(ROOT.glob("p*/*/pyproject.toml"))}
+PROJECTS: dict[str, dict[str, Any]] = {
+    package: nox.project.load_toml(folder / "pyproject.toml")["project"]
+    for package, folder in PACKAGES.items()
+}
+FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
+
+# Test environment -> (packages installed as wheels, paths run). Each covers what the one before
+# cannot; cpu comes last and holds everything that needs no other device, so that the last summary
+# of `nox -s tests` is the widest. See docs/decisions/0102.
+ENVIRONMENTS = {
+    "core": (["core"], ["packages/core/tests"]),
+    "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
+    "cpu": (
+        ["attention", "cpu"],
+        ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
+    ),
+}
+ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
+
+each_package = nox.parametrize(
+    "package", [nox.param(name, id=name, tags=[f"pkg-{name}"]) for name in PACKAGES]
+)
+
+
+def closure(*packages: str) -> list[str]:
+    """Return the packages with every sibling that they require, requirements first."""
+    found: list[str] = []
+    for package in packages:
+        required = [Requirement(line).name for line in PROJECTS[package].get("dependencies", [])]
+        siblings = [FOLDER_OF[name] for name in required if name in FOLDER_OF]
+        found += [*closure(*siblings), package]
+    return list(dict.fromkeys(found))
+
+
+def third_party(*packages: str) -> list[str]:
+    """Return what the packages and their siblings require from elsewhere."""
+    lines = [line for name in closure(*packages) for line in PROJECTS[name].get("dependencies", [])]
+    return sorted({line for line in lines if Requirement(line).name not in FOLDER_OF})
+
+
+def group(name: str) -> list[str]:
+    """Return a dependency group of the workspace."""
+    return list(nox.project.dependency_groups(WORKSPACE, name))
+
+
+def constrain(session: nox.Session) -> None:
+    """Hold every pip of the session, and of isolated builds inside it, to constraints.txt."""
+    # As a URI, because pip splits these variables at blanks.
+    pins = (ROOT / "constraints.txt").as_uri()
+    session.env["PIP_CONSTRAINT"] = session.env["PIP_BUILD_CONSTRAINT"] = pins
+    # A package found beside the checkout instead of in the environment would hide a broken wheel.
+    session.env["PYTHONPATH"] = ""
+    session.env["PYTHONNOUSERSITE"] = "1"
+
+
+def build(session: nox.Session, package: str) -> Path:
+    """Return a folder with the package's sdist and the wheel made from it, built once per content."""
+    folder = PACKAGES[package]
+    listing = session.run(
+        *("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(folder)),
+        silent=True,
+        external=True,
+        log=False,
+    )
+    digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
+    for name in sorted(str(listing).splitlines()):
+        if (path := ROOT / name).is_file():
+            digest.update(name.encode() + b"\0" + path.read_bytes())
+    built = ROOT / ".nox" / ".built" / f"{package}-{digest.hexdigest()[:16]}"
+    if not built.is_dir():
+        built.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
+            session.run("python", "-m", "build", "--outdir", f"{scratch}/out", str(folder))
+            Path(scratch, "out").rename(built)
+    return built
+
+
+def install(session: nox.Session, *packages: str, extra: list[str]) -> None:
+    """Install the packages as a user would get them, their requirements and some tools."""
+    constrain(session)
+    session.install(*group("build"), *extra, *third_party(*packages))
+    wheels = [next(build(session, name).glob("*.whl")) for name in closure(*packages)]
+    # Forced, because a kept environment may hold an older build of the same version.
+    session.install("--no-deps", "--force-reinstall", *map(str, wheels))
+    session.run("python", "-m", "pip", "check")
+
+
+def absences(session: nox.Session, python: str) -> dict[str, str]:
+    """Return why each accelerator cannot be verified here; an empty reason where it can."""
+    found = session.run(
+        python, "tests/targets.py", silent=True, external=python == sys.executable, log=False
+    )
+    return dict(json.loads(str(found)))
+
+
+def refuse_absent(session: nox.Session, target: str, python: str) -> None:
+    """End the session where the accelerator is absent: an unverified target is never green."""
+    if reason := absences(session, python)[target]:
+        session.error(f"UNVERIFIED: {target}: {reason}")
+
+
+def pytest(session: nox.Session, *paths: str) -> None:
+    """Run pytest on the paths, or on those that the command line names instead."""
+    named = any(Path(word.split("::")[0]).exists() for word in session.posargs)
+    session.run("pytest", *session.posargs, *(() if named else paths))
+
+
+@nox.session(tags=["lint", "stage-check"])
+def lint(session: nox.Session) -> None:
+    """Judge form: ruff, clang-format, the import arrows, the changelog fragments."""
+    constrain(session)
+    session.install(*group("lint"), *third_party("core"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    listing = session.run("git", "ls-files", "*.cpp", "*.h", silent=True, external=True, log=False)
+    if sources := str(listing).split():
+        session.run("clang-format", "--dry-run", "-Werror", *sources)
+    sources_of = os.pathsep.join(str(folder / "src") for folder in PACKAGES.values())
+    session.run("lint-imports", env={"PYTHONPATH": sources_of})
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+@nox.session(tags=["types", "stage-check"])
+@each_package
+def types(session: nox.Session, package: str) -> None:
+    """Check one package's types strictly."""
+    constrain(session)
+    session.install(*group("types"), *third_party(package))
+    session.run("mypy", str(PACKAGES[package] / "src"), *session.posargs)
+
+
+@nox.session(name="docs-check", tags=["docs", "hw-cpu", "stage-check"])
+def docs_check(session: nox.Session) -> None:
+    """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
+    install(session, "attention", "cpu", extra=group("test"))
+    pytest(session, "tests/docs")
+
+
+@nox.session(default=False)
+def docs(session: nox.Session) -> None:
+    """Write the generated pages of docs/ anew."""
+    install(session, "core", extra=[])
+    session.run("python", "docs/generate.py", *session.posargs)
+
+
+@nox.session(tags=["tests", "stage-test"])
+@nox.parametrize(
+    "environment",
+    [
+        nox.param("core", id="core", tags=["pkg-core", "hw-none"]),
+        nox.param("simulated", id="simulated", tags=["pkg-simulated", "hw-simulated"]),
+        nox.param("cpu", id="cpu", tags=["pkg-core", "pkg-attention", "pkg-cpu", "hw-cpu"]),
+    ],
+)
+def tests(session: nox.Session, environment: str) -> None:
+    """Run the tests of one environment: core without torch, a simulated device, everything on CPU."""
+    packages, paths = ENVIRONMENTS[environment]
+    install(session, *packages, extra=group("test"))
+    if environment == "cpu":
+        for target, absence in absences(session, "python").items():
+            if not absence:
+                session.notify(f"hardware({target})")
+    pytest(session, *paths)
+
+
+@nox.session(default=False, tags=["hardware", "stage-verify"])
+@nox.parametrize(
+    "target", [nox.param(name, id=name, tags=[f"hw-{name}"]) for name in ACCELERATORS]
+)
+def hardware(session: nox.Session, target: str) -> None:
+    """Verify one accelerator; ends in UNVERIFIED, never green, where the machine has none."""
+    refuse_absent(session, target, sys.executable)
+    install(session, "attention", extra=group("test"))
+    refuse_absent(session, target, "python")
+    pytest(session, "tests/hardware", f"--target={target}")
+
+
+@nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
+def sweep(session: nox.Session) -> None:
+    """Run the long sweeps, which no other session runs."""
+    install(session, "attention", "cpu", extra=group("test"))
+    pytest(session, "-m", "sweep", *ENVIRONMENTS["cpu"][1])
+
+
+@nox.session(default=False, tags=["sanitize", "pkg-cpu", "hw-cpu", "stage-verify"])
+def sanitize(session: nox.Session) -> None:
+    """Run the native tests of the CPU kernels under the address and undefined-behaviour sanitizers."""
+    constrain(session)
+    session.install("cmake", "ninja")
+    with tempfile.TemporaryDirectory() as build_folder:
+        session.run(
+            *("cmake", "-S", str(PACKAGES["cpu"]), "-B", build_folder, "-G", "Ninja"),
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DTORCHYARD_BUILD_TESTS=ON",
+            "-DTORCHYARD_SANITIZE=address;undefined",
+        )
+        session.run("cmake", "--build", build_folder)
+        session.run(
+            *("ctest", "--test-dir", build_folder, "--output-on-failure", "--no-tests=error"),
+            *session.posargs,
+        )
+
+
+@nox.session(default=False, tags=["wheels", "stage-build"])
+@each_package
+def wheels(session: nox.Session, package: str) -> None:
+    """Build one package's sdist and wheel into dist/."""
+    constrain(session)
+    session.install(*group("build"))
+    DIST.mkdir(exist_ok=True)
+    for artifact in sorted(build(session, package).iterdir()):
+        session.log("dist/%s", shutil.copy2(artifact, DIST) and artifact.name)
+
+
+@nox.session(default=False, reuse_venv=False, tags=["demo", "hw-cpu", "stage-verify"])
+def demo(session: nox.Session) -> None:
+    """Build the wheels, install them into a fresh environment, run the demo away from the checkout."""
+    packages = closure("attention", "cpu")
+    constrain(session)
+    session.install(*group("build"))
+    DIST.mkdir(exist_ok=True)
+    built = [next(build(session, name).glob("*.whl")) for name in packages]
+    session.install(*(str(shutil.copy2(wheel, DIST)) for wheel in built))
+    with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
+        modules = [name.replace("-", "_") for name in (PROJECTS[p]["name"] for p in packages)]
+        session.run(
+            *("python", "-I", "-c"),
+            "import importlib, sys\n"
+            "for name in sys.argv[1:]:\n"
+            "    found = importlib.import_module(name).__file__\n"
+            "    assert 'site-packages' in found, f'{name} comes from {found}'\n",
+            *modules,
+        )
+        session.run("torchyard", "demo", *session.posargs)
