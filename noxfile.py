@@ -84,7 +84,7 @@ def constrain(session: nox.Session) -> None:
 
 
 def build(session: nox.Session, package: str) -> Path:
-    """Return a folder with the package's sdist and the wheel made from it, built once per content."""
+    """Return a folder with a package's sdist and the wheel made from it; built once per content."""
     folder = PACKAGES[package]
     listing = session.run(
         *("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(folder)),
@@ -183,7 +183,7 @@ def docs(session: nox.Session) -> None:
     ],
 )
 def tests(session: nox.Session, environment: str) -> None:
-    """Run the tests of one environment: core without torch, a simulated device, everything on CPU."""
+    """Run one environment's tests: core without torch, a simulated device, everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
     install(session, *packages, extra=group("test"))
     if environment == "cpu":
@@ -194,9 +194,7 @@ def tests(session: nox.Session, environment: str) -> None:
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])
-@nox.parametrize(
-    "target", [nox.param(name, id=name, tags=[f"hw-{name}"]) for name in ACCELERATORS]
-)
+@nox.parametrize("target", [nox.param(name, id=name, tags=[f"hw-{name}"]) for name in ACCELERATORS])
 def hardware(session: nox.Session, target: str) -> None:
     """Verify one accelerator; ends in UNVERIFIED, never green, where the machine has none."""
     refuse_absent(session, target, sys.executable)
@@ -214,7 +212,7 @@ def sweep(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["sanitize", "pkg-cpu", "hw-cpu", "stage-verify"])
 def sanitize(session: nox.Session) -> None:
-    """Run the native tests of the CPU kernels under the address and undefined-behaviour sanitizers."""
+    """Run the CPU kernels' native tests under the address and undefined-behaviour sanitizers."""
     constrain(session)
     session.install("cmake", "ninja")
     with tempfile.TemporaryDirectory() as build_folder:
@@ -244,7 +242,7 @@ def wheels(session: nox.Session, package: str) -> None:
 
 @nox.session(default=False, reuse_venv=False, tags=["demo", "hw-cpu", "stage-verify"])
 def demo(session: nox.Session) -> None:
-    """Build the wheels, install them into a fresh environment, run the demo away from the checkout."""
+    """Build the wheels, install them into a fresh environment, run the demo elsewhere."""
     packages = closure("attention", "cpu")
     constrain(session)
     session.install(*group("build"))
