@@ -47,9 +47,7 @@ ENVIRONMENTS = {
 }
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 
-each_package = nox.parametrize(
-    "package", [nox.param(name, id=name, tags=[f"pkg-{name}"]) for name in PACKAGES]
-)
+package_cells = [nox.param(name, id=name, tags=[f"pkg-{name}"]) for name in PACKAGES]
 
 
 def closure(*packages: str) -> list[str]:
@@ -83,19 +81,19 @@ def constrain(session: nox.Session) -> None:
     session.env["PYTHONNOUSERSITE"] = "1"
 
 
+def tracked(session: nox.Session, *patterns: str) -> list[str]:
+    """Return the files that git tracks, or would track, under some patterns."""
+    command = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns)
+    listing = session.run(*command, silent=True, external=True, log=False)
+    return [name for name in sorted(str(listing).splitlines()) if (ROOT / name).is_file()]
+
+
 def build(session: nox.Session, package: str) -> Path:
     """Return a folder with a package's sdist and the wheel made from it; built once per content."""
     folder = PACKAGES[package]
-    listing = session.run(
-        *("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", str(folder)),
-        silent=True,
-        external=True,
-        log=False,
-    )
     digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
-    for name in sorted(str(listing).splitlines()):
-        if (path := ROOT / name).is_file():
-            digest.update(name.encode() + b"\0" + path.read_bytes())
+    for name in tracked(session, str(folder)):
+        digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     built = ROOT / ".nox" / ".built" / f"{package}-{digest.hexdigest()[:16]}"
     if not built.is_dir():
         built.parent.mkdir(parents=True, exist_ok=True)
@@ -142,19 +140,22 @@ def lint(session: nox.Session) -> None:
     session.install(*group("lint"), *third_party("core"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    listing = session.run("git", "ls-files", "*.cpp", "*.h", silent=True, external=True, log=False)
-    if sources := str(listing).split():
-        session.run("clang-format", "--dry-run", "-Werror", *sources)
+    if native := tracked(session, "*.cc", "*.cpp", "*.h"):
+        session.run("clang-format", "--dry-run", "-Werror", *native)
     sources_of = os.pathsep.join(str(folder / "src") for folder in PACKAGES.values())
     session.run("lint-imports", env={"PYTHONPATH": sources_of})
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
 @nox.session(tags=["types", "stage-check"])
-@each_package
+@nox.parametrize("package", [*package_cells, nox.param("workspace", id="workspace")])
 def types(session: nox.Session, package: str) -> None:
-    """Check one package's types strictly."""
+    """Check types strictly: of one package, or of the workspace's own code."""
     constrain(session)
+    if package == "workspace":
+        session.install(*group("types"), *group("test"), "nox", *third_party("core"))
+        session.run("mypy", "noxfile.py", "docs", "tests", *session.posargs)
+        return
     session.install(*group("types"), *third_party(package))
     session.run("mypy", str(PACKAGES[package] / "src"), *session.posargs)
 
@@ -230,7 +231,7 @@ def sanitize(session: nox.Session) -> None:
 
 
 @nox.session(default=False, tags=["wheels", "stage-build"])
-@each_package
+@nox.parametrize("package", package_cells)
 def wheels(session: nox.Session, package: str) -> None:
     """Build one package's sdist and wheel into dist/."""
     constrain(session)

@@ -88,7 +88,7 @@ def test_only_the_settings_module_reads_the_environment() -> None:
 def test_native_code_does_not_read_the_environment() -> None:
     readers = [
         path
-        for suffix in (".cpp", ".h")
+        for suffix in (".cc", ".cpp", ".h")
         for path in sources(suffix)
         if "getenv(" in (ROOT / path).read_text(encoding="utf-8")
     ]
