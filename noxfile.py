@@ -36,7 +36,7 @@ FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
 
 # Test environment -> (packages installed as wheels, paths run). Each covers what the one before
 # cannot; cpu comes last and holds everything that needs no other device, so that the last summary
-# of `nox -s tests` is the widest. See docs/decisions/0102.
+# of `nox -s tests` is the widest. See docs/decisions/0002.
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
