@@ -1,0 +1,143 @@
+// Attention forward.
+//
+//   s(i, j)   = scale * sum_d query(b, h, i, d) * key(b, g, j, d)          g = h / (Hq / Hkv)
+//   p(i, j)   = exp(s(i, j) - lse(b, h, i))  for visible (i, j), 0 elsewhere
+//   lse       = ln sum over visible j of exp(s(i, j))                      natural logarithm
+//   out(b, h, i, :) = sum_j p(i, j) * value(b, g, j, :)
+//
+// A row with no visible key, or whose visible scores are all -inf, has out = 0 and lse = -inf.
+// What lies in an invisible key or value, NaN and infinity included, does not reach out or lse.
+// A NaN in a visible score makes its row's out and lse NaN; +inf in one does the same.
+//
+// Elements are float32 or bfloat16; scores, softmax and all sums are float32. Where the instruction
+// set multiplies bfloat16 pairs, p is rounded to bfloat16 before it meets the values.
+//
+// The caller guarantees: Hq a multiple of Hkv, 1 <= D, Dv <= kMaxHeadDim, the last dimension of
+// every tensor contiguous, element-aligned pointers (no more is asked), no overlap of out or lse
+// with an input, and a MaskBlocks whose lists and bits are within the bounds stated below.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/cpu_features.h"
+
+namespace torchyard {
+
+constexpr int kMaxHeadDim = 256;
+
+// Keys are packed, masked and skipped by panels of this many: one bit each in a 64-bit word.
+constexpr int kPanelKeys = 64;
+
+enum class DType : uint8_t { kFloat32, kBFloat16 };
+
+// A tensor [batch, head, row, element] with unit stride in the last dimension; strides in elements,
+// of any sign.
+struct Strided {
+  const void* data;
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+};
+
+struct StridedOutput {
+  void* data;
+  int64_t batch;
+  int64_t head;
+  int64_t row;
+};
+
+// Which (row, key) pairs are visible, by blocks of block_rows x block_keys.
+//
+// `*_count` is int32 [batches, heads, row_blocks], `*_index` int32 [batches, heads, row_blocks,
+// key_blocks], `first_partial` int64 like the counts; all contiguous. `bits` is uint8
+// [partial blocks, block_rows, ceil(block_keys / 8)]: bit k % 8 of byte k / 8 is key k of the
+// block. The j-th partial block of a row block has slot first_partial + j.
+struct MaskBlocks {
+  int64_t block_rows;
+  int64_t block_keys;
+  int64_t row_blocks;
+  int64_t key_blocks;
+  int64_t batches;  // 1 or B
+  int64_t heads;    // 1 or Hq
+  const int32_t* partial_count;
+  const int32_t* partial_index;
+  const int32_t* full_count;  // nullptr: no full blocks
+  const int32_t* full_index;
+  const uint8_t* bits;
+  const int64_t* first_partial;
+};
+
+struct ForwardArgs {
+  int64_t batches;
+  int64_t query_heads;
+  int64_t key_heads;
+  int64_t query_rows;
+  int64_t keys;
+  int64_t head_dim;
+  int64_t value_dim;
+  Strided query;
+  Strided key;
+  Strided value;
+  StridedOutput out;
+  float* lse;  // [batches, query_heads, query_rows] contiguous, or nullptr
+  double scale;
+  const MaskBlocks* mask;  // nullptr: every pair is visible
+};
+
+// A panel of keys that some row of an item sees.
+struct Panel {
+  int64_t index;
+  // Visibility of the item's first row: one little-endian word per row, `row_bytes` apart, unaligned.
+  // nullptr: every row sees every key that `tail` allows.
+  const uint8_t* words;
+  int64_t row_bytes;
+  uint64_t tail;  // the keys that exist
+};
+
+// Work for one kv head's panels [first_panel, end_panel).
+struct PackJob {
+  int64_t batch;
+  int64_t key_head;
+  int64_t first_panel;
+  int64_t end_panel;
+  const uint8_t* needed;  // per panel of the head; nullptr: all
+  std::byte* packed;      // the head's panels
+  uint8_t* unsafe_values; // per panel of the head: set to whether a value is huge or not finite
+};
+
+// Work for consecutive rows of one query head.
+struct RowsJob {
+  int64_t batch;
+  int64_t query_head;
+  int64_t first_row;
+  int64_t row_count;
+  const Panel* panels;
+  int64_t panel_count;
+  const std::byte* packed;
+  const uint8_t* unsafe_values;
+  std::byte* scratch;
+};
+
+// One compiled kernel. `pack` must have run for every panel that `rows` is given.
+struct ForwardKernel {
+  const char* name;
+  const char* isa;
+  DType dtype;
+  FeatureSet required;
+  int tile_rows;
+  size_t (*packed_panel_bytes)(const ForwardArgs&);
+  size_t (*scratch_bytes)(const ForwardArgs&, int64_t rows);
+  void (*pack)(const ForwardArgs&, const PackJob&);
+  void (*rows)(const ForwardArgs&, const RowsJob&);
+};
+
+enum class Status { kOk, kOutOfMemory };
+
+// Runs `kernel`, whose `required` features the caller has found on this processor, on up to
+// `threads` threads. The result has the same bits for every number of threads. `poison` fills all
+// working memory with NaN first, so that a test sees a read of what was never written.
+Status attention_forward(const ForwardArgs& args, const ForwardKernel& kernel, int threads,
+                         bool poison);
+
+}  // namespace torchyard

@@ -1,0 +1,12 @@
+// Attention for AVX2 with FMA and F16C; bfloat16 is widened to float32 while it is packed.
+#include "attention/kernel-inl.h"
+#include "simd/avx2.h"
+
+namespace torchyard {
+
+TORCHYARD_DEFINE_FORWARD(attention_forward_f32_6x16_avx2, "avx2", kFloat32, kAvx2 | kFma | kF16c,
+                         FloatFormat<Avx2, float, Exp2Degree5>)
+TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x16_avx2, "avx2", kBFloat16, kAvx2 | kFma | kF16c,
+                         FloatFormat<Avx2, Bf16, Exp2Degree5>)
+
+}  // namespace torchyard

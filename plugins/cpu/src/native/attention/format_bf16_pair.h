@@ -1,0 +1,62 @@
+// Words are pairs of bfloat16, multiplied and summed into float32 by vdpbf16ps.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "attention/format.h"
+#include "simd/avx512.h"
+
+namespace torchyard {
+namespace {
+
+struct Bf16PairFormat {
+  using Isa = Avx512;
+  using Element = Bf16;
+  using Exp2 = Exp2Degree4;
+  using Vec = Isa::Vec;
+  static constexpr int kPair = 2;
+
+  static TORCHYARD_INLINE Vec dot(Vec sum, Vec a, Vec b) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+
+  static TORCHYARD_INLINE Vec words(const Element* p, int n) {
+    const __mmask32 present = n >= 32 ? ~__mmask32{0} : (__mmask32{1} << n) - 1;
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(present, p));
+  }
+
+  static TORCHYARD_INLINE Vec value_words(const Element* row, const Element* next, int n) {
+    const __mmask16 present = n >= 16 ? __mmask16{0xffff} : Isa::first(n);
+    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, row));
+    if (next == nullptr) return _mm512_castsi512_ps(low);
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, next));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+
+  static TORCHYARD_INLINE Vec magnitude(Vec running, Vec words) {
+    const Vec low = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
+    return Isa::magnitude_bits_max(Isa::magnitude_bits_max(running, words), low);
+  }
+
+  template <int kVectors>
+  static TORCHYARD_INLINE void store_probabilities(uint32_t* p, const Vec (&v)[kVectors]) {
+    static_assert(kVectors % 2 == 0, "two vectors of floats make one of pairs");
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; j += 2) {
+      const __m512bh pairs = _mm512_cvtne2ps_pbh(v[j + 1], v[j]);
+      _mm512_storeu_si512(p + j / 2 * Isa::kLanes, (__m512i)pairs);
+    }
+  }
+
+  static TORCHYARD_INLINE float unpack(uint32_t word, int half) {
+    const uint32_t bits = half == 0 ? word << 16 : word & 0xffff0000u;
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof(x));
+    return x;
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

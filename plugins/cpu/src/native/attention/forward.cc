@@ -1,0 +1,203 @@
+// Working memory and threads of one call; the arithmetic is the kernel's.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "attention/attention.h"
+#include "attention/mask.h"
+#include "attention/schedule.h"
+#include "base/parallel.h"
+#include "base/scratch.h"
+
+namespace torchyard {
+
+namespace {
+
+struct RankedBlock {
+  int64_t listed;
+  int64_t block;
+};
+
+// What the threads of one call count together.
+struct HeadProgress {
+  std::atomic<int64_t> packed;
+  std::atomic<int64_t> finished;
+};
+
+// Where each piece of working memory lies in the caller's one block.
+struct Plan {
+  size_t packed_bytes;   // one head
+  size_t packed_at;      // [ring]
+  size_t unsafe_at;      // [ring][panels]
+  size_t needed_at;      // [heads][panels]
+  size_t order_at;       // [row_blocks] RankedBlock, heaviest first
+  size_t progress_at;    // [heads]
+  size_t thread_bytes;   // one thread: panels, composed words, kernel scratch
+  size_t words_offset;
+  size_t kernel_offset;
+  size_t thread_at;
+  size_t total;
+
+  Plan(const ForwardArgs& args, const ForwardKernel& kernel, const Schedule& schedule,
+       int threads) {
+    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+    size_t at = 0;
+    const auto place = [&at](size_t bytes) {
+      const size_t start = at;
+      at += page_rounded(bytes);
+      return start;
+    };
+    packed_bytes = page_rounded(kernel.packed_panel_bytes(args) * size(schedule.panels));
+    packed_at = place(packed_bytes * size(schedule.ring));
+    unsafe_at = place(size(schedule.ring * schedule.panels));
+    needed_at = place(args.mask == nullptr ? 0 : size(schedule.heads * schedule.panels));
+    order_at = place(size(schedule.row_blocks) * sizeof(RankedBlock));
+    progress_at = place(size(schedule.heads) * sizeof(HeadProgress));
+    words_offset = page_rounded(size(schedule.panels) * sizeof(Panel));
+    kernel_offset = words_offset + page_rounded(composed_bytes(args, schedule.rows_per_item));
+    thread_bytes =
+        kernel_offset + page_rounded(kernel.scratch_bytes(args, schedule.rows_per_item));
+    thread_at = place(thread_bytes * size(threads));
+    total = at;
+  }
+};
+
+class Call {
+ public:
+  Call(const ForwardArgs& args, const ForwardKernel& kernel, const Schedule& schedule,
+       const Plan& plan, std::byte* memory)
+      : args_(args),
+        kernel_(kernel),
+        schedule_(schedule),
+        plan_(plan),
+        memory_(memory),
+        order_(reinterpret_cast<RankedBlock*>(memory + plan.order_at)),
+        progress_(reinterpret_cast<HeadProgress*>(memory + plan.progress_at)) {
+    for (int64_t h = 0; h < schedule.heads; ++h) new (&progress_[h]) HeadProgress{{0}, {0}};
+    for (int64_t b = 0; b < schedule.row_blocks; ++b) {
+      order_[b] = {args.mask == nullptr ? 0 : listed_blocks(*args.mask, b), b};
+    }
+    if (args.mask == nullptr) return;
+    std::sort(order_, order_ + schedule.row_blocks, [](RankedBlock a, RankedBlock b) {
+      return a.listed != b.listed ? a.listed > b.listed : a.block < b.block;
+    });
+    std::memset(memory + plan.needed_at, 0,
+                static_cast<size_t>(schedule.heads * schedule.panels));
+    for (int64_t h = 0; h < schedule.heads; ++h) {
+      mark_needed(args, h / args.key_heads, h % args.key_heads, needed(h));
+    }
+  }
+
+  // Draws tickets until none are left. Runs on every thread.
+  void work() {
+    std::byte* mine = memory_ + plan_.thread_at +
+                      static_cast<size_t>(next_thread_.fetch_add(1)) * plan_.thread_bytes;
+    for (;;) {
+      const int64_t number = next_ticket_.fetch_add(1, std::memory_order_relaxed);
+      if (number >= schedule_.tickets) return;
+      const Ticket ticket = schedule_.ticket(number);
+      if (ticket.kind == Ticket::Kind::kPack) {
+        pack(ticket);
+      } else {
+        rows(ticket, mine);
+      }
+    }
+  }
+
+ private:
+  uint8_t* needed(int64_t head) const {
+    return reinterpret_cast<uint8_t*>(memory_ + plan_.needed_at) + head * schedule_.panels;
+  }
+  std::byte* packed(int64_t head) const {
+    return memory_ + plan_.packed_at +
+           static_cast<size_t>(head % schedule_.ring) * plan_.packed_bytes;
+  }
+  uint8_t* unsafe_values(int64_t head) const {
+    return reinterpret_cast<uint8_t*>(memory_ + plan_.unsafe_at) +
+           head % schedule_.ring * schedule_.panels;
+  }
+
+  static void wait_for(const std::atomic<int64_t>& count, int64_t target) {
+    for (int turn = 0; count.load(std::memory_order_acquire) < target; ++turn) {
+      wait_a_little(std::min(turn, 1 << 20));
+    }
+  }
+
+  void pack(const Ticket& ticket) {
+    const int64_t head = ticket.head;
+    if (head >= schedule_.ring) {
+      wait_for(progress_[head - schedule_.ring].finished, schedule_.items_per_head);
+    }
+    const int64_t per_pack = ceil_div(schedule_.panels, schedule_.packs_per_head);
+    PackJob job;
+    job.batch = head / args_.key_heads;
+    job.key_head = head % args_.key_heads;
+    job.first_panel = std::min(ticket.part * per_pack, schedule_.panels);
+    job.end_panel = std::min(job.first_panel + per_pack, schedule_.panels);
+    job.needed = args_.mask == nullptr ? nullptr : needed(head);
+    job.packed = packed(head);
+    job.unsafe_values = unsafe_values(head);
+    kernel_.pack(args_, job);
+    progress_[head].packed.fetch_add(1, std::memory_order_release);
+  }
+
+  void rows(const Ticket& ticket, std::byte* mine) {
+    const int64_t head = ticket.head;
+    wait_for(progress_[head].packed, schedule_.packs_per_head);
+    const int64_t per_block = schedule_.group * schedule_.splits;
+    const int64_t block = order_[ticket.part / per_block].block;
+    const int64_t within = ticket.part % per_block;
+    const int64_t start = (within % schedule_.splits) * schedule_.rows_per_item;
+    const int64_t first = block * schedule_.block_rows + start;
+    const int64_t count =
+        std::min({schedule_.rows_per_item, schedule_.block_rows - start, args_.query_rows - first});
+    if (count > 0) {
+      RowsJob job;
+      job.batch = head / args_.key_heads;
+      job.query_head = head % args_.key_heads * schedule_.group + within / schedule_.splits;
+      job.first_row = first;
+      job.row_count = count;
+      Panel* panels = reinterpret_cast<Panel*>(mine);
+      job.panel_count = list_panels(args_, job.batch, job.query_head, first, count, panels,
+                                    mine + plan_.words_offset);
+      job.panels = panels;
+      job.packed = packed(head);
+      job.unsafe_values = unsafe_values(head);
+      job.scratch = mine + plan_.kernel_offset;
+      kernel_.rows(args_, job);
+    }
+    progress_[head].finished.fetch_add(1, std::memory_order_release);
+  }
+
+  const ForwardArgs& args_;
+  const ForwardKernel& kernel_;
+  const Schedule& schedule_;
+  const Plan& plan_;
+  std::byte* memory_;
+  RankedBlock* order_;
+  HeadProgress* progress_;
+  std::atomic<int64_t> next_ticket_{0};
+  std::atomic<int> next_thread_{0};
+};
+
+}  // namespace
+
+Status attention_forward(const ForwardArgs& args, const ForwardKernel& kernel, int threads,
+                         bool poison) {
+  if (args.batches == 0 || args.query_heads == 0 || args.query_rows == 0) return Status::kOk;
+  threads = std::max(threads, 1);
+  const Schedule schedule(args, kernel, threads);
+  threads = static_cast<int>(std::min<int64_t>(threads, schedule.tickets));
+  const Plan plan(args, kernel, schedule, threads);
+  Scratch& scratch = thread_scratch();
+  std::byte* memory = scratch.acquire(plan.total);
+  if (memory == nullptr) return Status::kOutOfMemory;
+  if (poison) std::memset(memory, 0xff, plan.total);
+  Call call(args, kernel, schedule, plan, memory);
+  run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
+  scratch.release();
+  return Status::kOk;
+}
+
+}  // namespace torchyard

@@ -1,0 +1,31 @@
+// From a mask by blocks to what the kernels read: lists of 64-key panels with one word per row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/attention.h"
+
+namespace torchyard {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline int64_t panel_count(const ForwardArgs& args) { return ceil_div(args.keys, kPanelKeys); }
+
+// Bytes that list_panels needs for `words` with items of up to `rows` rows; 0 where panels lie
+// wholly inside blocks and the mask's own bits are used.
+size_t composed_bytes(const ForwardArgs& args, int64_t rows);
+
+// Lists the panels that rows [first_row, first_row + rows) of a query head see, full blocks first,
+// so that a row's reference comes from a panel with many visible keys. The rows lie in one row
+// block. `panels` has room for panel_count(args) entries; returns how many were written.
+int64_t list_panels(const ForwardArgs& args, int64_t batch, int64_t query_head, int64_t first_row,
+                    int64_t rows, Panel* panels, std::byte* words);
+
+// Sets needed[panel] to 1 for each panel that any row of any of the kv head's query heads sees.
+void mark_needed(const ForwardArgs& args, int64_t batch, int64_t key_head, uint8_t* needed);
+
+// The number of listed blocks of a row block, summed over all heads of the mask.
+int64_t listed_blocks(const MaskBlocks& mask, int64_t row_block);
+
+}  // namespace torchyard

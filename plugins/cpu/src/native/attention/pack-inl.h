@@ -1,0 +1,101 @@
+// Packs one kv head's keys and values into panels (layout.h).
+#pragma once
+
+#include <cstdint>
+
+#include "attention/layout.h"
+
+namespace torchyard {
+namespace {
+
+// Above this a probability of the optimistic softmax (at most kOptimisticLimit) could carry the sum
+// past float32's range where the exact softmax would not.
+constexpr uint32_t kUnsafeValueBits = 0x5f800000;  // 2^64
+
+template <class Format>
+struct Packer {
+  using Isa = typename Format::Isa;
+  using Vec = typename Isa::Vec;
+  using Element = typename Format::Element;
+  using L = Layout<Format>;
+
+  // Keys become columns: word w of key j goes to [j / kTileKeys][w][j % kTileKeys].
+  static void keys(const Element* first, int64_t row_stride, int count, int64_t head_dim,
+                   int64_t key_words, uint32_t* out) {
+    constexpr int kLanes = Isa::kLanes;
+    for (int group = 0; group < kPanelKeys; group += kLanes) {
+      uint32_t* column =
+          out + (group / L::kTileKeys) * key_words * L::kTileKeys + group % L::kTileKeys;
+      for (int64_t word = 0; word < key_words; word += kLanes) {
+        const int64_t left = head_dim - word * Format::kPair;
+        const int available =
+            static_cast<int>(left < kLanes * Format::kPair ? left : kLanes * Format::kPair);
+        Vec block[kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < kLanes; ++i) {
+          block[i] = group + i < count ? Format::words(first + (group + i) * row_stride +
+                                                           word * Format::kPair,
+                                                       available)
+                                       : Isa::zero();
+        }
+        Isa::transpose(block);
+        const int64_t rows = key_words - word < kLanes ? key_words - word : kLanes;
+        for (int64_t i = 0; i < rows; ++i) {
+          Isa::store(column + (word + i) * L::kTileKeys, block[i]);
+        }
+      }
+    }
+  }
+
+  // Returns whether a value is not finite or so large that only the exact softmax may meet it.
+  static bool values(const Element* first, int64_t row_stride, int count, int64_t value_dim,
+                     const L& layout, uint32_t* out) {
+    constexpr int kLanes = Isa::kLanes;
+    Vec largest = Isa::zero();
+    for (int64_t g = 0; g < layout.column_groups; ++g) {
+      const int64_t start = layout.group_start(g);
+      const int64_t width = layout.group_start(g + 1) - start;
+      uint32_t* group = out + start * kLanes * L::kPanelWords;
+      for (int word = 0; word < L::kPanelWords; ++word) {
+        const int key = word * Format::kPair;
+        for (int64_t j = 0; j < width; ++j) {
+          const int64_t column = (start + j) * kLanes;
+          const int64_t left = value_dim - column;
+          const int available = static_cast<int>(left < kLanes ? left : kLanes);
+          Vec words = Isa::zero();
+          if (key < count) {
+            const Element* row = first + key * row_stride + column;
+            const Element* next = key + 1 < count ? row + row_stride : nullptr;
+            words = Format::value_words(row, next, available);
+            largest = Format::magnitude(largest, words);
+          }
+          Isa::store(group + (word * width + j) * kLanes, words);
+        }
+      }
+    }
+    return Isa::largest_bits(largest) >= kUnsafeValueBits;
+  }
+
+  static void run(const ForwardArgs& args, const PackJob& job) {
+    const L layout(args);
+    const Element* keys_of_head = static_cast<const Element*>(args.key.data) +
+                                  job.batch * args.key.batch + job.key_head * args.key.head;
+    const Element* values_of_head = static_cast<const Element*>(args.value.data) +
+                                    job.batch * args.value.batch + job.key_head * args.value.head;
+    for (int64_t panel = job.first_panel; panel < job.end_panel; ++panel) {
+      if (job.needed != nullptr && job.needed[panel] == 0) continue;
+      const int64_t key = panel * kPanelKeys;
+      const int64_t left = args.keys - key;
+      const int count = static_cast<int>(left < kPanelKeys ? left : kPanelKeys);
+      uint32_t* out = reinterpret_cast<uint32_t*>(job.packed) + panel * layout.panel_words();
+      keys(keys_of_head + key * args.key.row, args.key.row, count, args.head_dim, layout.key_words,
+           out);
+      job.unsafe_values[panel] =
+          values(values_of_head + key * args.value.row, args.value.row, count, args.value_dim,
+                 layout, out + layout.key_panel_words());
+    }
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

@@ -1,0 +1,201 @@
+// The forward pass of one item: consecutive rows of one query head against its panels.
+//
+// Loop order: strips of keys outside, tiles of rows inside, so that a strip's packed keys and values
+// stay in the second-level cache while every tile of the item passes over them.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/softmax-inl.h"
+#include "attention/values-inl.h"
+
+namespace torchyard {
+namespace {
+
+// Packed bytes that a strip may have: about half of a common second-level cache.
+constexpr int64_t kStripBytes = int64_t{512} << 10;
+
+template <class Format>
+struct Rows {
+  using Isa = typename Format::Isa;
+  using Vec = typename Format::Vec;
+  using Element = typename Format::Element;
+  using L = Layout<Format>;
+  static constexpr int kTileRows = Isa::kTileRows;
+
+  static size_t scratch_bytes(const ForwardArgs& args, int64_t rows) {
+    const L layout(args);
+    const size_t tiles = static_cast<size_t>((rows + kTileRows - 1) / kTileRows);
+    return tiles * Tile<Format>::bytes(layout) + kStripWords * 4 + kBufferWords * 4 + 64;
+  }
+
+  static void run(const ForwardArgs& args, const RowsJob& job) {
+    const L layout(args);
+    uint32_t* strip = reinterpret_cast<uint32_t*>(job.scratch);
+    float* buffer = reinterpret_cast<float*>(strip + kStripWords);
+    std::byte* tiles = reinterpret_cast<std::byte*>(buffer + kBufferWords);
+    const size_t tile_bytes = Tile<Format>::bytes(layout);
+    const float to_log2 = static_cast<float>(args.scale * kLog2E);
+
+    for (int64_t row = 0; row < job.row_count; row += kTileRows) {
+      begin(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
+    }
+    int64_t step = kStripBytes / (layout.panel_words() * 4);
+    step = step < 2 ? 2 : step > L::kStripPanels ? L::kStripPanels : step;
+    for (int64_t panel = 0; panel < job.panel_count; panel += step) {
+      const int64_t left = job.panel_count - panel;
+      const int count = static_cast<int>(left < step ? left : step);
+      for (int64_t row = 0; row < job.row_count; row += kTileRows) {
+        const Tile<Format> tile(layout, tiles + row / kTileRows * tile_bytes);
+        const int64_t live = job.row_count - row;
+        // Five rows run as six and three as four: the waste is less than the code of two more
+        // kernels.
+        if (live > 4) {
+          pass<6>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+        } else if (live > 2) {
+          pass<4>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+        } else if (live > 1) {
+          pass<2>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+        } else {
+          pass<1>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+        }
+      }
+    }
+    for (int64_t row = 0; row < job.row_count; row += kTileRows) {
+      finish(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
+    }
+  }
+
+ private:
+  static constexpr size_t kStripWords = size_t{kTileRows} * L::kStripStride;
+  static constexpr size_t kBufferWords = size_t{kTileRows} * L::kStripPanels * kPanelKeys;
+
+  static void begin(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
+                    const Tile<Format>& tile) {
+    const Element* query = static_cast<const Element*>(args.query.data) +
+                           job.batch * args.query.batch + job.query_head * args.query.head;
+    uint32_t* out = tile.query;
+    for (int r = 0; r < kTileRows; ++r) {
+      const bool live = row + r < job.row_count;
+      // A row that does not exist has a reference from the start: it must not hold up the others.
+      tile.reference[r] = live ? kMinusInfinity : 0.0f;
+      for (int64_t word = 0; word < layout.key_words; word += Isa::kLanes) {
+        const int64_t left = layout.key_words - word;
+        const int words = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
+        Vec v = Isa::zero();
+        if (live) {
+          const int64_t first = word * Format::kPair;
+          const int64_t elements = args.head_dim - first;
+          constexpr int64_t kFull = int64_t{Isa::kLanes} * Format::kPair;
+          v = Format::words(query + (job.first_row + row + r) * args.query.row + first,
+                            static_cast<int>(elements < kFull ? elements : kFull));
+        }
+        Isa::store_first(reinterpret_cast<float*>(out + word), v, words);
+      }
+      out += layout.key_words;
+    }
+    *tile.referenced = false;
+    __builtin_memset(tile.weight, 0, sizeof(float) * kTileRows * Isa::kLanes);
+    __builtin_memset(tile.sum_v, 0,
+                     sizeof(float) * kTileRows * static_cast<size_t>(layout.value_columns));
+  }
+
+  // One tile against up to kStripPanels panels.
+  template <int kRows>
+  static void pass(const RowsJob& job, const L& layout, const Tile<Format>& tile, float to_log2,
+                   int64_t row, int64_t live, int64_t first_panel, int count, uint32_t* strip,
+                   float* buffer) {
+    using Attend = Softmax<Format, kRows>;
+    TilePanel<kRows> keys[L::kStripPanels];
+    const uint32_t* packed_keys[L::kStripPanels];
+    const uint32_t* packed_values[L::kStripPanels];
+    bool unsafe = false;
+    int seen = 0;
+    for (int i = 0; i < count; ++i) {
+      const Panel& panel = job.panels[first_panel + i];
+      TilePanel<kRows>& mine = keys[seen];
+      mine.index = panel.index;
+      mine.masked = panel.words != nullptr || panel.tail != ~uint64_t{0};
+      if (mine.masked) {
+        const int rows = static_cast<int>(live < kRows ? live : kRows);
+        const Seen what = read_words<kRows>(panel, row, rows, mine.word);
+        if (what == Seen::kNothing) continue;
+        mine.masked = what == Seen::kSome;
+      }
+      packed_keys[seen] =
+          reinterpret_cast<const uint32_t*>(job.packed) + panel.index * layout.panel_words();
+      packed_values[seen] = packed_keys[seen] + layout.key_panel_words();
+      unsafe = unsafe || job.unsafe_values[panel.index] != 0;
+      ++seen;
+    }
+    if (seen == 0) return;
+
+    float weight[kRows * Isa::kLanes] = {};
+    bool redo = unsafe;
+    if (!unsafe) {
+      for (int i = 0; i < seen; ++i) {
+        uint32_t* out = strip + i * L::kPanelWords;
+        if (!*tile.referenced) {
+          Attend::first(layout, tile, to_log2, packed_keys[i], keys[i], out, weight, buffer);
+        } else if (keys[i].masked) {
+          Attend::template optimistic<true>(layout, tile, to_log2, packed_keys[i], keys[i], out,
+                                            weight);
+        } else {
+          Attend::template optimistic<false>(layout, tile, to_log2, packed_keys[i], keys[i], out,
+                                             weight);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        redo = redo || Isa::any_not_below(Isa::load(weight + r * Isa::kLanes), kOptimisticLimit);
+      }
+    }
+    if (redo) {
+      __builtin_memset(weight, 0, sizeof(weight));
+      Attend::exact(layout, tile, to_log2, packed_keys, keys, seen, strip, weight, buffer);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      float* total = tile.weight + r * Isa::kLanes;
+      Isa::store(total, Isa::add(Isa::load(total), Isa::load(weight + r * Isa::kLanes)));
+    }
+    if (!unsafe) {
+      Values<Format, kRows>::add(layout, tile, packed_values, seen, strip);
+      return;
+    }
+    for (int i = 0; i < seen; ++i) {
+      const uint32_t* probabilities = strip + i * L::kPanelWords;
+      if (keys[i].masked && job.unsafe_values[keys[i].index] != 0) {
+        Values<Format, kRows>::add_visible(layout, tile, packed_values[i], keys[i], probabilities);
+      } else {
+        Values<Format, kRows>::add(layout, tile, packed_values + i, 1, probabilities);
+      }
+    }
+  }
+
+  static void finish(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
+                     const Tile<Format>& tile) {
+    Element* out = static_cast<Element*>(args.out.data) + job.batch * args.out.batch +
+                   job.query_head * args.out.head;
+    const int64_t head = job.batch * args.query_heads + job.query_head;
+    for (int r = 0; r < kTileRows && row + r < job.row_count; ++r) {
+      const int64_t target = job.first_row + row + r;
+      const float weight = Isa::sum(Isa::load(tile.weight + r * Isa::kLanes));
+      const bool empty = weight == 0.0f;
+      const Vec inverse = Isa::set1(empty ? 0.0f : 1.0f / weight);
+      const float* sum_v = tile.sum_v + r * layout.value_columns;
+      for (int64_t j = 0; j < args.value_dim; j += Isa::kLanes) {
+        const int64_t left = args.value_dim - j;
+        Isa::store_first(out + target * args.out.row + j,
+                         empty ? Isa::zero() : Isa::mul(Isa::load(sum_v + j), inverse),
+                         static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes));
+      }
+      if (args.lse != nullptr) {
+        args.lse[head * args.query_rows + target] =
+            empty ? kMinusInfinity
+                  : static_cast<float>(tile.reference[r] * kLn2 + __builtin_log(weight));
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

@@ -1,0 +1,12 @@
+// Attention for any processor: compiled with the baseline's flags.
+#include "attention/kernel-inl.h"
+#include "simd/scalar.h"
+
+namespace torchyard {
+
+TORCHYARD_DEFINE_FORWARD(attention_forward_f32_6x8_scalar, "scalar", kFloat32, 0,
+                         FloatFormat<Scalar, float, Exp2Degree5>)
+TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x8_scalar, "scalar", kBFloat16, 0,
+                         FloatFormat<Scalar, Bf16, Exp2Degree5>)
+
+}  // namespace torchyard

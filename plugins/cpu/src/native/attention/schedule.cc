@@ -1,0 +1,64 @@
+#include "attention/schedule.h"
+
+#include <algorithm>
+
+#include "attention/mask.h"
+
+namespace torchyard {
+
+namespace {
+
+constexpr int64_t kPanelsPerPack = 8;
+
+// Enough rows that a strip of keys, once in the second-level cache, is used by some twenty tiles.
+constexpr int64_t kItemRows = 128;
+
+// Items per thread that keep all threads busy to the end although items differ in size.
+constexpr int64_t kItemsPerThread = 4;
+
+}  // namespace
+
+Schedule::Schedule(const ForwardArgs& args, const ForwardKernel& kernel, int threads)
+    : heads(args.batches * args.key_heads),
+      panels(panel_count(args)),
+      packs_per_head(ceil_div(panels, kPanelsPerPack)),
+      group(args.query_heads / args.key_heads),
+      row_blocks(args.mask == nullptr ? 1 : args.mask->row_blocks),
+      block_rows(args.mask == nullptr ? args.query_rows
+                                      : std::min(args.mask->block_rows, args.query_rows)) {
+  // Items are cut at whole tiles: which rows share a tile, and with that every bit of the result,
+  // does not depend on the number of threads.
+  const int64_t tile = kernel.tile_rows;
+  const int64_t tiles = ceil_div(block_rows, tile);
+  int64_t wanted = std::max<int64_t>(1, (block_rows + kItemRows / 2) / kItemRows);
+  if (threads > 1) {
+    const int64_t blocks = heads * group * row_blocks;
+    wanted = std::max(wanted, ceil_div(kItemsPerThread * threads, blocks));
+  }
+  rows_per_item = ceil_div(tiles, std::min(wanted, tiles)) * tile;
+  splits = ceil_div(block_rows, rows_per_item);
+  items_per_head = group * row_blocks * splits;
+
+  lookahead = threads == 1 ? 0 : std::min(heads, ceil_div(threads, items_per_head));
+  ring = std::min(heads, 2 * lookahead + 1);
+  tickets = heads * (packs_per_head + items_per_head);
+}
+
+Ticket Schedule::ticket(int64_t number) const {
+  const int64_t ahead = lookahead * packs_per_head;
+  if (number < ahead) {
+    return {Ticket::Kind::kPack, number / packs_per_head, number % packs_per_head};
+  }
+  number -= ahead;
+  const int64_t per_step = packs_per_head + items_per_head;
+  const int64_t full_steps = heads - lookahead;
+  const int64_t step = std::min(number / per_step, full_steps);
+  int64_t part = number - step * per_step;
+  if (step == full_steps) {
+    return {Ticket::Kind::kRows, step + part / items_per_head, part % items_per_head};
+  }
+  if (part < packs_per_head) return {Ticket::Kind::kPack, step + lookahead, part};
+  return {Ticket::Kind::kRows, step, part - packs_per_head};
+}
+
+}  // namespace torchyard

@@ -1,0 +1,171 @@
+// Scores of one tile against panels of keys, and their softmax.
+//
+// Optimistic path: the largest score of the first panel that a row sees stays the row's reference;
+// later scores are exponentiated straight out of the accumulators, with no pass for the maximum.
+// Weights may then exceed 1, by any factor; when a strip's sums leave the safe range the strip is
+// redone by `exact`, which moves the reference to the true maximum.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/micro_kernel-inl.h"
+#include "attention/tile-inl.h"
+#include "attention/visibility-inl.h"
+
+namespace torchyard {
+namespace {
+
+template <class Format, int kRows>
+struct Softmax {
+  using Isa = typename Format::Isa;
+  using Vec = typename Format::Vec;
+  using L = Layout<Format>;
+  using Keys = TilePanel<kRows>;
+  static constexpr int kVectors = Isa::kTileVectors;
+
+  // Adds a panel's weights to `weight` and writes its probabilities, for rows that all have a
+  // reference.
+  template <bool kMasked>
+  static void optimistic(const L& layout, const Tile<Format>& tile, float to_log2,
+                         const uint32_t* packed_keys, const Keys& keys, uint32_t* probabilities,
+                         float* weight) {
+    const Vec factor = Isa::set1(to_log2);
+#pragma GCC unroll 1
+    for (int sub = 0; sub < L::kSubPanels; ++sub) {
+      Vec score[kRows][kVectors];
+      clear<Format, kRows, kVectors>(score);
+      accumulate<Format, kRows, kVectors>(score, tile.query, layout.key_words,
+                                          packed_keys + sub * layout.key_words * L::kTileKeys,
+                                          layout.key_words);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const Vec minus_reference = Isa::set1(-tile.reference[r]);
+        Vec row[kVectors];
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+          row[j] = Isa::template exp2<typename Format::Exp2>(
+              Isa::fma(score[r][j], factor, minus_reference));
+          if (kMasked) row[j] = Isa::keep(Isa::mask(keys.word[r], sub * kVectors + j), row[j]);
+        }
+        finish_row(row, r, sub, probabilities, weight);
+      }
+    }
+  }
+
+  // Scaled scores of a panel, masked ones -inf, to `out` [kRows][stride].
+  static void scores(const L& layout, const Tile<Format>& tile, float to_log2,
+                     const uint32_t* packed_keys, const Keys& keys, float* out, int64_t stride) {
+    const Vec factor = Isa::set1(to_log2);
+    const Vec invisible = Isa::set1(kMinusInfinity);
+#pragma GCC unroll 1
+    for (int sub = 0; sub < L::kSubPanels; ++sub) {
+      Vec score[kRows][kVectors];
+      clear<Format, kRows, kVectors>(score);
+      accumulate<Format, kRows, kVectors>(score, tile.query, layout.key_words,
+                                          packed_keys + sub * layout.key_words * L::kTileKeys,
+                                          layout.key_words);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+          Vec t = Isa::mul(score[r][j], factor);
+          if (keys.masked) {
+            t = Isa::select(Isa::mask(keys.word[r], sub * kVectors + j), t, invisible);
+          }
+          Isa::store(out + r * stride + sub * L::kTileKeys + j * Isa::kLanes, t);
+        }
+      }
+    }
+  }
+
+  // The largest of a row of scores, NaN not counted.
+  static float row_maximum(const float* row, int64_t columns) {
+    Vec best = Isa::set1(kMinusInfinity);
+    for (int64_t j = 0; j < columns; j += Isa::kLanes) {
+      best = Isa::max_ignoring_nan(Isa::load(row + j), best);
+    }
+    return Isa::largest(best);
+  }
+
+  // Exponentiates `panels` panels of scores in `buffer` [kRows][stride] relative to the tile's
+  // references; adds to `weight`, writes probabilities.
+  static void exponentiate(const Tile<Format>& tile, const float* buffer, int64_t stride,
+                           int panels, uint32_t* probabilities, float* weight) {
+    for (int r = 0; r < kRows; ++r) {
+      const float reference = tile.reference[r];
+      // A row that has seen nothing has only scores of -inf: any finite reference gives its zeros.
+      const Vec subtracted = Isa::set1(reference == kMinusInfinity ? 0.0f : reference);
+      for (int sub = 0; sub < panels * L::kSubPanels; ++sub) {
+        Vec row[kVectors];
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) {
+          const Vec t = Isa::load(buffer + r * stride + sub * L::kTileKeys + j * Isa::kLanes);
+          row[j] = Isa::template exp2<typename Format::Exp2>(Isa::sub(t, subtracted));
+        }
+        finish_row(row, r, sub, probabilities, weight);
+      }
+    }
+  }
+
+  // Gives a reference to each row that has none and sees a key of the panel.
+  static void first(const L& layout, const Tile<Format>& tile, float to_log2,
+                    const uint32_t* packed_keys, const Keys& keys, uint32_t* probabilities,
+                    float* weight, float* buffer) {
+    scores(layout, tile, to_log2, packed_keys, keys, buffer, kPanelKeys);
+    bool all = true;
+    for (int r = 0; r < kRows; ++r) {
+      if (tile.reference[r] == kMinusInfinity) {
+        tile.reference[r] = row_maximum(buffer + r * kPanelKeys, kPanelKeys);
+        all = all && tile.reference[r] != kMinusInfinity;
+      }
+    }
+    *tile.referenced = all;
+    exponentiate(tile, buffer, kPanelKeys, 1, probabilities, weight);
+  }
+
+  // Computes a whole strip relative to the true running maximum, and rescales what the tile holds.
+  static void exact(const L& layout, const Tile<Format>& tile, float to_log2,
+                    const uint32_t* const* packed_keys, const Keys* keys, int panels,
+                    uint32_t* probabilities, float* weight, float* buffer) {
+    const int64_t stride = panels * kPanelKeys;
+    for (int p = 0; p < panels; ++p) {
+      scores(layout, tile, to_log2, packed_keys[p], keys[p], buffer + p * kPanelKeys, stride);
+    }
+    bool all = true;
+    for (int r = 0; r < kRows; ++r) {
+      const float before = tile.reference[r];
+      const float found = row_maximum(buffer + r * stride, stride);
+      if (found > before) {
+        tile.reference[r] = found;
+        rescale(layout, tile, r, before - found);
+      }
+      all = all && tile.reference[r] != kMinusInfinity;
+    }
+    *tile.referenced = all;
+    exponentiate(tile, buffer, stride, panels, probabilities, weight);
+  }
+
+ private:
+  static TORCHYARD_INLINE void finish_row(const Vec (&row)[kVectors], int r, int sub,
+                                          uint32_t* probabilities, float* weight) {
+    Vec sum = row[0];
+#pragma GCC unroll 4
+    for (int j = 1; j < kVectors; ++j) sum = Isa::add(sum, row[j]);
+    Isa::store(weight + r * Isa::kLanes, Isa::add(Isa::load(weight + r * Isa::kLanes), sum));
+    Format::template store_probabilities<kVectors>(
+        probabilities + r * L::kStripStride + sub * (L::kTileKeys / Format::kPair), row);
+  }
+
+  static void rescale(const L& layout, const Tile<Format>& tile, int r, float exponent) {
+    const Vec factor = Isa::template exp2<Exp2Degree5>(Isa::set1(exponent));
+    float* weight = tile.weight + r * Isa::kLanes;
+    Isa::store(weight, Isa::mul(Isa::load(weight), factor));
+    float* row = tile.sum_v + r * layout.value_columns;
+    for (int64_t j = 0; j < layout.value_columns; j += Isa::kLanes) {
+      Isa::store(row + j, Isa::mul(Isa::load(row + j), factor));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

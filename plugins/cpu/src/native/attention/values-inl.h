@@ -1,0 +1,86 @@
+// Adds probabilities times values to a tile.
+#pragma once
+
+#include <cstdint>
+
+#include "attention/micro_kernel-inl.h"
+#include "attention/tile-inl.h"
+#include "attention/visibility-inl.h"
+
+namespace torchyard {
+namespace {
+
+template <class Format, int kRows>
+struct Values {
+  using Isa = typename Format::Isa;
+  using Vec = typename Format::Vec;
+  using L = Layout<Format>;
+  using Keys = TilePanel<kRows>;
+
+  // sum_v += probabilities . values over the panels of a strip.
+  static void add(const L& layout, const Tile<Format>& tile, const uint32_t* const* packed_values,
+                  int panels, const uint32_t* probabilities) {
+    for (int64_t g = 0; g < layout.column_groups; ++g) {
+      const int64_t start = layout.group_start(g);
+      const int64_t width = layout.group_start(g + 1) - start;
+      if constexpr (Isa::kTileVectors >= 4) {
+        if (width == 4) group<4>(layout, tile, start, packed_values, panels, probabilities);
+        if (width == 3) group<3>(layout, tile, start, packed_values, panels, probabilities);
+      }
+      if (width == 2) group<2>(layout, tile, start, packed_values, panels, probabilities);
+      if (width == 1) group<1>(layout, tile, start, packed_values, panels, probabilities);
+    }
+  }
+
+  // The same where a value is not finite and some rows do not see its key: 0 * NaN is NaN, so only
+  // visible keys may take part. One multiplication at a time; such inputs are rare.
+  static void add_visible(const L& layout, const Tile<Format>& tile, const uint32_t* packed_values,
+                          const Keys& keys, const uint32_t* probabilities) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int key = 0; key < kPanelKeys; ++key) {
+        if (((keys.word[r] >> key) & 1) == 0) continue;
+        const int word = key / Format::kPair;
+        const int half = key % Format::kPair;
+        const float p = Format::unpack(probabilities[r * L::kStripStride + word], half);
+        for (int64_t g = 0; g < layout.column_groups; ++g) {
+          const int64_t start = layout.group_start(g) * Isa::kLanes;
+          const int64_t width = layout.group_start(g + 1) * Isa::kLanes - start;
+          const uint32_t* values = packed_values + start * L::kPanelWords + word * width;
+          float* out = tile.sum_v + r * layout.value_columns + start;
+          for (int64_t j = 0; j < width; ++j) out[j] += p * Format::unpack(values[j], half);
+        }
+      }
+    }
+  }
+
+ private:
+  template <int kVectors>
+  static void group(const L& layout, const Tile<Format>& tile, int64_t start,
+                    const uint32_t* const* packed_values, int panels,
+                    const uint32_t* probabilities) {
+    Vec sum[kRows][kVectors];
+    float* out = tile.sum_v + start * Isa::kLanes;
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        sum[r][j] = Isa::load(out + r * layout.value_columns + j * Isa::kLanes);
+      }
+    }
+    for (int p = 0; p < panels; ++p) {
+      accumulate<Format, kRows, kVectors>(sum, probabilities + p * L::kPanelWords, L::kStripStride,
+                                          packed_values[p] + start * Isa::kLanes * L::kPanelWords,
+                                          L::kPanelWords);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        Isa::store(out + r * layout.value_columns + j * Isa::kLanes, sum[r][j]);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

@@ -1,0 +1,78 @@
+#include "base/cpu_features.h"
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace torchyard {
+
+const FeatureName kFeatureNames[] = {
+    {kAvx2, "avx2"},         {kFma, "fma"},           {kF16c, "f16c"},
+    {kAvx512F, "avx512f"},   {kAvx512Bw, "avx512bw"}, {kAvx512Dq, "avx512dq"},
+    {kAvx512Vl, "avx512vl"}, {kAvx512Bf16, "avx512_bf16"},
+};
+const size_t kFeatureCount = sizeof(kFeatureNames) / sizeof(kFeatureNames[0]);
+
+#if defined(__x86_64__)
+
+namespace {
+
+// XCR0 bits: SSE and AVX state, then opmask and both halves of the zmm state.
+constexpr uint64_t kYmmState = 0x6;
+constexpr uint64_t kZmmState = 0xe6;
+
+uint64_t read_xcr0() {
+  uint32_t low = 0;
+  uint32_t high = 0;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (static_cast<uint64_t>(high) << 32) | low;
+}
+
+bool bit(uint32_t word, int index) { return ((word >> index) & 1u) != 0; }
+
+}  // namespace
+
+FeatureSet detect_features() {
+  uint32_t eax = 0;
+  uint32_t ebx = 0;
+  uint32_t ecx = 0;
+  uint32_t edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0 || !bit(ecx, 27)) return 0;  // OSXSAVE
+  const uint32_t leaf1 = ecx;
+  const uint64_t state = read_xcr0();
+  if ((state & kYmmState) != kYmmState || !bit(leaf1, 28)) return 0;  // AVX
+
+  FeatureSet found = 0;
+  if (bit(leaf1, 12)) found |= kFma;
+  if (bit(leaf1, 29)) found |= kF16c;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return found;
+  const uint32_t highest_subleaf = eax;
+  const uint32_t leaf7 = ebx;
+  if (bit(leaf7, 5)) found |= kAvx2;
+  if ((state & kZmmState) != kZmmState || !bit(leaf7, 16)) return found;
+  found |= kAvx512F;
+  if (bit(leaf7, 17)) found |= kAvx512Dq;
+  if (bit(leaf7, 30)) found |= kAvx512Bw;
+  if (bit(leaf7, 31)) found |= kAvx512Vl;
+  if (highest_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && bit(eax, 5)) {
+    found |= kAvx512Bf16;
+  }
+  return found;
+}
+
+#else
+
+FeatureSet detect_features() { return 0; }
+
+#endif
+
+FeatureSet feature_from_name(const char* name) {
+  for (size_t i = 0; i < kFeatureCount; ++i) {
+    if (std::strcmp(kFeatureNames[i].name, name) == 0) return kFeatureNames[i].feature;
+  }
+  return 0;
+}
+
+}  // namespace torchyard

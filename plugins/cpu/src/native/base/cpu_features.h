@@ -1,0 +1,40 @@
+// What the running processor and operating system let us execute.
+//
+// Names are those of Linux's /proc/cpuinfo ("avx512_bf16"), on every system, so that a feature set
+// reported by one layer means the same in another.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace torchyard {
+
+using FeatureSet = uint32_t;
+
+enum Feature : FeatureSet {
+  kAvx2 = 1u << 0,
+  kFma = 1u << 1,
+  kF16c = 1u << 2,
+  kAvx512F = 1u << 3,
+  kAvx512Bw = 1u << 4,
+  kAvx512Dq = 1u << 5,
+  kAvx512Vl = 1u << 6,
+  kAvx512Bf16 = 1u << 7,
+};
+
+struct FeatureName {
+  Feature feature;
+  const char* name;
+};
+
+extern const FeatureName kFeatureNames[];
+extern const size_t kFeatureCount;
+
+// Returns the features that cpuid reports and whose registers the operating system saves (xgetbv).
+// Empty on processors that are not x86-64.
+FeatureSet detect_features();
+
+// Returns the bit of `name`, or 0 for a name that no kernel here asks for.
+FeatureSet feature_from_name(const char* name);
+
+}  // namespace torchyard

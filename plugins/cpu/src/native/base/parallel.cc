@@ -1,0 +1,61 @@
+#include "base/parallel.h"
+
+#include <dlfcn.h>
+
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace torchyard {
+
+namespace {
+
+using GompParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+constexpr int kSpinsBeforeYield = 256;
+
+GompParallel find_openmp() {
+  // Looked up on each call: torch may be imported after this module, and a look-up costs far less
+  // than waking a thread.
+  return reinterpret_cast<GompParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+}
+
+void run_on_own_threads(int threads, void (*body)(void*), void* data) {
+  std::vector<std::thread> others;
+  try {
+    others.reserve(static_cast<size_t>(threads) - 1);
+    for (int i = 1; i < threads; ++i) others.emplace_back(body, data);
+  } catch (const std::bad_alloc&) {
+    // Fewer threads do the same work.
+  } catch (const std::system_error&) {
+  }
+  body(data);
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+
+void run_on_threads(int threads, void (*body)(void*), void* data) {
+  if (threads <= 1) {
+    body(data);
+  } else if (const GompParallel openmp = find_openmp()) {
+    openmp(body, data, static_cast<unsigned>(threads), 0);
+  } else {
+    run_on_own_threads(threads, body, data);
+  }
+}
+
+void wait_a_little(int turn) {
+  if (turn >= kSpinsBeforeYield) {
+    std::this_thread::yield();
+    return;
+  }
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+}  // namespace torchyard
