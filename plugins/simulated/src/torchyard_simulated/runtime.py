@@ -1,0 +1,187 @@
+"""The device's own functions: what ``torch.simulated`` is once the device is loaded.
+
+Devices are given as ``None`` (the current one), an index, a string or a ``torch.device``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import torch
+from torch.accelerator import (
+    current_stream,
+    empty_cache,
+    get_memory_info,
+    max_memory_allocated,
+    max_memory_reserved,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+    set_stream,
+    synchronize,
+)
+from torch.accelerator import current_device_index as current_device
+from torch.accelerator import device_index as device
+from torch.accelerator import set_device_index as set_device
+
+__all__ = [
+    "Event",
+    "Stream",
+    "current_device",
+    "current_stream",
+    "device",
+    "device_count",
+    "empty_cache",
+    "fallback_counts",
+    "get_amp_supported_dtype",
+    "get_memory_info",
+    "get_rng_state",
+    "get_rng_state_all",
+    "initial_seed",
+    "is_available",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "pending_work",
+    "pinned_bytes",
+    "reset_accumulated_memory_stats",
+    "reset_fallback_counts",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_memory_limit",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "synchronize",
+]
+
+DeviceLike: TypeAlias = torch.device | str | int | None
+
+Event = torch.Event
+Stream = torch.Stream
+
+_DEVICE = "simulated"
+_ops: Any = torch.ops.torchyard_simulated
+
+
+def _index(device: DeviceLike) -> int:
+    if device is None:
+        return int(current_device())
+    if isinstance(device, int):
+        return device
+    parsed = torch.device(device)
+    if parsed.type != _DEVICE:
+        raise ValueError(f"device: expected a simulated device, got {str(parsed)!r}")
+    return int(current_device()) if parsed.index is None else parsed.index
+
+
+def device_count() -> int:
+    """Return how many simulated devices there are."""
+    return int(_ops.device_count())
+
+
+def is_available() -> bool:
+    """Return True: a loaded simulated device can always be used."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Return True: the device has no state that is made later than at loading."""
+    return True
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Return the dtypes that ``torch.autocast`` accepts for this device."""
+    return [torch.float16, torch.bfloat16]
+
+
+def _is_in_bad_fork() -> bool:
+    """Return False: the device is plain memory of the process and survives a fork."""
+    return False
+
+
+def manual_seed(seed: int, device: DeviceLike = None) -> None:
+    """Seed the default generator of one device."""
+    # The operator takes a signed integer; the bits are those of the unsigned seed.
+    wrapped = int(seed) & 0xFFFF_FFFF_FFFF_FFFF
+    _ops.manual_seed(_index(device), wrapped - (1 << 64) if wrapped >= 1 << 63 else wrapped)
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed the default generators of all devices; ``torch.manual_seed`` calls this."""
+    for index in range(device_count()):
+        manual_seed(seed, index)
+
+
+def seed(device: DeviceLike = None) -> int:
+    """Seed one device from the system's entropy; returns the seed."""
+    fresh = int(torch.Generator().seed())
+    manual_seed(fresh, device)
+    return fresh
+
+
+def seed_all() -> None:
+    """Seed all devices with one seed from the system's entropy."""
+    manual_seed_all(int(torch.Generator().seed()))
+
+
+def initial_seed(device: DeviceLike = None) -> int:
+    """Return the seed that the device's default generator started from."""
+    return int(_ops.initial_seed(_index(device))) & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def get_rng_state(device: DeviceLike = None) -> torch.Tensor:
+    """Return the state of the device's default generator as a CPU tensor of bytes."""
+    state: torch.Tensor = _ops.get_rng_state(_index(device))
+    return state
+
+
+def set_rng_state(new_state: torch.Tensor, device: DeviceLike = None) -> None:
+    """Set the state of the device's default generator, as :func:`get_rng_state` returned it."""
+    _ops.set_rng_state(_index(device), new_state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the states of the default generators of all devices."""
+    return [get_rng_state(index) for index in range(device_count())]
+
+
+def set_rng_state_all(new_states: list[torch.Tensor]) -> None:
+    """Set the states of the default generators of all devices."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
+
+
+def fallback_counts() -> dict[str, int]:
+    """Return how often each operator ran on the host, by its full name (``aten::mm.out``)."""
+    names, calls = _ops.fallback_counts()
+    return dict(zip(names, calls, strict=True))
+
+
+def reset_fallback_counts() -> None:
+    """Start counting from zero."""
+    _ops.reset_fallback_counts()
+
+
+def pending_work(device: DeviceLike = None) -> int:
+    """Return how many items wait in the streams of a device; runs none of them."""
+    return int(_ops.pending_work(_index(device)))
+
+
+def set_memory_limit(size: int, device: DeviceLike = None) -> None:
+    """Set the size of a device's memory in bytes; 8 GiB at the start."""
+    _ops.set_memory_limit(_index(device), size)
+
+
+def pinned_bytes() -> int:
+    """Return how many bytes of pinned host memory are in use."""
+    return int(_ops.pinned_bytes())
