@@ -8,11 +8,13 @@
 namespace torchyard {
 namespace {
 
-// sum(r, :) += over w < count of a(r, w) . b(w, :), where a has rows `a_stride` words apart and b is
-// [count][kVectors * kLanes]. Everything is unrolled so that `sum` never leaves the registers.
-template <class Format, int kRows, int kVectors>
+// sum(r, :) += over w < count of a(r, w) . b(w, :), where a(r, w) is the word at
+// r * kRowStride + w * kWordStride and b is [count][kVectors * kLanes]. Everything is unrolled so
+// that `sum` never leaves the registers, and the strides are constants so that all rows are read
+// through one address register: six of them would push accumulators out.
+template <class Format, int kRowStride, int kWordStride, int kRows, int kVectors>
 TORCHYARD_INLINE void accumulate(typename Format::Vec (&sum)[kRows][kVectors], const uint32_t* a,
-                                 int64_t a_stride, const uint32_t* b, int64_t count) {
+                                 const uint32_t* b, int64_t count) {
   using Isa = typename Format::Isa;
   using Vec = typename Format::Vec;
   for (int64_t w = 0; w < count; ++w) {
@@ -21,11 +23,11 @@ TORCHYARD_INLINE void accumulate(typename Format::Vec (&sum)[kRows][kVectors], c
     for (int j = 0; j < kVectors; ++j) column[j] = Isa::load(b + j * Isa::kLanes);
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
-      const Vec left = Isa::broadcast_word(a + r * a_stride);
+      const Vec left = Isa::broadcast_word(a + r * kRowStride);
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) sum[r][j] = Format::dot(sum[r][j], left, column[j]);
     }
-    a += 1;
+    a += kWordStride;
     b += kVectors * Isa::kLanes;
   }
 }

@@ -72,27 +72,37 @@ struct Rows {
 
   static void begin(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
                     const Tile<Format>& tile) {
-    const Element* query = static_cast<const Element*>(args.query.data) +
-                           job.batch * args.query.batch + job.query_head * args.query.head;
-    uint32_t* out = tile.query;
+    // A row that does not exist has a reference from the start: it must not hold up the others.
     for (int r = 0; r < kTileRows; ++r) {
-      const bool live = row + r < job.row_count;
-      // A row that does not exist has a reference from the start: it must not hold up the others.
-      tile.reference[r] = live ? kMinusInfinity : 0.0f;
+      tile.reference[r] = row + r < job.row_count ? kMinusInfinity : 0.0f;
+    }
+    const Element* query = static_cast<const Element*>(args.query.data) +
+                           job.batch * args.query.batch + job.query_head * args.query.head +
+                           (job.first_row + row) * args.query.row;
+    // Vectors of kLanes rows are stored kTileRows words apart: what one writes too much, the next
+    // corrects, so words go upwards and groups of rows downwards.
+    constexpr int kLastGroup = (kTileRows - 1) / Isa::kLanes * Isa::kLanes;
+    for (int group = kLastGroup; group >= 0; group -= Isa::kLanes) {
       for (int64_t word = 0; word < layout.key_words; word += Isa::kLanes) {
-        const int64_t left = layout.key_words - word;
-        const int words = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
-        Vec v = Isa::zero();
-        if (live) {
-          const int64_t first = word * Format::kPair;
-          const int64_t elements = args.head_dim - first;
-          constexpr int64_t kFull = int64_t{Isa::kLanes} * Format::kPair;
-          v = Format::words(query + (job.first_row + row + r) * args.query.row + first,
-                            static_cast<int>(elements < kFull ? elements : kFull));
+        constexpr int64_t kFull = int64_t{Isa::kLanes} * Format::kPair;
+        const int64_t elements = args.head_dim - word * Format::kPair;
+        const int available = static_cast<int>(elements < kFull ? elements : kFull);
+        Vec block[Isa::kLanes];
+#pragma GCC unroll 16
+        for (int i = 0; i < Isa::kLanes; ++i) {
+          const int r = group + i;
+          block[i] = r < kTileRows && row + r < job.row_count
+                         ? Format::words(query + r * args.query.row + word * Format::kPair,
+                                         available)
+                         : Isa::zero();
         }
-        Isa::store_first(reinterpret_cast<float*>(out + word), v, words);
+        Isa::transpose(block);
+        const int64_t left = layout.key_words - word;
+        const int64_t words = left < Isa::kLanes ? left : Isa::kLanes;
+        for (int64_t w = 0; w < words; ++w) {
+          Isa::store(tile.query + (word + w) * kTileRows + group, block[w]);
+        }
       }
-      out += layout.key_words;
     }
     *tile.referenced = false;
     __builtin_memset(tile.weight, 0, sizeof(float) * kTileRows * Isa::kLanes);

@@ -26,17 +26,18 @@ struct Softmax {
   // Adds a panel's weights to `weight` and writes its probabilities, for rows that all have a
   // reference.
   template <bool kMasked>
-  static void optimistic(const L& layout, const Tile<Format>& tile, float to_log2,
-                         const uint32_t* packed_keys, const Keys& keys, uint32_t* probabilities,
-                         float* weight) {
+  static TORCHYARD_NOINLINE void optimistic(const L& layout, const Tile<Format>& tile,
+                                            float to_log2, const uint32_t* packed_keys,
+                                            const Keys& keys, uint32_t* probabilities,
+                                            float* weight) {
     const Vec factor = Isa::set1(to_log2);
 #pragma GCC unroll 1
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
       clear<Format, kRows, kVectors>(score);
-      accumulate<Format, kRows, kVectors>(score, tile.query, layout.key_words,
-                                          packed_keys + sub * layout.key_words * L::kTileKeys,
-                                          layout.key_words);
+      accumulate<Format, 1, Isa::kTileRows>(score, tile.query,
+                                            packed_keys + sub * layout.key_words * L::kTileKeys,
+                                            layout.key_words);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const Vec minus_reference = Isa::set1(-tile.reference[r]);
@@ -53,17 +54,18 @@ struct Softmax {
   }
 
   // Scaled scores of a panel, masked ones -inf, to `out` [kRows][stride].
-  static void scores(const L& layout, const Tile<Format>& tile, float to_log2,
-                     const uint32_t* packed_keys, const Keys& keys, float* out, int64_t stride) {
+  static TORCHYARD_NOINLINE void scores(const L& layout, const Tile<Format>& tile, float to_log2,
+                                        const uint32_t* packed_keys, const Keys& keys, float* out,
+                                        int64_t stride) {
     const Vec factor = Isa::set1(to_log2);
     const Vec invisible = Isa::set1(kMinusInfinity);
 #pragma GCC unroll 1
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
       clear<Format, kRows, kVectors>(score);
-      accumulate<Format, kRows, kVectors>(score, tile.query, layout.key_words,
-                                          packed_keys + sub * layout.key_words * L::kTileKeys,
-                                          layout.key_words);
+      accumulate<Format, 1, Isa::kTileRows>(score, tile.query,
+                                            packed_keys + sub * layout.key_words * L::kTileKeys,
+                                            layout.key_words);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -108,7 +110,7 @@ struct Softmax {
   }
 
   // Gives a reference to each row that has none and sees a key of the panel.
-  static void first(const L& layout, const Tile<Format>& tile, float to_log2,
+  static TORCHYARD_NOINLINE void first(const L& layout, const Tile<Format>& tile, float to_log2,
                     const uint32_t* packed_keys, const Keys& keys, uint32_t* probabilities,
                     float* weight, float* buffer) {
     scores(layout, tile, to_log2, packed_keys, keys, buffer, kPanelKeys);
@@ -124,7 +126,7 @@ struct Softmax {
   }
 
   // Computes a whole strip relative to the true running maximum, and rescales what the tile holds.
-  static void exact(const L& layout, const Tile<Format>& tile, float to_log2,
+  static TORCHYARD_NOINLINE void exact(const L& layout, const Tile<Format>& tile, float to_log2,
                     const uint32_t* const* packed_keys, const Keys* keys, int panels,
                     uint32_t* probabilities, float* weight, float* buffer) {
     const int64_t stride = panels * kPanelKeys;

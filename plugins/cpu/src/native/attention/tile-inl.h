@@ -24,7 +24,7 @@ template <class Format>
 struct Tile {
   using Isa = typename Format::Isa;
 
-  uint32_t* query;   // [kTileRows][key_words]
+  uint32_t* query;   // [key_words][kTileRows]
   float* sum_v;      // [kTileRows][value_columns]
   float* weight;     // [kTileRows][kLanes]
   float* reference;  // [kTileRows]; -inf until the row has met a visible key
@@ -33,7 +33,8 @@ struct Tile {
   static size_t bytes(const Layout<Format>& layout) {
     const size_t rows = Isa::kTileRows;
     const size_t words = rows * static_cast<size_t>(layout.key_words + layout.value_columns +
-                                                    Isa::kLanes + 1) + 1;
+                                                    Isa::kLanes + 1) +
+                         Isa::kLanes + 1;
     return (words * sizeof(float) + 63) / 64 * 64;
   }
 
@@ -42,7 +43,8 @@ struct Tile {
     sum_v = reinterpret_cast<float*>(at);
     weight = sum_v + rows * layout.value_columns;
     query = reinterpret_cast<uint32_t*>(weight + rows * Isa::kLanes);
-    reference = reinterpret_cast<float*>(query + rows * layout.key_words);
+    // One vector more than the query needs: it is written by whole vectors that overlap.
+    reference = reinterpret_cast<float*>(query + rows * layout.key_words + Isa::kLanes);
     referenced = reinterpret_cast<bool*>(reference + rows);
   }
 };

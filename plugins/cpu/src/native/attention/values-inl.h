@@ -55,9 +55,9 @@ struct Values {
 
  private:
   template <int kVectors>
-  static void group(const L& layout, const Tile<Format>& tile, int64_t start,
-                    const uint32_t* const* packed_values, int panels,
-                    const uint32_t* probabilities) {
+  static TORCHYARD_NOINLINE void group(const L& layout, const Tile<Format>& tile, int64_t start,
+                                       const uint32_t* const* packed_values, int panels,
+                                       const uint32_t* probabilities) {
     Vec sum[kRows][kVectors];
     float* out = tile.sum_v + start * Isa::kLanes;
 #pragma GCC unroll 6
@@ -68,9 +68,9 @@ struct Values {
       }
     }
     for (int p = 0; p < panels; ++p) {
-      accumulate<Format, kRows, kVectors>(sum, probabilities + p * L::kPanelWords, L::kStripStride,
-                                          packed_values[p] + start * Isa::kLanes * L::kPanelWords,
-                                          L::kPanelWords);
+      accumulate<Format, L::kStripStride, 1>(
+          sum, probabilities + p * L::kPanelWords,
+          packed_values[p] + start * Isa::kLanes * L::kPanelWords, L::kPanelWords);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
