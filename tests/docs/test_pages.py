@@ -87,6 +87,6 @@ def test_sessions_that_pages_name_exist() -> None:
     }
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
-        for words in re.findall(r"nox (?:-R )?-s ((?:[\w-]+(?:\([^)]*\))? ?)+|\"[^\"]+\")", text):
+        for words in re.findall(r"nox (?:-R )?-s ((?:[a-z][\w-]*(?:\([^)]*\))? ?)+|\"[^\"]+\")", text):
             named = {word.partition("(")[0] for word in words.strip('"').split()}
             assert named <= sessions, f"{page}: nox -s {words}"
