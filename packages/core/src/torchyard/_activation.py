@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import io
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from torchyard._capture import capture_prints
+from torchyard._failure import describe, show
 from torchyard._plugin import Plugin, PluginState
 from torchyard._verdict import ReasonCode
 
 if TYPE_CHECKING:
     import pluggy
 
+    from torchyard._implementation import Implementation
+
 SLOW_IMPORT_SECONDS: Final = 0.5
 _KEPT_OUTPUT: Final = 200
+_REPORT: Final = (
+    "report it to the author of {0!r}, or switch the plugin off: TORCHYARD_PLUGINS=-{1}"
+)
 
 T = TypeVar("T")
 
@@ -31,79 +37,129 @@ class PluginCodeError(Exception):
     """A plugin's code did something that it may not; the plugin's state says what."""
 
 
+class _BrokenPromise(Exception):
+    """A plugin's code ran, and what came of it is not what the hook promises."""
+
+
 class Activator:
-    """Import plugin modules and call their hooks, each plugin on its own."""
+    """Import plugin modules and call their hooks, each plugin on its own.
+
+    Not safe for two threads at once: the registry holds its lock around every call.
+    """
 
     def __init__(self) -> None:
         self._manager: pluggy.PluginManager | None = None
+        self._importing: set[str] = set()
 
     def call_for_sequence(
-        self, plugin: Plugin, module: str, hook: str, kind: type[T], **arguments: object
+        self,
+        plugin: Plugin,
+        module: str,
+        hook: str,
+        kind: type[T],
+        *,
+        retire: bool = True,
+        **arguments: object,
     ) -> tuple[T, ...]:
-        """Call a hook that returns a sequence of ``kind``; PluginCodeError if it does not."""
-        answer = self._call(plugin, module, hook, arguments)
-        if isinstance(answer, str) or not isinstance(answer, Sequence):
-            raise _junk(plugin, hook, f"a sequence of {kind.__name__}", answer)
-        for item in answer:
-            if not isinstance(item, kind):
-                raise _junk(plugin, hook, f"a sequence of {kind.__name__}", item)
-        return tuple(answer)
+        """Call a hook that returns a sequence of ``kind``.
+
+        Args:
+            plugin: whose hook.
+            module: the module of the manifest that holds it.
+            hook: the hook's name.
+            kind: what the sequence must hold.
+            retire: whether a failure takes the plugin out of use.
+            arguments: the hook's own.
+
+        Raises:
+            PluginCodeError: the hook raised, or returned something else.
+        """
+        with self._contained(plugin, f"module {module!r}, hook {hook}", retire=retire):
+            answer = self._call(plugin, module, hook, arguments, retire=retire)
+            if isinstance(answer, str) or not isinstance(answer, Sequence):
+                raise _BrokenPromise(f"expected a sequence of {kind.__name__}, got {show(answer)}")
+            items = tuple(answer)
+            for item in items:
+                if not isinstance(item, kind):
+                    raise _BrokenPromise(
+                        f"expected a sequence of {kind.__name__}, got one with {show(item)}"
+                    )
+        return items
 
     def call_for_one(
         self, plugin: Plugin, module: str, hook: str, kind: type[T], **arguments: object
     ) -> T:
         """Call a hook that returns one ``kind``; PluginCodeError if it does not."""
-        answer = self._call(plugin, module, hook, arguments)
-        if not isinstance(answer, kind):
-            raise _junk(plugin, hook, f"a {kind.__name__}", answer)
+        with self._contained(plugin, f"module {module!r}, hook {hook}"):
+            answer = self._call(plugin, module, hook, arguments)
+            if not isinstance(answer, kind):
+                raise _BrokenPromise(f"expected a {kind.__name__}, got {show(answer)}")
         return answer
 
     def load_attribute(self, plugin: Plugin, module: str, attribute: str) -> Any:
         """Import a module of a plugin and return one of its attributes."""
-        loaded = self._import(plugin, module)
-        try:
-            return getattr(loaded, attribute)
-        except AttributeError:
-            plugin.retire(
-                PluginState.FAILED,
-                ReasonCode.PLUGIN,
-                f"module {module!r}: expected an attribute {attribute!r}, found none",
-                _REPORT.format(plugin.source.distribution or plugin.name),
-                traceback.format_exc(),
-            )
-            raise PluginCodeError(plugin.reason) from None
+        with self._contained(plugin, f"module {module!r}"):
+            loaded = self._import(plugin, module)
+            try:
+                return getattr(loaded, attribute)
+            except AttributeError:
+                raise _BrokenPromise(f"expected an attribute {attribute!r}, found none") from None
 
-    def _call(self, plugin: Plugin, module: str, hook: str, arguments: dict[str, object]) -> object:
-        loaded = self._import(plugin, module)
+    def load_implementation(
+        self, plugin: Plugin, implementation: Implementation
+    ) -> Callable[..., Any]:
+        """Call an implementation's ``load``; PluginCodeError if it raises or gives no callable."""
+        with self._contained(plugin, f"load() of {implementation.name}"):
+            loaded: object = implementation.load()
+            if not callable(loaded):
+                raise _BrokenPromise(f"expected a callable, got {show(loaded)}")
+        return loaded
+
+    def _call(
+        self,
+        plugin: Plugin,
+        module: str,
+        hook: str,
+        arguments: dict[str, object],
+        *,
+        retire: bool = True,
+    ) -> object:
+        loaded = self._import(plugin, module, retire=retire)
         manager = self._hooks()
         name = f"{plugin.name}:{module}"
-        with self._contained(plugin, f"module {module!r}, hook {hook}"):
-            if not manager.has_plugin(name):
-                try:
-                    manager.register(loaded, name=name)
-                    manager.check_pending()
-                except BaseException:
-                    if manager.has_plugin(name):
-                        manager.unregister(name=name)
-                    raise
-            others = [item for item in manager.get_plugins() if item is not loaded]
-            answers = manager.subset_hook_caller(hook, remove_plugins=others)(**arguments)
-            if len(answers) != 1:
-                raise TypeError(
-                    f"module {module!r} must implement the hook {hook} (decorated with "
-                    f"torchyard.hookimpl) and must not return None"
-                )
-            return answers[0]
+        if not manager.has_plugin(name):
+            try:
+                manager.register(loaded, name=name)
+                manager.check_pending()
+            except BaseException:
+                if manager.has_plugin(name):
+                    manager.unregister(name=name)
+                raise
+        others = [item for item in manager.get_plugins() if item is not loaded]
+        answers = manager.subset_hook_caller(hook, remove_plugins=others)(**arguments)
+        if len(answers) != 1:
+            raise _BrokenPromise(
+                "expected a function of that name, decorated with torchyard.hookimpl, that returns "
+                "something else than None"
+            )
+        return answers[0]
 
-    def _import(self, plugin: Plugin, module: str) -> ModuleType:
-        if not plugin.usable:
-            raise PluginCodeError(plugin.reason)
+    def _import(self, plugin: Plugin, module: str, *, retire: bool = True) -> ModuleType:
         if module in plugin.import_seconds:
             return sys.modules[module]
+        if module in self._importing:
+            raise _BrokenPromise(
+                "asked the registry for itself while it was being imported; a module of a plugin "
+                "resolves nothing at import, only in load() or in what load() returns"
+            )
         had_torch = "torch" in sys.modules
         start = time.perf_counter()
-        with self._contained(plugin, f"import of module {module!r}"):
-            loaded = importlib.import_module(module)
+        self._importing.add(module)
+        try:
+            with self._contained(plugin, f"import of module {module!r}", retire=retire):
+                loaded = importlib.import_module(module)
+        finally:
+            self._importing.discard(module)
         seconds = time.perf_counter() - start
         plugin.import_seconds[module] = seconds
         if seconds > SLOW_IMPORT_SECONDS:
@@ -126,40 +182,40 @@ class Activator:
         return self._manager
 
     @contextlib.contextmanager
-    def _contained(self, plugin: Plugin, doing: str) -> Any:
+    def _contained(self, plugin: Plugin, doing: str, *, retire: bool = True) -> Iterator[None]:
         """Turn whatever a plugin's code raises into its state, and keep what it prints."""
-        printed = io.StringIO()
+        if not plugin.usable:
+            raise PluginCodeError(plugin.reason)
         try:
-            with contextlib.redirect_stdout(printed):
+            with capture_prints() as printed:
                 yield
-        except KeyboardInterrupt:
+            if not plugin.usable:
+                raise PluginCodeError(plugin.reason)
+        except (KeyboardInterrupt, PluginCodeError):
             raise
         except BaseException as error:
-            missing = isinstance(error, ModuleNotFoundError) and error.name is not None
-            plugin.retire(
-                PluginState.FAILED,
-                ReasonCode.PLUGIN,
-                f"{doing}: {type(error).__name__}: {error}",
-                f"install {error.name!r}, or list it under requires.modules in the manifest"
-                if missing and isinstance(error, ModuleNotFoundError)
-                else _REPORT.format(plugin.source.distribution or plugin.name),
-                traceback.format_exc(),
-            )
-            raise PluginCodeError(plugin.reason) from error
+            told = str(error) if isinstance(error, _BrokenPromise) else describe(error)
+            reason = f"{doing}: {told}"
+            # What retired it first says more than what that led to.
+            if retire and plugin.usable:
+                plugin.retire(
+                    PluginState.FAILED,
+                    ReasonCode.PLUGIN,
+                    reason,
+                    _hint(plugin, error),
+                    traceback.format_exc(),
+                )
+            raise PluginCodeError(reason) from error
         finally:
-            text = printed.getvalue().strip()
-            if text:
+            if text := printed.getvalue().strip():
                 plugin.notes.append(f"{doing}: printed {text[:_KEPT_OUTPUT]!r}")
 
 
-def _junk(plugin: Plugin, hook: str, expected: str, answer: object) -> PluginCodeError:
-    plugin.retire(
-        PluginState.FAILED,
-        ReasonCode.PLUGIN,
-        f"hook {hook}: expected {expected}, got {type(answer).__name__} {answer!r:.80}",
-        _REPORT.format(plugin.source.distribution or plugin.name),
-    )
-    return PluginCodeError(plugin.reason)
-
-
-_REPORT: Final = "report it to the author of {0!r}, or switch the plugin off in TORCHYARD_PLUGINS"
+def _hint(plugin: Plugin, error: BaseException) -> str:
+    report = _REPORT.format(plugin.source.distribution or plugin.name, plugin.name)
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        return (
+            f"install {error.name!r}; the plugin should list it under requires.modules in its "
+            f"manifest; or {report}"
+        )
+    return report

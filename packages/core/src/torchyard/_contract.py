@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-_CONTRACT: Final = re.compile(r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]*)")
+_CONTRACT: Final = re.compile(r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]{0,5})")
+_VERSION_MARK: Final = re.compile(r"_v[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,9 +20,12 @@ class ContractId:
 
     @classmethod
     def parse(cls, text: str) -> ContractId:
-        """Read ``op/version``; raise ValueError that shows the expected form."""
+        """Read ``op/version``; raise ValueError that shows the expected form.
+
+        An op does not end in ``_v`` and digits: ``torchyard.use`` writes a version that way.
+        """
         match = _CONTRACT.fullmatch(text)
-        if match is None:
+        if match is None or _VERSION_MARK.search(match["op"]):
             raise ValueError(f"contract: expected 'op/version' such as 'attention/1', got {text!r}")
         return cls(match["op"], int(match["version"]))
 
@@ -38,7 +42,10 @@ class Request(Hashable, Protocol):
         """The torch device type that the op's tensors lie on, such as ``cpu``."""
 
     def bucket(self) -> str:
-        """Return the key under which decisions are locked: coarse in sizes, exact in features."""
+        """Return the key under which decisions are locked.
+
+        It is coarse in sizes and exact in features, the device among them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +66,8 @@ class ContractDefinition:
         summary: one line for a person.
         fields: the fields that ``parse`` understands, with their defaults.
         parse: builds a request from text fields; raises ValueError naming the field.
-        cases: representative requests for a device type, for dumps of decisions.
+        cases: representative requests for a device type, for dumps of decisions. Their buckets
+            name the device, since a dump holds those of several.
     """
 
     contract: str

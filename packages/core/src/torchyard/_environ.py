@@ -1,8 +1,9 @@
 """The settings of torchyard: one table, one reader.
 
 A setting is looked for in the environment first and then in the user's configuration file (TOML,
-the same names in lower case without ``TORCHYARD_``). Nothing else in the project reads a
-``TORCHYARD_*`` variable.
+the same names in lower case without ``TORCHYARD_``, every value a string). A variable that is set
+but empty switches the file's value off. The environment is read again for every decision, the file
+once per process. Nothing else in the project reads the environment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from torchyard._errors import PolicyError
 
@@ -34,7 +35,7 @@ VARIABLES: Final = (
         "TORCHYARD_CONFIG",
         "path",
         "torchyard/config.toml in the user's configuration folder",
-        "Read settings from this file.",
+        "Read settings from this file. Read at start.",
     ),
     Variable(
         "TORCHYARD_ENLIST",
@@ -64,7 +65,8 @@ VARIABLES: Final = (
         "TORCHYARD_PRIVATEUSE1",
         "plugin",
         "",
-        "Give torch's single PrivateUse1 slot to this plugin where several claim it.",
+        "Give torch's single PrivateUse1 slot to this plugin where several claim it. "
+        "Read at start.",
     ),
     Variable(
         "TORCHYARD_USE",
@@ -75,6 +77,21 @@ VARIABLES: Final = (
 )
 
 _BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
+
+# What others read and torchyard only shows: they decide how many threads a kernel gets.
+_THREADS: Final = (
+    "GOMP_CPU_AFFINITY",
+    "KMP_AFFINITY",
+    "KMP_BLOCKTIME",
+    "MKL_DYNAMIC",
+    "MKL_NUM_THREADS",
+    "OMP_DYNAMIC",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+    "OPENBLAS_NUM_THREADS",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD",
+)
 
 
 def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
@@ -92,6 +109,23 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
     if environ is None and name != "TORCHYARD_CONFIG":
         return _configured(name)
     return ""
+
+
+def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, str, str]:
+    """Return TORCHYARD_USE, TORCHYARD_ENLIST and TORCHYARD_LOCK, as :func:`setting` would.
+
+    Every decision reads them, cached or not, so this does as little as it can.
+    """
+    if environ is None:
+        get = os.environ.get
+        file = configuration()
+        if not file:
+            return get("TORCHYARD_USE", ""), get("TORCHYARD_ENLIST", ""), get("TORCHYARD_LOCK", "")
+    return (
+        setting("TORCHYARD_USE", environ),
+        setting("TORCHYARD_ENLIST", environ),
+        setting("TORCHYARD_LOCK", environ),
+    )
 
 
 def plugin_setting(plugin: str, name: str, environ: Mapping[str, str] | None = None) -> str:
@@ -113,15 +147,32 @@ def present_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]
     return {name: value for name, value in sorted(source.items()) if name.startswith(_PREFIX)}
 
 
+def thread_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the variables that are set and steer threads or torch's autoload, for bug reports."""
+    source = os.environ if environ is None else environ
+    return {name: source[name] for name in _THREADS if name in source}
+
+
+def user_names(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Return the user's name as the environment tells it, to be left out of bug reports."""
+    source = os.environ if environ is None else environ
+    found = (source.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"))
+    return tuple(sorted({name for name in found if name}))
+
+
 def unknown_settings(
     plugins: tuple[str, ...], environ: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """Return the set ``TORCHYARD_*`` variables that neither the table nor a plugin owns."""
+    """Return the set ``TORCHYARD_*`` variables that neither the table nor a plugin owns.
+
+    Keys of the configuration file that nobody owns are among them, written as variables.
+    """
     owned = tuple(f"{_PREFIX}{plugin}_".upper().replace("-", "_") for plugin in plugins)
+    names = set(present_settings(environ))
+    if environ is None:
+        names |= {f"{_PREFIX}{key}".upper() for key in configuration()}
     return tuple(
-        name
-        for name in present_settings(environ)
-        if name not in _BY_NAME and not name.startswith(owned)
+        name for name in sorted(names) if name not in _BY_NAME and not name.startswith(owned)
     )
 
 
@@ -135,17 +186,12 @@ def config_path(environ: Mapping[str, str] | None = None) -> Path:
     return Path(platformdirs.user_config_path("torchyard")) / "config.toml"
 
 
-def _configured(variable: str) -> str:
-    value = _configuration(os.environ.get("TORCHYARD_CONFIG", "")).get(
-        variable.removeprefix(_PREFIX).lower(), ""
-    )
-    return str(value).strip()
-
-
-@lru_cache(maxsize=4)
-def _configuration(named: str) -> Mapping[str, Any]:
-    path = config_path({"TORCHYARD_CONFIG": named} if named else {})
+@lru_cache(maxsize=1)
+def configuration() -> Mapping[str, str]:
+    """Return the configuration file's settings; empty without a file. Read once per process."""
+    path = config_path()
     if not path.is_file():
+        named = setting("TORCHYARD_CONFIG")
         if named:
             raise PolicyError(
                 f"TORCHYARD_CONFIG: expected the path of a TOML file, got {named!r}, which does "
@@ -155,8 +201,19 @@ def _configuration(named: str) -> Mapping[str, Any]:
     import tomllib
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise PolicyError(
             f"{path}: expected a TOML file of settings, got: {error}; correct or remove it"
         ) from error
+    for key, value in data.items():
+        if not isinstance(value, str):
+            raise PolicyError(
+                f"{path}: {key}: expected a string, written as the variable "
+                f"{_PREFIX}{key.upper()} would be, got {value!r}"
+            )
+    return data
+
+
+def _configured(variable: str) -> str:
+    return configuration().get(variable.removeprefix(_PREFIX).lower(), "").strip()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torchyard._contract import ContractId, Request
+from torchyard._failure import describe
 from torchyard._platform import Platform
 from torchyard._verdict import ReasonCode, Verdict
 
@@ -47,6 +48,13 @@ class Implementation:
                     f"{type(getattr(self, field)).__name__}"
                 )
 
+        for field in ("before", "after"):
+            names: object = getattr(self, field)
+            if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+                raise TypeError(
+                    f"Implementation {self.name!r}: {field} must be a tuple of names, got {names!r}"
+                )
+
     @property
     def plugin(self) -> str:
         """The name of the plugin that offers this implementation."""
@@ -56,10 +64,10 @@ class Implementation:
         """Ask ``supports``; an exception, or an answer of another type, is a refusal."""
         try:
             verdict: object = self.supports(request, platform)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return Verdict.no(
                 ReasonCode.SUPPORTS_RAISED,
-                f"{self.name}: supports() raised {type(error).__name__}: {error}",
+                f"{self.name}: supports() raised {describe(error)}",
                 f"report it to the author of plugin {self.plugin!r}",
             )
         if not isinstance(verdict, Verdict):

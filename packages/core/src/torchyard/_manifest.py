@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ PRIVATEUSE1: Final = "PrivateUse1"
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_IMPLEMENTATION: Final = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z0-9_.-]+")
 _ANY_DEVICE: Final = "*"
 
 
@@ -100,6 +101,14 @@ class Manifest:
         """Whether a device of this plugin lies on torch's single PrivateUse1 slot."""
         return any(device.slot == PRIVATEUSE1 for device in self.devices)
 
+    def declares(self, device: str) -> bool:
+        """Return whether the plugin owns a device type."""
+        return any(entry.name == device for entry in self.devices)
+
+    def defines_contract(self, contract: ContractId) -> bool:
+        """Return whether the plugin is the contract's component."""
+        return any(entry.contract == contract for entry in self.defines)
+
 
 def parse_manifest(text: str, *, expected_name: str) -> Manifest:
     """Read a manifest.
@@ -115,7 +124,9 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
 
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    # Besides its own error, the parser passes on what int() says of an endless number and the
+    # interpreter of endless nesting.
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"manifest: expected TOML, got: {error}") from error
     table = _Table(data, "")
     schema = table.take("schema", int)
@@ -136,8 +147,8 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
         summary=table.take("summary", str),
         requires=Requires(
             torchyard=_specifier("requires.torchyard", requires.take("torchyard", str)),
-            torch=_specifier("requires.torch", requires.take("torch", str, "")),
-            modules=requires.names("modules", ()),
+            torch=_specifier("requires.torch", requires.take("torch", str, ""), optional=True),
+            modules=_required_modules(requires),
         ),
         devices=tuple(_device(entry) for entry in table.entries("devices")),
         defines=tuple(_defines(entry) for entry in table.entries("defines")),
@@ -154,8 +165,14 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
 
 def _check_consistency(manifest: Manifest) -> None:
     names = [device.name for device in manifest.devices]
-    if len(set(names)) != len(names):
-        raise ManifestError(f"devices: expected each name once, got {names}")
+    _once("devices", "name", names)
+    _once("defines", "contract", [str(entry.contract) for entry in manifest.defines])
+    _once(
+        "implements",
+        "contract and module",
+        [f"{entry.contract} in {entry.module}" for entry in manifest.implements],
+    )
+    _once("commands", "name", [command.name for command in manifest.commands])
     claims = [device.name for device in manifest.devices if device.slot == PRIVATEUSE1]
     if len(claims) > 1:
         raise ManifestError(
@@ -170,6 +187,21 @@ def _check_consistency(manifest: Manifest) -> None:
                 f"manifest declares or a contract that it defines; an implementation on another's "
                 f"device says before/after instead"
             )
+
+
+def _once(path: str, what: str, values: Sequence[str]) -> None:
+    repeated = sorted({value for value in values if values.count(value) > 1})
+    if repeated:
+        raise ManifestError(f"{path}: expected each {what} once, got {repeated} more than once")
+
+
+def _required_modules(requires: _Table) -> tuple[str, ...]:
+    names = requires.names("modules", ())
+    for name in names:
+        # Looking for a submodule would import its parent.
+        if not _MODULE.fullmatch(name) or "." in name:
+            raise ManifestError(f"requires.modules: expected top-level modules, got {name!r}")
+    return names
 
 
 def _device(entry: _Table) -> DeviceEntry:
@@ -189,8 +221,10 @@ def _defines(entry: _Table) -> DefinesEntry:
 
 def _implements(entry: _Table) -> ImplementsEntry:
     devices = entry.names("devices")
-    if not devices:
-        raise ManifestError(f"{entry.path}.devices: expected at least one device type or '*'")
+    if not devices or not all(map(_is_device, devices)):
+        raise ManifestError(
+            f"{entry.path}.devices: expected at least one device type or '*', got {list(devices)}"
+        )
     implements = ImplementsEntry(entry.contract(), entry.module("module"), devices)
     entry.finish()
     return implements
@@ -213,10 +247,22 @@ def _orders(table: _Table) -> list[Order]:
         if not isinstance(devices, dict):
             raise ManifestError(f"{path}: expected a table of device types, got {devices!r}")
         per_device = _Table(devices, path)
-        orders += [
-            Order(_contract(path, contract), device, per_device.names(device)) for device in devices
-        ]
+        for device in devices:
+            if not _is_device(device):
+                raise ManifestError(f"{path}: expected device types or '*', got {device!r}")
+            names = per_device.names(device)
+            _once(f"{path}.{device}", "implementation", names)
+            if not all(map(_IMPLEMENTATION.fullmatch, names)):
+                raise ManifestError(
+                    f"{path}.{device}: expected '<plugin>.<implementation>' names, "
+                    f"got {list(names)}"
+                )
+            orders.append(Order(_contract(path, contract), device, names))
     return orders
+
+
+def _is_device(text: str) -> bool:
+    return text == _ANY_DEVICE or _NAME.fullmatch(text) is not None
 
 
 def _doctor(data: Mapping[str, Any]) -> str:
@@ -235,9 +281,11 @@ def _contract(path: str, text: object) -> ContractId:
         raise ManifestError(f"{path}: {error}") from error
 
 
-def _specifier(path: str, text: str) -> str:
-    if not text:
+def _specifier(path: str, text: str, *, optional: bool = False) -> str:
+    if optional and not text:
         return text
+    if not text.strip():
+        raise ManifestError(f"{path}: expected a version specifier such as '>=0.1', got {text!r}")
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:

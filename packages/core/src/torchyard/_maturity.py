@@ -66,9 +66,13 @@ def parse_features(text: str) -> tuple[Feature, ...]:
     """Read a maturity table; MaturityError names the row and what is wrong with it."""
     import tomllib
 
-    rows = [_feature(row) for row in tomllib.loads(text).get("feature", [])]
-    if not rows:
+    try:
+        found = tomllib.loads(text).get("feature")
+    except tomllib.TOMLDecodeError as error:
+        raise MaturityError(f"maturity table: expected TOML, got: {error}") from error
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise MaturityError("maturity table: expected [[feature]] rows, found none")
+    rows = [_feature(row) for row in found]
     keys = [(row.id, row.device) for row in rows]
     repeated = sorted({key for key in keys if keys.count(key) > 1})
     if repeated:
@@ -87,12 +91,18 @@ def feature(identifier: str, device: str) -> Feature:
 
 
 def note_use(identifier: str, device: str) -> None:
-    """Warn once per process that a feature is a prototype on this device, or is deprecated."""
+    """Warn once per process that a feature is a prototype on this device, or is deprecated.
+
+    Raises:
+        MaturityError: the table lacks the feature, or says that it was removed; every time.
+    """
     key = (identifier, device)
     if key in _warned:
         return
-    _warned.add(key)
     row = feature(identifier, device)
+    if row.stage is Stage.REMOVED:
+        raise MaturityError(f"{row.id} on {device} was removed in {row.remove_in}: {row.summary}")
+    _warned.add(key)
     if row.stage is Stage.PROTOTYPE:
         warnings.warn(
             f"{row.id} on {device} is a prototype: {row.summary}. It may change in any release.",
@@ -105,8 +115,6 @@ def note_use(identifier: str, device: str) -> None:
             FutureWarning,
             stacklevel=3,
         )
-    elif row.stage is Stage.REMOVED:
-        raise MaturityError(f"{row.id} on {device} was removed in {row.remove_in}: {row.summary}")
 
 
 def _feature(row: Mapping[str, Any]) -> Feature:
@@ -114,9 +122,12 @@ def _feature(row: Mapping[str, Any]) -> Feature:
     unknown = sorted(set(row) - _KEYS)
     if unknown:
         raise MaturityError(f"{name}: unknown keys {unknown}; known: {sorted(_KEYS)}")
-    missing = sorted(_KEYS - {"remove_in"} - set(row))
+    missing = sorted(key for key in _KEYS - {"remove_in"} if not row.get(key))
     if missing:
         raise MaturityError(f"{name}: missing keys {missing}")
+    wrong = sorted(key for key, value in row.items() if not isinstance(value, str))
+    if wrong:
+        raise MaturityError(f"{name}: expected text for every key, got something else for {wrong}")
     try:
         stage = Stage(row["stage"])
     except ValueError:
@@ -126,6 +137,8 @@ def _feature(row: Mapping[str, Any]) -> Feature:
         ) from None
     if row["api"] not in {"stable", "unstable"}:
         raise MaturityError(f"{name}: api: expected 'stable' or 'unstable', got {row['api']!r}")
+    if stage is Stage.STABLE and row["api"] != "stable":
+        raise MaturityError(f"{name}: api: a stable feature has a stable api, got {row['api']!r}")
     leaving = stage in {Stage.DEPRECATED, Stage.REMOVED}
     if leaving != bool(row.get("remove_in")):
         raise MaturityError(

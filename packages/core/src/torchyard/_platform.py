@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -52,10 +53,17 @@ def probe_platform() -> Platform:
 
 def torch_version() -> str | None:
     """Return the version of torch that this process has or would import; None without one."""
-    module = sys.modules.get("torch")
+    module = imported_torch()
     if module is not None:
         return str(module.__version__)
     return _installed_torch_version()
+
+
+def imported_torch() -> ModuleType | None:
+    """Return torch where this process has imported it whole; None before and in the middle."""
+    module = sys.modules.get("torch")
+    # Its last import is the one of its device plugins; accelerator comes well before that.
+    return module if hasattr(module, "accelerator") else None
 
 
 def privateuse1_name() -> str | None:
@@ -63,7 +71,7 @@ def privateuse1_name() -> str | None:
 
     None where torch is not imported or nobody has claimed the slot.
     """
-    module = sys.modules.get("torch")
+    module = imported_torch()
     if module is None:
         return None
     name = str(module._C._get_privateuse1_backend_name())
@@ -78,6 +86,16 @@ def _installed_torch_version() -> str | None:
         return version("torch")
     except PackageNotFoundError:
         return None
+
+
+def cpu_model() -> str:
+    """Return the processor's name for a bug report; the architecture where it is not told."""
+    if _CPUINFO.is_file():
+        for line in _CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines():
+            key, colon, value = line.partition(":")
+            if colon and key.strip() in {"model name", "Model"}:
+                return value.strip()
+    return _stdlib_platform.processor() or _stdlib_platform.machine()
 
 
 def _cpu_cores() -> int:
@@ -101,7 +119,7 @@ def _cpu_features() -> frozenset[str]:
 def _torch_devices() -> frozenset[str]:
     if torch_version() is None:
         return frozenset()
-    module = sys.modules.get("torch")
+    module = imported_torch()
     found = {"cpu"}
     # torch 2.14 names an accelerator that it was built for even where none is present, so presence
     # is asked for separately.

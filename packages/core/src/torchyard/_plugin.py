@@ -38,12 +38,14 @@ class PluginSource:
         value: ``package:file.toml``.
         distribution: the distribution that announces it.
         version: that distribution's version.
+        problem: why the announcement itself cannot be read; empty where it can.
     """
 
     name: str
     value: str
     distribution: str
     version: str
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -60,6 +62,7 @@ class Plugin:
         traceback: the traceback of the failure, where there was one.
         notes: what else is worth knowing: slow imports, prints.
         import_seconds: seconds that each imported module took.
+        discovery_seconds: seconds that finding and parsing its manifest took.
     """
 
     source: PluginSource
@@ -71,6 +74,7 @@ class Plugin:
     traceback: str = ""
     notes: list[str] = field(default_factory=list)
     import_seconds: dict[str, float] = field(default_factory=dict)
+    discovery_seconds: float = 0.0
 
     @property
     def name(self) -> str:
@@ -81,6 +85,19 @@ class Plugin:
     def usable(self) -> bool:
         """Whether its implementations may be asked for."""
         return self.state in USABLE_STATES
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its lists count.
+
+        They do while it is broken, so that a decision shows what it went without; not where the
+        user switched it off or another plugin keeps what it claims.
+        """
+        return (
+            self.usable
+            or self.state in {PluginState.FAILED, PluginState.UNAVAILABLE}
+            or self.code is ReasonCode.VERSION
+        )
 
     def retire(
         self, state: PluginState, code: ReasonCode, reason: str, hint: str, traceback: str = ""

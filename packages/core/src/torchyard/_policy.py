@@ -10,7 +10,6 @@ from typing import Final
 
 from torchyard._contract import ContractId
 from torchyard._decision import Source
-from torchyard._environ import setting
 from torchyard._errors import PolicyError
 
 
@@ -52,13 +51,18 @@ def use(**implementations: str) -> Iterator[None]:
     """
     chosen = dict(_CONTEXT.get())
     for key, implementation in implementations.items():
-        if "." not in implementation:
+        if "." not in str(implementation):
             raise PolicyError(
                 f"use({key}=...): expected '<plugin>.<implementation>', got {implementation!r}; "
                 f"`torchyard explain {key}` lists the names"
             )
         op, mark, version = key.rpartition("_v")
-        chosen[f"{op}/{version}" if mark and version.isdigit() else key] = implementation
+        contract = f"{op}/{version}" if mark and version.isdigit() else key
+        _check_contract(f"use({key}=...)", contract)
+        # The innermost block wins, also where it names the op and an outer one a version of it.
+        for outer in [name for name in chosen if name.startswith(f"{contract}/")]:
+            del chosen[outer]
+        chosen[contract] = implementation
     token = _CONTEXT.set(tuple(chosen.items()))
     try:
         yield
@@ -66,10 +70,14 @@ def use(**implementations: str) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
-def demanded(
-    contract: ContractId, argument: str | None, environ: Mapping[str, str] | None = None
-) -> Use | None:
-    """Return the strongest demand for a contract: argument, then context, then environment."""
+def demanded(contract: ContractId, argument: str | None, environment: str) -> Use | None:
+    """Return the strongest demand for a contract: argument, then context, then environment.
+
+    Args:
+        contract: the contract in question.
+        argument: what the call itself asked for, or None.
+        environment: the text of ``TORCHYARD_USE``.
+    """
     if argument is not None:
         return Use(argument, Source.ARGUMENT)
     context = _CONTEXT.get()
@@ -77,9 +85,8 @@ def demanded(
         found = _lookup(dict(context), contract)
         if found is not None:
             return Use(found, Source.CONTEXT)
-    text = setting("TORCHYARD_USE", environ)
-    if text:
-        found = _lookup(parse_uses(text), contract)
+    if environment:
+        found = _lookup(parse_uses(environment), contract)
         if found is not None:
             return Use(found, Source.ENVIRONMENT)
     return None
@@ -95,6 +102,7 @@ def parse_uses(text: str) -> dict[str, str]:
                 f"TORCHYARD_USE: expected 'contract=plugin.implementation,...' such as "
                 f"'attention=cpu.native', got {item!r}"
             )
+        _check_contract("TORCHYARD_USE", contract)
         uses[contract] = implementation
     return uses
 
@@ -108,6 +116,13 @@ def parse_enlisted(text: str) -> frozenset[str]:
                 f"TORCHYARD_ENLIST: expected '<plugin>.<implementation>,...', got {name!r}"
             )
     return names
+
+
+def _check_contract(where: str, text: str) -> None:
+    try:
+        ContractId.parse(text if "/" in text else f"{text}/1")
+    except ValueError as error:
+        raise PolicyError(f"{where}: {error}") from None
 
 
 def _lookup(uses: Mapping[str, str], contract: ContractId) -> str | None:

@@ -1,37 +1,34 @@
-"""The registry: plugins, contracts and cached decisions of this process."""
+"""The registry: decisions of this process, and the callables that they lead to."""
 
 from __future__ import annotations
 
 import logging
+import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from torchyard._activation import Activator, PluginCodeError
-from torchyard._contract import ContractDefinition, ContractId, Request
-from torchyard._decision import Candidate, Decision, Outcome, Source
-from torchyard._device import DeviceStatus
-from torchyard._discovery import discover, installed_sources
-from torchyard._environ import setting
-from torchyard._errors import UnknownContractError
+from torchyard._activation import PluginCodeError
+from torchyard._catalog import Catalog
+from torchyard._contract import ContractId, Request
+from torchyard._decision import Decision, Source
+from torchyard._environ import decision_settings, setting
 from torchyard._implementation import Implementation
-from torchyard._lock import read_dump
-from torchyard._manifest import CommandEntry, Order
-from torchyard._platform import Platform, privateuse1_name, probe_platform
-from torchyard._plugin import Plugin, PluginSource, PluginState
+from torchyard._lock import DecisionDump, read_dump
+from torchyard._platform import Platform, imported_torch
+from torchyard._plugin import PluginSource
 from torchyard._policy import Policy, demanded, parse_enlisted
 from torchyard._resolver import decide, require
-from torchyard._verdict import ReasonCode, Verdict
-from torchyard._version import __version__
 
 _LOG: Final = logging.getLogger("torchyard")
-_ANY: Final = "*"
+# Far more than a model has shapes; a bound, so that a server with endless shapes keeps its memory.
+_KEPT_DECISIONS: Final = 4096
 
 
-class Registry:
-    """Everything that torchyard knows of what is installed.
+class Registry(Catalog):
+    """Everything that torchyard knows of what is installed, and the decisions made from it.
 
     Making one reads the plugins' manifests and imports no plugin. Use :func:`registry` for this
     process's own; make one by hand to decide for another machine or another set of plugins.
@@ -49,155 +46,14 @@ class Registry:
         platform: Platform | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self._environ = environ
-        self._platform = platform or probe_platform()
-        self._activator = Activator()
-        self._lock = threading.RLock()
-        self._offers: dict[tuple[str, str, str], tuple[Implementation, ...]] = {}
-        self._decisions: dict[object, Decision] = {}
-        self._loaded: dict[str, Callable[..., Any]] = {}
-        self._noticed: set[tuple[str, str, tuple[str, ...]]] = set()
-        self.plugins: Final = discover(
-            installed_sources() if sources is None else sources,
-            core_version=__version__,
-            torch_version=self._platform.torch,
-            slot_holder=privateuse1_name() if platform is None else None,
-            environ=environ,
-        )
-
-    @property
-    def platform(self) -> Platform:
-        """The machine that this registry decides for."""
-        return self._platform
-
-    def plugin(self, name: str) -> Plugin:
-        """Return a plugin by name; LookupError lists the known ones.
-
-        Where several distributions announce a name, the one that keeps it is returned.
-        """
-        found = [plugin for plugin in self.plugins if plugin.name == name]
-        if not found:
-            known = ", ".join(sorted({plugin.name for plugin in self.plugins})) or "none"
-            raise LookupError(f"plugin {name!r}: not installed; installed plugins: {known}")
-        return next((plugin for plugin in found if plugin.usable), found[0])
-
-    def contracts(self) -> tuple[ContractId, ...]:
-        """Return the contracts that installed components define, sorted."""
-        return tuple(
-            sorted(
-                entry.contract
-                for plugin in self._usable()
-                for entry in plugin.manifest.defines  # type: ignore[union-attr]
-            )
-        )
-
-    def contract(self, text: str) -> ContractId:
-        """Read ``op/version`` or ``op`` (its newest version) of an installed component."""
-        known = self.contracts()
-        matches = [item for item in known if text in {str(item), item.op}]
-        if not matches:
-            names = ", ".join(map(str, known)) or "none; install a component"
-            raise UnknownContractError(
-                f"contract {text!r}: no installed component defines it; known contracts: {names}"
-            )
-        return matches[-1]
-
-    def definition(self, contract: ContractId) -> ContractDefinition:
-        """Import and return a component's definition of a contract."""
-        for plugin in self._usable():
-            for entry in plugin.manifest.defines:  # type: ignore[union-attr]
-                if entry.contract == contract:
-                    return self._definition(plugin, entry.module, contract)
-        raise UnknownContractError(f"contract {str(contract)!r}: no usable component defines it")
-
-    def commands(self) -> tuple[tuple[Plugin, CommandEntry], ...]:
-        """Return the subcommands that plugins add to the command line, sorted by name."""
-        found = [
-            (plugin, command)
-            for plugin in self._usable()
-            for command in plugin.manifest.commands  # type: ignore[union-attr]
-        ]
-        return tuple(sorted(found, key=lambda item: (item[1].name, item[0].name)))
-
-    def load_command(self, plugin: Plugin, command: CommandEntry) -> Any:
-        """Import a plugin's subcommand; PluginCodeError where its module is broken."""
-        module, _, attribute = command.target.partition(":")
-        with self._lock:
-            return self._activator.load_attribute(plugin, module, attribute)
-
-    def devices(self) -> tuple[tuple[Plugin, str], ...]:
-        """Return the device types that usable plugins own, with their plugin, sorted."""
-        return tuple(
-            sorted(
-                (
-                    (plugin, device.name)
-                    for plugin in self._usable()
-                    for device in plugin.manifest.devices  # type: ignore[union-attr]
-                ),
-                key=lambda item: item[1],
-            )
-        )
-
-    def probe_device(self, device: str) -> DeviceStatus:
-        """Ask the plugin that owns a device type whether it can be used now."""
-        for plugin, name in self.devices():
-            if name != device:
-                continue
-            assert plugin.manifest is not None
-            module = next(d.module for d in plugin.manifest.devices if d.name == device)
-            if not module:
-                return DeviceStatus(device, True, f"declared by plugin {plugin.name!r}")
-            try:
-                with self._lock:
-                    return self._activator.call_for_one(
-                        plugin, module, "torchyard_probe_device", DeviceStatus, device=device
-                    )
-            except PluginCodeError as error:
-                return DeviceStatus(device, False, str(error), plugin.hint, 0)
-        return DeviceStatus(
-            device, False, "no usable plugin owns this device type", "see `torchyard plugins`", 0
-        )
-
-    def order(self, contract: ContractId, device: str) -> tuple[str, ...]:
-        """Return the device's list for a contract.
-
-        The plugin that owns the device is asked first, then the component that defines the
-        contract: its list for the device, then its list for any device.
-        """
-        owners = [plugin for plugin, name in self.devices() if name == device]
-        orders = {(plugin.name, order.device): order for plugin, order in self._orders(contract)}
-        for owner in owners:
-            if (owner.name, device) in orders:
-                return orders[owner.name, device].names
-        for key in (device, _ANY):
-            for (_, listed), order in sorted(orders.items()):
-                if listed == key:
-                    return order.names
-        return ()
-
-    def implementations(
-        self, contract: ContractId, device: str
-    ) -> tuple[tuple[Implementation, ...], tuple[Candidate, ...]]:
-        """Return what usable plugins offer, and a candidate for each plugin that offers nothing."""
-        offered: list[Implementation] = []
-        absent: list[Candidate] = []
-        for plugin in self.plugins:
-            if plugin.manifest is None:
-                # Nobody knows what it would have implemented, so it may have been this.
-                absent.append(_absent(plugin))
-                continue
-            modules = [
-                entry.module
-                for entry in plugin.manifest.implements
-                if entry.contract == contract and entry.serves(device)
-            ]
-            for module in modules:
-                try:
-                    offered.extend(self._offer(plugin, module, str(contract)))
-                except PluginCodeError:
-                    absent.append(_absent(plugin))
-                    break
-        return tuple(offered), tuple(absent)
+        self._decisions: dict[Hashable, Decision] = {}
+        self._served: dict[Hashable, Callable[..., Any]] = {}
+        self._loaded: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._contracts: dict[str, ContractId] = {}
+        self._locks: dict[str, DecisionDump] = {}
+        self._noticed: set[Hashable] = set()
+        super().__init__(sources, platform=platform, environ=environ)
+        _REGISTRIES.add(self)
 
     def decide(
         self, contract: str | ContractId, request: Request, *, use: str | None = None
@@ -212,50 +68,86 @@ class Registry:
         Returns:
             The decision, cached per request and policy; ``chosen`` may be None.
         """
-        parsed = ContractId.parse(contract) if isinstance(contract, str) else contract
-        demand = demanded(parsed, use, self._environ)
-        enlisted = setting("TORCHYARD_ENLIST", self._environ)
-        lock_path = setting("TORCHYARD_LOCK", self._environ)
-        key = (parsed, request, demand, enlisted, lock_path)
-        decision = self._decisions.get(key)
-        if decision is not None:
-            return decision
-        with self._lock:
-            implementations, absent = self.implementations(parsed, request.device)
-            policy = Policy(
-                use=demand,
-                enlist=parse_enlisted(enlisted),
-                locked=self._locked(lock_path, str(parsed)),
-                lock_path=lock_path,
-            )
-            decision = decide(
-                str(parsed),
-                request,
-                self._platform,
-                implementations,
-                self.order(parsed, request.device),
-                policy=policy,
-                absent=absent,
-            )
-            self._decisions[key] = decision
-        return decision
+        return self._decided(self._key(contract, request, use))
 
     def resolve(
         self, contract: str | ContractId, request: Request, *, use: str | None = None
     ) -> Callable[..., Any]:
         """Return the callable that serves a request.
 
+        An implementation whose ``load`` fails takes its plugin out of use, and the request is
+        decided again without it; a demand for it is not, and ends in the error.
+
         Raises:
             UnsupportedError: nothing may serve it; the message holds the whole trace.
         """
-        decision = self.decide(contract, request, use=use)
-        chosen = require(decision)
-        self._notice(decision)
-        loaded = self._loaded.get(chosen.name + decision.contract)
-        if loaded is None:
+        key = self._key(contract, request, use)
+        served = self._served.get(key)
+        while served is None:
+            decision = self._decided(key)
+            chosen = require(decision)
+            try:
+                served = self._load(decision.contract, chosen)
+            except PluginCodeError:
+                # Its plugin is out of use now: the next decision goes without it, and says so.
+                continue
+            self._notice(decision)
             with self._lock:
-                loaded = self._loaded.setdefault(chosen.name + decision.contract, chosen.load())
+                # Between the decision and here, another thread's plugin may have failed.
+                if self._decisions.get(key) is decision:
+                    self._served[key] = served
+        return served
+
+    def _key(
+        self, contract: str | ContractId, request: Request, use: str | None
+    ) -> tuple[ContractId, Request, object, str, str]:
+        if not self._saw_torch and self._probes and imported_torch() is not None:
+            self._look_again()
+        if isinstance(contract, str):
+            parsed = self._contracts.get(contract)
+            if parsed is None:
+                parsed = self._contracts[contract] = ContractId.parse(contract)
+            contract = parsed
+        uses, enlist, lock = decision_settings(self._environ)
+        return contract, request, demanded(contract, use, uses), enlist, lock
+
+    def _decided(self, key: tuple[ContractId, Request, Any, str, str]) -> Decision:
+        decision = self._decisions.get(key)
+        if decision is not None:
+            return decision
+        contract, request, demand, enlist, lock = key
+        with self._lock:
+            implementations, absent = self.implementations(contract, request.device)
+            decision = decide(
+                str(contract),
+                request,
+                self._platform,
+                implementations,
+                self.order(contract, request.device),
+                policy=Policy(
+                    use=demand,
+                    enlist=parse_enlisted(enlist),
+                    locked=self._locked(lock.strip(), contract),
+                    lock_path=lock.strip(),
+                ),
+                absent=absent,
+            )
+            if len(self._decisions) >= _KEPT_DECISIONS:
+                self._plugins_changed()
+            self._decisions[key] = decision
+        return decision
+
+    def _load(self, contract: str, chosen: Implementation) -> Callable[..., Any]:
+        with self._lock:
+            loaded = self._loaded.get((contract, chosen.name))
+            if loaded is None:
+                loaded = self.load(chosen)
+                self._loaded[contract, chosen.name] = loaded
         return loaded
+
+    def _plugins_changed(self) -> None:
+        self._decisions.clear()
+        self._served.clear()
 
     def _notice(self, decision: Decision) -> None:
         """Log once what an automatic choice skipped: a choice is never silently a slower one."""
@@ -264,12 +156,14 @@ class Registry:
             return
         key = (
             decision.contract,
+            decision.request.device,
             decision.name,
-            tuple(f"{candidate.name} {candidate.verdict.code}" for candidate in skipped),
+            tuple((candidate.name, candidate.verdict.code) for candidate in skipped),
         )
-        if key in self._noticed or setting("TORCHYARD_NOTICES", self._environ) == "off":
-            return
-        self._noticed.add(key)
+        with self._lock:
+            if key in self._noticed or setting("TORCHYARD_NOTICES", self._environ) == "off":
+                return
+            self._noticed.add(key)
         reasons = "; ".join(
             f"{candidate.name} ({candidate.verdict.code}: {candidate.verdict.text})"
             for candidate in skipped
@@ -283,64 +177,27 @@ class Registry:
             reasons,
         )
 
-    def _usable(self) -> list[Plugin]:
-        return [plugin for plugin in self.plugins if plugin.usable and plugin.manifest is not None]
-
-    def _orders(self, contract: ContractId) -> list[tuple[Plugin, Order]]:
-        return [
-            (plugin, order)
-            for plugin in self._usable()
-            for order in plugin.manifest.orders  # type: ignore[union-attr]
-            if order.contract == contract
-        ]
-
-    def _definition(self, plugin: Plugin, module: str, contract: ContractId) -> ContractDefinition:
-        with self._lock:
-            try:
-                table = self._activator.load_attribute(plugin, module, "DEFINITIONS")
-                definition = table[str(contract)]
-            except PluginCodeError as error:
-                raise UnknownContractError(f"contract {str(contract)!r}: {error}") from error
-            except (KeyError, TypeError):
-                definition = None
-        if not isinstance(definition, ContractDefinition):
-            raise UnknownContractError(
-                f"contract {str(contract)!r}: module {module!r} must hold it in DEFINITIONS as a "
-                f"ContractDefinition"
-            )
-        return definition
-
-    def _offer(self, plugin: Plugin, module: str, contract: str) -> tuple[Implementation, ...]:
-        key = (plugin.name, module, contract)
-        if plugin.usable and key in self._offers:
-            return self._offers[key]
-        offered = self._activator.call_for_sequence(
-            plugin, module, "torchyard_implementations", Implementation, contract=contract
-        )
-        for item in offered:
-            if item.plugin != plugin.name or item.contract != contract:
-                plugin.retire(
-                    PluginState.FAILED,
-                    ReasonCode.PLUGIN,
-                    f"hook torchyard_implementations: expected implementations of {contract} "
-                    f"named '{plugin.name}.*', got {item.name!r} of {item.contract}",
-                    f"report it to the author of {plugin.source.distribution or plugin.name!r}",
-                )
-                raise PluginCodeError(plugin.reason)
-        self._offers[key] = offered
-        return offered
-
-    def _locked(self, path: str, contract: str) -> tuple[tuple[str, str], ...]:
+    def _locked(self, path: str, contract: ContractId) -> tuple[tuple[str, str], ...]:
         if not path:
             return ()
-        buckets = read_dump(Path(path)).decisions.get(contract, {})
+        if path not in self._locks:
+            self._locks[path] = read_dump(Path(path))
+        buckets = self._locks[path].decisions.get(str(contract), {})
         return tuple((bucket, name) for bucket, name in buckets.items() if name is not None)
 
 
-@lru_cache(maxsize=1)
+_REGISTRIES: Final[weakref.WeakSet[Registry]] = weakref.WeakSet()
+_process: list[Registry] = []
+_process_lock = threading.RLock()
+
+
 def registry() -> Registry:
     """Return this process's registry; made on first use, and safe to ask for again and again."""
-    return Registry()
+    if not _process:
+        with _process_lock:
+            if not _process:
+                _process.append(Registry())
+    return _process[0]
 
 
 def resolve(contract: str, request: Request, *, use: str | None = None) -> Callable[..., Any]:
@@ -348,13 +205,13 @@ def resolve(contract: str, request: Request, *, use: str | None = None) -> Calla
     return registry().resolve(contract, request, use=use)
 
 
-def _absent(plugin: Plugin) -> Candidate:
-    return Candidate(
-        f"{plugin.name}.*",
-        Outcome.REFUSED,
-        Verdict.no(
-            plugin.code or ReasonCode.PLUGIN,
-            f"plugin {plugin.name} is {plugin.state}: {plugin.reason}",
-            plugin.hint,
-        ),
-    )
+def _renew_locks() -> None:
+    """Give a forked child its own locks: a thread that it does not have may hold the old ones."""
+    global _process_lock
+    _process_lock = threading.RLock()
+    for known in _REGISTRIES:
+        known._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

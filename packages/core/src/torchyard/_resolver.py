@@ -42,7 +42,7 @@ def decide(
         give the same decision, whatever the order of ``implementations``.
     """
     by_name = {item.name: item for item in implementations}
-    ranked = rank(order, sorted(implementations, key=lambda item: item.name), policy.enlist)
+    ranked = rank(order, implementations, policy.enlist)
     demand = policy.use or _locked(request, policy)
     if demand is not None:
         return _decide_demanded(
@@ -53,8 +53,9 @@ def decide(
     for name in ranked:
         implementation = by_name.get(name)
         if implementation is None:
-            if not _explained(name, absent):
-                trace.append(Candidate(name, Outcome.REFUSED, _not_installed(name)))
+            # It stands where the list has it, so that what a choice went without is seen.
+            verdict = _reason(name, absent) or _not_installed(name)
+            trace.append(Candidate(name, Outcome.REFUSED, verdict))
             continue
         verdict = implementation.verdict(request, platform)
         if not verdict.supported:
@@ -73,7 +74,7 @@ def decide(
                 f"opt in with TORCHYARD_ENLIST={name}, or demand it with TORCHYARD_USE",
             )
         trace.append(Candidate(name, Outcome.NOT_LISTED, verdict))
-    trace.extend(absent)
+    trace.extend(_unnamed(absent, trace))
     return Decision(contract, request, chosen, Source.ORDER, tuple(trace))
 
 
@@ -94,28 +95,40 @@ def rank(
 
     One that says ``before`` stands right in front of the first implementation that it names; one
     that says only ``after`` right behind the last; one that says neither stands in front of the
-    list's last entry, which is the reference.
+    list's last entry, which is the reference. What an enlisted one names is placed before it is.
     """
     ranked = list(order)
-    for item in implementations:
-        if item.name not in enlist or item.name in ranked:
-            continue
-        before = [ranked.index(name) for name in item.before if name in ranked]
-        after = [ranked.index(name) for name in item.after if name in ranked]
-        if before and after and max(after) >= min(before):
+    waiting = sorted(
+        (item for item in implementations if item.name in enlist and item.name not in ranked),
+        key=lambda item: item.name,
+    )
+    while waiting:
+        names = {item.name for item in waiting}
+        ready = [item for item in waiting if not names & {*item.before, *item.after}]
+        if not ready:
             raise PolicyError(
-                f"{item.name}: stands before {list(item.before)} and after {list(item.after)}, "
-                f"which the order {ranked} cannot satisfy; remove it from TORCHYARD_ENLIST or "
-                f"demand it with TORCHYARD_USE"
+                f"{', '.join(sorted(names))}: each stands before or after another of them, in a "
+                f"circle; remove one from TORCHYARD_ENLIST or demand it with TORCHYARD_USE"
             )
-        if before:
-            place = min(before)
-        elif after:
-            place = max(after) + 1
-        else:
-            place = max(len(ranked) - 1, 0)
-        ranked.insert(place, item.name)
+        ranked.insert(_place(ready[0], ranked), ready[0].name)
+        waiting.remove(ready[0])
     return tuple(ranked)
+
+
+def _place(item: Implementation, ranked: Sequence[str]) -> int:
+    before = [ranked.index(name) for name in item.before if name in ranked]
+    after = [ranked.index(name) for name in item.after if name in ranked]
+    if before and after and max(after) >= min(before):
+        raise PolicyError(
+            f"{item.name}: stands before {list(item.before)} and after {list(item.after)}, which "
+            f"the order {list(ranked)} cannot satisfy; remove it from TORCHYARD_ENLIST or demand "
+            f"it with TORCHYARD_USE"
+        )
+    if before:
+        return min(before)
+    if after:
+        return max(after) + 1
+    return max(len(ranked) - 1, 0)
 
 
 def _decide_demanded(
@@ -132,7 +145,9 @@ def _decide_demanded(
     implementation = by_name.get(demand.implementation)
     chosen: Implementation | None = None
     if implementation is None:
-        verdict = _not_installed(demand.implementation, demand, policy)
+        verdict = _reason(demand.implementation, absent) or _not_installed(
+            demand.implementation, demand, policy
+        )
         trace.append(Candidate(demand.implementation, Outcome.REFUSED, verdict))
     else:
         verdict = implementation.verdict(request, platform)
@@ -146,7 +161,7 @@ def _decide_demanded(
         if name != demand.implementation:
             verdict = by_name[name].verdict(request, platform)
             trace.append(Candidate(name, Outcome.NOT_ASKED, verdict))
-    trace.extend(absent)
+    trace.extend(_unnamed(absent, trace))
     return Decision(contract, request, chosen, demand.source, tuple(trace))
 
 
@@ -157,8 +172,16 @@ def _locked(request: Request, policy: Policy) -> Use | None:
     return None if name is None else Use(name, Source.LOCK)
 
 
-def _explained(name: str, absent: Sequence[Candidate]) -> bool:
-    return any(candidate.name == f"{name.partition('.')[0]}.*" for candidate in absent)
+def _reason(name: str, absent: Sequence[Candidate]) -> Verdict | None:
+    """Return why the plugin of an implementation offers nothing now, where it is known."""
+    plugin = f"{name.partition('.')[0]}.*"
+    return next((candidate.verdict for candidate in absent if candidate.name == plugin), None)
+
+
+def _unnamed(absent: Sequence[Candidate], trace: Sequence[Candidate]) -> list[Candidate]:
+    """Return the absent plugins that no candidate of the trace speaks for yet."""
+    spoken_for = {candidate.name.partition(".")[0] for candidate in trace}
+    return [candidate for candidate in absent if candidate.name.partition(".")[0] not in spoken_for]
 
 
 def _not_installed(name: str, demand: Use | None = None, policy: Policy = _NO_POLICY) -> Verdict:

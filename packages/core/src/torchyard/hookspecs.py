@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from torchyard._device import DeviceStatus
     from torchyard._implementation import Implementation
 
+__all__ = [
+    "PROJECT",
+    "hookimpl",
+    "hookspec",
+    "torchyard_checks",
+    "torchyard_implementations",
+    "torchyard_probe_device",
+]
+
 PROJECT = "torchyard"
 
 hookspec = pluggy.HookspecMarker(PROJECT)
