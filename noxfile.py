@@ -220,6 +220,7 @@ def sanitize(session: nox.Session) -> None:
         session.run(
             *("cmake", "-S", str(PACKAGES["cpu"]), "-B", build_folder, "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            "-DTORCHYARD_BUILD_MODULE=OFF",
             "-DTORCHYARD_BUILD_TESTS=ON",
             "-DTORCHYARD_SANITIZE=address;undefined",
         )
