@@ -1,0 +1,23 @@
+"""FlexAttention with torch's signatures, on every device, forward and backward."""
+
+from __future__ import annotations
+
+from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attention
+from torchyard_attention._block_mask import BlockMask, create_block_mask
+from torchyard_attention._errors import DoubleBackwardError, ProgramError
+from torchyard_attention._masks import and_masks, create_mask, noop_mask, or_masks
+
+__all__ = [
+    "AuxOutput",
+    "AuxRequest",
+    "BlockMask",
+    "DoubleBackwardError",
+    "ProgramError",
+    "and_masks",
+    "create_block_mask",
+    "create_mask",
+    "explain",
+    "flex_attention",
+    "noop_mask",
+    "or_masks",
+]

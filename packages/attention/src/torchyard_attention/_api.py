@@ -1,0 +1,226 @@
+"""``flex_attention``: torch's signature, served by the best implementation for the request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchyard import Decision, note_use, registry
+from torchyard_attention import _ops
+from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._program import IDENTITY
+from torchyard_attention._trace import SCORE_INPUTS, trace
+from torchyard_attention._validation import as_block_mask, check_inputs
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
+
+ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+class AuxRequest(NamedTuple):
+    """Which auxiliary outputs to return.
+
+    Attributes:
+        lse: the log-sum-exp of each row's scores.
+        max_scores: the greatest of each row's scores.
+    """
+
+    lse: bool = False
+    max_scores: bool = False
+
+
+class AuxOutput(NamedTuple):
+    """Auxiliary outputs: float32 (float64 for float64 inputs) [B, Hq, Sq]; None if not asked for.
+
+    Attributes:
+        lse: natural logarithm; -inf for a row that sees no key. Differentiable.
+        max_scores: -inf for a row that sees no key. No gradient is defined.
+    """
+
+    lse: Tensor | None = None
+    max_scores: Tensor | None = None
+
+
+class _Prepared(NamedTuple):
+    """A call's arguments, checked, traced and in the op's form."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score_text: str
+    score_captured: list[Tensor]
+    block_mask: BlockMask | None
+    scale: float
+    grad: bool
+
+
+def flex_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreModFunction | None = None,
+    block_mask: BlockMask | Any | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    return_lse: bool = False,
+    kernel_options: dict[str, Any] | None = None,
+    *,
+    return_aux: AuxRequest | Any | None = None,
+    implementation: str | None = None,
+) -> Any:
+    """Compute attention with modified scores over the visible pairs of a block mask.
+
+    The semantics are those of ``torchyard_attention.contract``; the signature is that of
+    torch.nn.attention.flex_attention.flex_attention (torch 2.13), with ``implementation`` added.
+    Works the same in eager mode, under torch.compile(fullgraph=True), in torch.export and with
+    fake tensors; differentiable once in query, key, value and the tensors that score_mod captures.
+
+    Args:
+        query: [B, Hq, Sq, D], float32, bfloat16, float16 or float64, any strides.
+        key: [B, Hkv, Sk, D], or batch 1 for every batch of query.
+        value: [B, Hkv, Sk, V], likewise.
+        score_mod: ``(score, b, h, q_idx, kv_idx) -> score`` on scalars; any torch functions, and
+            tensors that it captures. It is recorded once per call, not run per pair.
+        block_mask: which pairs are visible: this package's BlockMask or torch's. None: all are.
+        scale: multiplies the raw scores; None: 1 / sqrt(D).
+        enable_gqa: whether Hkv may be smaller than Hq, and divide it.
+        return_lse: whether to return (out, lse). torch calls it deprecated; see return_aux.
+        kernel_options: options of torch's kernels; accepted and not needed here. Options that
+            demand one of torch's backends are refused: demand an implementation instead.
+        return_aux: which auxiliary outputs to return, as (out, AuxOutput).
+        implementation: demand this implementation of ``attention/1``; an error where it cannot.
+
+    Returns:
+        out [B, Hq, Sq, V] in query's dtype, contiguous; or (out, lse); or (out, AuxOutput).
+
+    Raises:
+        ValueError, TypeError: an argument does not fit; names it.
+        ProgramError: score_mod does something that cannot be recorded.
+        torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
+    """
+    if return_lse and return_aux is not None:
+        raise ValueError(
+            "return_lse, return_aux: expected at most one, got both; use "
+            "return_aux=AuxRequest(lse=True)"
+        )
+    aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
+    prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options)
+    if not torch.compiler.is_compiling():
+        note_use("attention.flex_attention", query.device.type)
+    mask = prepared.block_mask
+    out, lse, max_scores = torch.ops.torchyard_attention.forward(
+        prepared.query,
+        prepared.key,
+        prepared.value,
+        prepared.score_captured,
+        prepared.score_text,
+        [] if mask is None else _mask_tensors(mask),
+        [0, 0] if mask is None else list(mask.BLOCK_SIZE),
+        mask is not None and mask.causal,
+        [] if mask is None else list(mask.mask_captured),
+        "" if mask is None else mask.mask_text,
+        [] if mask is None else list(mask.mask_versions),
+        prepared.scale,
+        aux.lse,
+        aux.max_scores,
+        prepared.grad,
+        implementation or "",
+    )
+    if return_aux is not None:
+        return out, AuxOutput(lse if aux.lse else None, max_scores if aux.max_scores else None)
+    return (out, lse) if return_lse else out
+
+
+def explain(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreModFunction | None = None,
+    block_mask: BlockMask | Any | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    return_aux: AuxRequest | None = None,
+    implementation: str | None = None,
+    backward: bool = False,
+) -> Decision:
+    """Return the decision that :func:`flex_attention` would take, without computing anything.
+
+    Takes the same arguments, real tensors or fake ones; ``backward`` asks for the decision of the
+    backward pass.
+    """
+    prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None)
+    aux = return_aux or AuxRequest()
+    mask = prepared.block_mask
+    score_mod_traced = None
+    if prepared.score_text != IDENTITY:
+        score_mod_traced = TracedMod(prepared.score_text, tuple(prepared.score_captured))
+    grad = prepared.grad or backward
+    call = AttentionCall(
+        prepared.query,
+        prepared.key,
+        prepared.value,
+        score_mod_traced,
+        None if mask is None else MaskBlocks(mask.BLOCK_SIZE, *_mask_tensors(mask)),
+        prepared.scale,
+        aux.lse or grad,
+        aux.max_scores,
+    )
+    request = _ops.request_of(
+        call,
+        causal=mask is not None and mask.causal,
+        grad=grad,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+    return registry().decide(
+        BACKWARD if backward else FORWARD, request, use=None if backward else implementation
+    )
+
+
+def _prepare(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreModFunction | None,
+    block_mask: BlockMask | Any | None,
+    scale: float | None,
+    enable_gqa: bool,
+    kernel_options: dict[str, Any] | None,
+) -> _Prepared:
+    mask = as_block_mask(block_mask)
+    check_inputs(query, key, value, mask, enable_gqa, kernel_options)
+    if key.shape[0] != query.shape[0]:
+        key = key.expand(query.shape[0], -1, -1, -1)
+        value = value.expand(query.shape[0], -1, -1, -1)
+    text = IDENTITY
+    captured: list[Tensor] = []
+    if score_mod is not None:
+        text, captured = trace(
+            score_mod, "score_mod", SCORE_INPUTS, _ops.lse_dtype(query), query.device
+        )
+    inputs = [query, key, value, *captured]
+    return _Prepared(
+        query,
+        key,
+        value,
+        text,
+        captured,
+        mask,
+        1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
+        torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
+    )
+
+
+def _mask_tensors(mask: BlockMask) -> list[Tensor]:
+    return [
+        mask.kv_num_blocks,
+        mask.kv_indices,
+        mask.full_kv_num_blocks,
+        mask.full_kv_indices,
+        mask.bits,
+        mask.first_partial,
+    ]

@@ -1,0 +1,15 @@
+"""The errors of attention that a user can act on."""
+
+from __future__ import annotations
+
+from torchyard import TorchyardError
+
+__all__ = ["DoubleBackwardError", "ProgramError"]
+
+
+class ProgramError(TorchyardError, TypeError):
+    """A score_mod or mask_mod does something that cannot be recorded; the message says what."""
+
+
+class DoubleBackwardError(TorchyardError, RuntimeError):
+    """Gradients of attention's gradients were asked for, which no implementation computes."""

@@ -1,0 +1,404 @@
+"""The ops that torch sees: ``torch.ops.torchyard_attention.*``.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+import torch
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_attention import _mask_blocks
+from torchyard_attention._errors import DoubleBackwardError
+from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._program import IDENTITY
+from torchyard_attention.contract import (
+    BACKWARD,
+    FORWARD,
+    AttentionCall,
+    AttentionRequest,
+    MaskBlocks,
+    MaskKind,
+    ScoreKind,
+)
+
+_NAMESPACE: Final = "torchyard_attention"
+_LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")
+
+# mask is empty, or the six tensors of MaskBlocks in their order.
+_COMMON: Final = (
+    "Tensor query, Tensor key, Tensor value, Tensor[] score_captured, str score_text, "
+    "Tensor[] mask, int[] block_size, bool causal, Tensor[] mask_captured, str mask_text, "
+    "int[] mask_versions, float scale"
+)
+_LIBRARY.define(
+    f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define(
+    f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}) "
+    f"-> (Tensor, Tensor, Tensor, Tensor[])"
+)
+_LIBRARY.define(
+    "block_mask(Tensor anchor, Tensor[] captured, str text, SymInt batch, SymInt heads, "
+    "SymInt q_length, SymInt kv_length, int rows, int keys) "
+    "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+_LIBRARY.define(
+    "partial_bits(Tensor kv_num_blocks, Tensor kv_indices, Tensor[] captured, str text, "
+    "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
+)
+
+
+def request_of(
+    call: AttentionCall, *, causal: bool, grad: bool, deterministic: bool
+) -> AttentionRequest:
+    """Describe a call; reads sizes, strides and dtypes only."""
+    query, key, value = call.query, call.key, call.value
+    if call.mask is None:
+        mask, block_size = MaskKind.NONE, (0, 0)
+    else:
+        mask = MaskKind.CAUSAL if causal else MaskKind.BLOCKS
+        block_size = call.mask.block_size
+    return AttentionRequest(
+        device=query.device.type,
+        dtype=str(query.dtype)[6:],
+        batch=int(query.shape[0]),
+        q_heads=int(query.shape[1]),
+        kv_heads=int(key.shape[1]),
+        q_length=int(query.shape[2]),
+        kv_length=int(key.shape[2]),
+        head_dim=int(query.shape[3]),
+        value_dim=int(value.shape[3]),
+        score=_score_kind(call),
+        mask=mask,
+        block_size=block_size,
+        lse=call.lse,
+        max_scores=call.max_scores,
+        grad=grad,
+        unit_stride=all(t.stride(3) == 1 or t.shape[3] == 1 for t in (query, key, value)),
+        deterministic=deterministic,
+    )
+
+
+def lse_dtype(query: Tensor) -> torch.dtype:
+    """Return the dtype of the lse: float64 for float64 inputs, else float32."""
+    return torch.float64 if query.dtype == torch.float64 else torch.float32
+
+
+def block_mask(
+    text: str,
+    captured: Sequence[Tensor],
+    sizes: tuple[int, int, int, int],
+    block_size: tuple[int, int],
+    device: torch.device,
+) -> MaskBlocks:
+    """Evaluate a mask program everywhere; see ``_mask_blocks.blocks_of``."""
+    anchor = torch.empty(0, device=device)
+    tensors = torch.ops.torchyard_attention.block_mask(
+        anchor, [tensor.detach() for tensor in captured], text, *sizes, *block_size
+    )
+    return MaskBlocks(block_size, *tensors)
+
+
+def partial_bits(
+    text: str,
+    captured: Sequence[Tensor],
+    kv_num_blocks: Tensor,
+    kv_indices: Tensor,
+    lengths: tuple[int, int],
+    block_size: tuple[int, int],
+) -> Tensor:
+    """Evaluate a mask program on listed blocks; see ``_mask_blocks.partial_bits``."""
+    result: Tensor = torch.ops.torchyard_attention.partial_bits(
+        kv_num_blocks, kv_indices, [t.detach() for t in captured], text, *lengths, *block_size
+    )
+    return result
+
+
+def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return the tensors' version counters; empty where they cannot be followed.
+
+    Inside a compiled graph nothing is changed in place, and tensors of inference mode keep no
+    counter.
+    """
+    if torch.compiler.is_compiling():
+        return ()
+    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
+
+
+def _score_kind(call: AttentionCall) -> ScoreKind:
+    if call.score_mod is None:
+        return ScoreKind.NONE
+    assert isinstance(call.score_mod, TracedMod)
+    pointwise = call.score_mod.pointwise(lse_dtype(call.query))
+    return ScoreKind.POINTWISE if pointwise else ScoreKind.GENERAL
+
+
+class _Arguments(NamedTuple):
+    """What forward and backward share, in the order of ``_COMMON``."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    score_captured: list[Tensor]
+    score_text: str
+    mask: list[Tensor]
+    block_size: list[int]
+    causal: bool
+    mask_captured: list[Tensor]
+    mask_text: str
+    mask_versions: list[int]
+    scale: float
+
+    def call(self, lse: bool, max_scores: bool) -> AttentionCall:
+        """Return the contract's view of these arguments."""
+        score_mod = None
+        if self.score_text != IDENTITY:
+            score_mod = TracedMod(self.score_text, tuple(self.score_captured))
+        return AttentionCall(
+            self.query,
+            self.key,
+            self.value,
+            score_mod,
+            self._blocks() if self.mask else None,
+            self.scale,
+            lse,
+            max_scores,
+        )
+
+    def _blocks(self) -> MaskBlocks:
+        blocks = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)
+        if not _stale(self.mask_captured, self.mask_versions):
+            return blocks
+        bits = _mask_blocks.partial_bits(
+            self.mask_text,
+            tuple(self.mask_captured),
+            blocks.kv_num_blocks,
+            blocks.kv_indices,
+            (self.query.shape[2], self.key.shape[2]),
+            blocks.block_size,
+        )
+        first = _mask_blocks.first_slots(blocks.kv_num_blocks)
+        return MaskBlocks(blocks.block_size, *self.mask[:4], bits, first)
+
+
+def _stale(captured: list[Tensor], kept: list[int]) -> bool:
+    """Return whether a captured tensor was changed in place since the bits were made."""
+    return any(
+        version < 0 or (not tensor.is_inference() and tensor._version != version)
+        for tensor, version in zip(captured, kept, strict=False)
+    )
+
+
+def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *common, lse, max_scores, grad, use = args
+    arguments = _Arguments(*common)
+    call = arguments.call(lse or grad, max_scores)
+    request = request_of(
+        call,
+        causal=arguments.causal,
+        grad=grad,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+    result = registry().resolve(FORWARD, request, use=use or None)(call)
+    dtype = lse_dtype(call.query)
+    return (
+        result.out,
+        call.query.new_empty(0, dtype=dtype) if result.lse is None else result.lse,
+        call.query.new_empty(0, dtype=dtype) if result.max_scores is None else result.max_scores,
+    )
+
+
+def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *common, lse, max_scores, grad, _ = args
+    query, value = common[0], common[2]
+    rows = query.shape[:3]
+    dtype = lse_dtype(query)
+    return (
+        query.new_empty((*rows, value.shape[3])),
+        query.new_empty(rows if lse or grad else (0,), dtype=dtype),
+        query.new_empty(rows if max_scores else (0,), dtype=dtype),
+    )
+
+
+def _backward(
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    arguments = _Arguments(*common)
+    call = arguments.call(lse=True, max_scores=False)
+    request = request_of(
+        call,
+        causal=arguments.causal,
+        grad=True,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+    )
+    grads = registry().resolve(BACKWARD, request)(call, out, lse, grad_out, grad_lse)
+    return grads.query, grads.key, grads.value, list(grads.captured)
+
+
+def _backward_fake(
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    query, key, value, score_captured = common[:4]
+    return (
+        query.new_empty(query.shape),
+        key.new_empty(key.shape),
+        value.new_empty(value.shape),
+        [tensor.new_empty(tensor.shape) for tensor in score_captured],
+    )
+
+
+def _block_mask(
+    anchor: Tensor,
+    captured: list[Tensor],
+    text: str,
+    batch: int,
+    heads: int,
+    q_length: int,
+    kv_length: int,
+    rows: int,
+    keys: int,
+) -> tuple[Tensor, ...]:
+    sizes = (batch, heads, q_length, kv_length)
+    return _tensors(
+        _mask_blocks.blocks_of(text, tuple(captured), sizes, (rows, keys), anchor.device)
+    )
+
+
+def _block_mask_fake(
+    anchor: Tensor,
+    captured: list[Tensor],
+    text: str,
+    batch: int,
+    heads: int,
+    q_length: int,
+    kv_length: int,
+    rows: int,
+    keys: int,
+) -> tuple[Tensor, ...]:
+    counts = (batch, heads, -(-q_length // rows))
+    lists = (*counts, -(-kv_length // keys))
+    partial = torch.library.get_ctx().new_dynamic_size()
+    return (
+        anchor.new_empty(counts, dtype=torch.int32),
+        anchor.new_empty(lists, dtype=torch.int32),
+        anchor.new_empty(counts, dtype=torch.int32),
+        anchor.new_empty(lists, dtype=torch.int32),
+        anchor.new_empty((partial, rows, -(-keys // 8)), dtype=torch.uint8),
+        anchor.new_empty(counts, dtype=torch.int64),
+    )
+
+
+def _partial_bits(
+    kv_num_blocks: Tensor,
+    kv_indices: Tensor,
+    captured: list[Tensor],
+    text: str,
+    q_length: int,
+    kv_length: int,
+    rows: int,
+    keys: int,
+) -> Tensor:
+    return _mask_blocks.partial_bits(
+        text, tuple(captured), kv_num_blocks, kv_indices, (q_length, kv_length), (rows, keys)
+    )
+
+
+def _partial_bits_fake(
+    kv_num_blocks: Tensor,
+    kv_indices: Tensor,
+    captured: list[Tensor],
+    text: str,
+    q_length: int,
+    kv_length: int,
+    rows: int,
+    keys: int,
+) -> Tensor:
+    partial = torch.library.get_ctx().new_dynamic_size()
+    return kv_indices.new_empty((partial, rows, -(-keys // 8)), dtype=torch.uint8)
+
+
+def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
+    return (
+        blocks.kv_num_blocks,
+        blocks.kv_indices,
+        blocks.full_kv_num_blocks,
+        blocks.full_kv_indices,
+        blocks.bits,
+        blocks.first_partial,
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    arguments = _Arguments(*inputs[: len(_Arguments._fields)])
+    lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
+    ctx.save_for_backward(*arguments[:3], *output[:2], *lists[0], *lists[1], *lists[2])
+    ctx.set_materialize_grads(False)
+    ctx.counts = tuple(len(tensors) for tensors in lists)
+    nothing = output[0].new_empty(0)  # keep no input alive but through save_for_backward
+    ctx.plain = arguments._replace(
+        query=nothing,
+        key=nothing,
+        value=nothing,
+        score_captured=[],
+        mask=[],
+        mask_captured=[],
+    )
+    ctx.unused = len(inputs) - 4
+
+
+def _differentiate(
+    ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, grad_max: Tensor | None
+) -> tuple[Any, ...]:
+    if grad_max is not None:
+        raise DoubleBackwardError(
+            "max_scores: no gradient is defined for it; detach it before it enters the loss"
+        )
+    query, key, value, out, lse, *lists = ctx.saved_tensors
+    scores, masks, _ = ctx.counts
+    unused = [None] * ctx.unused
+    if grad_out is None and grad_lse is None:
+        return None, None, None, [None] * scores, *unused
+    arguments = ctx.plain._replace(
+        query=query,
+        key=key,
+        value=value,
+        score_captured=lists[:scores],
+        mask=lists[scores : scores + masks],
+        mask_captured=lists[scores + masks :],
+    )
+    grads = torch.ops.torchyard_attention.backward(
+        torch.zeros_like(out) if grad_out is None else grad_out, grad_lse, out, lse, *arguments
+    )
+    captured_grads = [
+        grad if tensor.is_floating_point() else None
+        for tensor, grad in zip(arguments.score_captured, grads[3], strict=True)
+    ]
+    return grads[0], grads[1], grads[2], captured_grads, *unused
+
+
+def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
+    raise DoubleBackwardError(
+        "flex_attention: gradients of its gradients were asked for (create_graph=True), which no "
+        "implementation computes; use torch.nn.functional.scaled_dot_product_attention under "
+        "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) where they are needed"
+    )
+
+
+for _name, _kernel, _fake in (
+    ("forward", _forward, _forward_fake),
+    ("backward", _backward, _backward_fake),
+    ("block_mask", _block_mask, _block_mask_fake),
+    ("partial_bits", _partial_bits, _partial_bits_fake),
+):
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+torch.library.register_autograd(
+    f"{_NAMESPACE}::forward", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+)
+torch.library.register_autograd(f"{_NAMESPACE}::backward", _refuse_double_backward, lib=_LIBRARY)

@@ -1,0 +1,124 @@
+"""Checks of what a user hands to ``flex_attention``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._block_mask import BlockMask
+
+_DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+# What torch's own block mask holds once it was sliced: a function that only raises.
+_SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
+
+
+def check_inputs(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    block_mask: BlockMask | None,
+    enable_gqa: bool,
+    kernel_options: dict[str, Any] | None,
+) -> None:
+    """Raise ValueError or TypeError that names the argument that does not fit."""
+    tensors = (("query", query), ("key", key), ("value", value))
+    for name, tensor in tensors:
+        if tensor.is_nested:
+            raise TypeError(
+                f"{name}: expected a dense tensor [B, H, S, D], got a nested tensor; convert it "
+                f"with torch.nested.to_padded_tensor, and hide the padding with a block mask"
+            )
+        if tensor.ndim != 4:
+            raise ValueError(f"{name}: expected [B, H, S, D], got shape {list(tensor.shape)}")
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(
+                f"{name}: expected float32, bfloat16, float16 or float64, got {tensor.dtype}"
+            )
+        if tensor.dtype != query.dtype or tensor.device != query.device:
+            raise TypeError(
+                f"{name}: expected query's dtype and device, {query.dtype} on {query.device}, got "
+                f"{tensor.dtype} on {tensor.device}"
+            )
+    _check_shapes(query, key, value, enable_gqa)
+    if kernel_options is not None and kernel_options.get("BACKEND", "AUTO") != "AUTO":
+        raise ValueError(
+            f"kernel_options: BACKEND={kernel_options['BACKEND']!r} names a backend of torch; "
+            f"expected AUTO; demand one with implementation='attention.flex'"
+        )
+    if block_mask is not None:
+        _check_mask(query, key, block_mask)
+
+
+def as_block_mask(block_mask: Any) -> BlockMask | None:
+    """Return torch's block mask as this package's; leave None and this package's as they are."""
+    if block_mask is None or isinstance(block_mask, BlockMask):
+        return block_mask
+    wanted = ("kv_num_blocks", "kv_indices", "mask_mod", "BLOCK_SIZE", "seq_lengths")
+    if not all(hasattr(block_mask, name) for name in wanted):
+        raise TypeError(
+            f"block_mask: expected a BlockMask of torchyard_attention or of torch, got "
+            f"{type(block_mask).__name__}; make one with create_block_mask"
+        )
+    if getattr(block_mask.mask_mod, "__name__", "") == _SLICED_MASK_MOD:
+        raise ValueError(
+            "block_mask: torch's BlockMask loses its mask_mod when it is sliced; set mask_mod on "
+            "the slice, or slice a BlockMask of torchyard_attention, which keeps its bits"
+        )
+    return BlockMask.from_kv_blocks(
+        block_mask.kv_num_blocks,
+        block_mask.kv_indices,
+        block_mask.full_kv_num_blocks,
+        block_mask.full_kv_indices,
+        BLOCK_SIZE=block_mask.BLOCK_SIZE,
+        mask_mod=block_mask.mask_mod,
+        seq_lengths=block_mask.seq_lengths,
+    )
+
+
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
+    batch, q_heads, _, head_dim = query.shape
+    if key.shape[3] != head_dim:
+        raise ValueError(f"key: expected head size {head_dim}, as query, got {key.shape[3]}")
+    if value.shape[:3] != key.shape[:3]:
+        raise ValueError(
+            f"value: expected key's batch, heads and length {list(key.shape[:3])}, got "
+            f"{list(value.shape[:3])}"
+        )
+    if key.shape[0] not in (1, batch):
+        raise ValueError(
+            f"key: expected batch {batch}, as query, or 1 for all of them, got {key.shape[0]}"
+        )
+    kv_heads = key.shape[1]
+    if q_heads != kv_heads and not enable_gqa:
+        raise ValueError(
+            f"key: expected {q_heads} heads, as query, got {kv_heads}; pass enable_gqa=True for "
+            f"grouped queries"
+        )
+    if kv_heads == 0 or q_heads % kv_heads:
+        raise ValueError(
+            f"query: expected a multiple of key's {kv_heads} heads, got {q_heads} heads"
+        )
+    if head_dim == 0:
+        raise ValueError("query: expected a head size of at least 1, got 0")
+
+
+def _check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
+    batch, heads, q_length, kv_length = mask.shape
+    if (q_length, kv_length) != (query.shape[2], key.shape[2]):
+        raise ValueError(
+            f"block_mask: expected lengths {(query.shape[2], key.shape[2])}, those of query and "
+            f"key, got {(q_length, kv_length)}; make a mask of that size with create_block_mask"
+        )
+    if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
+        raise ValueError(
+            f"block_mask: expected batch 1 or {query.shape[0]} and heads 1 or {query.shape[1]}, "
+            f"got {batch} and {heads}"
+        )
+    if mask.kv_num_blocks.device != query.device:
+        raise ValueError(
+            f"block_mask: expected query's device {query.device}, got "
+            f"{mask.kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
+        )
