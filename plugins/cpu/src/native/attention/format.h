@@ -50,6 +50,11 @@ struct FloatFormat {
     for (int j = 0; j < kVectors; ++j) Isa::store(p + j * Isa::kLanes, v[j]);
   }
 
+  // Writes kLanes results as elements.
+  static TORCHYARD_INLINE void store_output(Element* p, Vec v) {
+    Isa::store_first(p, v, Isa::kLanes);
+  }
+
   // The float value of half `half` of a word.
   static TORCHYARD_INLINE float unpack(uint32_t word, int half) {
     (void)half;

@@ -50,6 +50,10 @@ struct Bf16PairFormat {
     }
   }
 
+  static TORCHYARD_INLINE void store_output(Element* p, Vec v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
+  }
+
   static TORCHYARD_INLINE float unpack(uint32_t word, int half) {
     const uint32_t bits = half == 0 ? word << 16 : word & 0xffff0000u;
     float x;

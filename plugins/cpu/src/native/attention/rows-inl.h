@@ -70,6 +70,13 @@ struct Rows {
   static constexpr size_t kStripWords = size_t{kTileRows} * L::kStripStride;
   static constexpr size_t kBufferWords = size_t{kTileRows} * L::kStripPanels * kPanelKeys;
 
+  // `count` is a multiple of kLanes. A call of memset, or the string instruction that the compiler
+  // makes of one, would cost more than these few stores.
+  static TORCHYARD_INLINE void fill_zero(float* p, int64_t count) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < count; i += Isa::kLanes) Isa::store(p + i, Isa::zero());
+  }
+
   static void begin(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
                     const Tile<Format>& tile) {
     // A row that does not exist has a reference from the start: it must not hold up the others.
@@ -105,9 +112,8 @@ struct Rows {
       }
     }
     *tile.referenced = false;
-    __builtin_memset(tile.weight, 0, sizeof(float) * kTileRows * Isa::kLanes);
-    __builtin_memset(tile.sum_v, 0,
-                     sizeof(float) * kTileRows * static_cast<size_t>(layout.value_columns));
+    fill_zero(tile.weight, int64_t{kTileRows} * Isa::kLanes);
+    fill_zero(tile.sum_v, kTileRows * layout.value_columns);
   }
 
   // One tile against up to kStripPanels panels.
@@ -140,19 +146,21 @@ struct Rows {
     }
     if (seen == 0) return;
 
-    float weight[kRows * Isa::kLanes] = {};
+    float weight[kRows * Isa::kLanes];
+    fill_zero(weight, kRows * Isa::kLanes);
     bool redo = unsafe;
     if (!unsafe) {
       for (int i = 0; i < seen; ++i) {
         uint32_t* out = strip + i * L::kPanelWords;
         if (!*tile.referenced) {
-          Attend::first(layout, tile, to_log2, packed_keys[i], keys[i], out, weight, buffer);
+          Attend::template optimistic<Mode::kFirst>(layout, tile, to_log2, packed_keys[i], keys[i],
+                                                    out, weight);
         } else if (keys[i].masked) {
-          Attend::template optimistic<true>(layout, tile, to_log2, packed_keys[i], keys[i], out,
-                                            weight);
+          Attend::template optimistic<Mode::kMasked>(layout, tile, to_log2, packed_keys[i],
+                                                     keys[i], out, weight);
         } else {
-          Attend::template optimistic<false>(layout, tile, to_log2, packed_keys[i], keys[i], out,
-                                             weight);
+          Attend::template optimistic<Mode::kFull>(layout, tile, to_log2, packed_keys[i], keys[i],
+                                                   out, weight);
         }
       }
       for (int r = 0; r < kRows; ++r) {
@@ -160,7 +168,7 @@ struct Rows {
       }
     }
     if (redo) {
-      __builtin_memset(weight, 0, sizeof(weight));
+      fill_zero(weight, kRows * Isa::kLanes);
       Attend::exact(layout, tile, to_log2, packed_keys, keys, seen, strip, weight, buffer);
     }
     for (int r = 0; r < kRows; ++r) {
@@ -183,25 +191,33 @@ struct Rows {
 
   static void finish(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
                      const Tile<Format>& tile) {
+    const int64_t first = job.first_row + row;
+    const int64_t left = job.row_count - row;
+    const int rows = static_cast<int>(left < kTileRows ? left : kTileRows);
+    const int64_t columns = args.value_dim;
+    const int64_t row_stride = args.out.row;
     Element* out = static_cast<Element*>(args.out.data) + job.batch * args.out.batch +
-                   job.query_head * args.out.head;
+                   job.query_head * args.out.head + first * row_stride;
     const int64_t head = job.batch * args.query_heads + job.query_head;
-    for (int r = 0; r < kTileRows && row + r < job.row_count; ++r) {
-      const int64_t target = job.first_row + row + r;
+    float* lse = args.lse == nullptr ? nullptr : args.lse + head * args.query_rows + first;
+    for (int r = 0; r < rows; ++r) {
       const float weight = Isa::sum(Isa::load(tile.weight + r * Isa::kLanes));
+      // No key seen, or only scores of -inf: sum_v is 0 then, unless a value was not finite.
       const bool empty = weight == 0.0f;
       const Vec inverse = Isa::set1(empty ? 0.0f : 1.0f / weight);
       const float* sum_v = tile.sum_v + r * layout.value_columns;
-      for (int64_t j = 0; j < args.value_dim; j += Isa::kLanes) {
-        const int64_t left = args.value_dim - j;
-        Isa::store_first(out + target * args.out.row + j,
-                         empty ? Isa::zero() : Isa::mul(Isa::load(sum_v + j), inverse),
-                         static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes));
+      int64_t j = 0;
+      for (; j + Isa::kLanes <= columns; j += Isa::kLanes) {
+        const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum_v + j), inverse);
+        Format::store_output(out + r * row_stride + j, v);
       }
-      if (args.lse != nullptr) {
-        args.lse[head * args.query_rows + target] =
-            empty ? kMinusInfinity
-                  : static_cast<float>(tile.reference[r] * kLn2 + __builtin_log(weight));
+      if (j < columns) {
+        const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum_v + j), inverse);
+        Isa::store_first(out + r * row_stride + j, v, static_cast<int>(columns - j));
+      }
+      if (lse != nullptr) {
+        lse[r] = empty ? kMinusInfinity
+                       : static_cast<float>(tile.reference[r] * kLn2 + __builtin_log(weight));
       }
     }
   }

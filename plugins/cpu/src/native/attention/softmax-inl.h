@@ -15,6 +15,8 @@
 namespace torchyard {
 namespace {
 
+enum class Mode : uint8_t { kFirst, kMasked, kFull };
+
 template <class Format, int kRows>
 struct Softmax {
   using Isa = typename Format::Isa;
@@ -23,14 +25,15 @@ struct Softmax {
   using Keys = TilePanel<kRows>;
   static constexpr int kVectors = Isa::kTileVectors;
 
-  // Adds a panel's weights to `weight` and writes its probabilities, for rows that all have a
-  // reference.
-  template <bool kMasked>
+  // Adds a panel's weights to `weight` and writes its probabilities. With kMode kFirst, gives a
+  // reference to each row that has none and sees a key; otherwise all rows must have one.
+  template <Mode kMode>
   static TORCHYARD_NOINLINE void optimistic(const L& layout, const Tile<Format>& tile,
                                             float to_log2, const uint32_t* packed_keys,
                                             const Keys& keys, uint32_t* probabilities,
                                             float* weight) {
     const Vec factor = Isa::set1(to_log2);
+    bool all = true;
 #pragma GCC unroll 1
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
@@ -38,19 +41,32 @@ struct Softmax {
       accumulate<Format, 1, Isa::kTileRows>(score, tile.query,
                                             packed_keys + sub * layout.key_words * L::kTileKeys,
                                             layout.key_words);
+      all = true;
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
-        const Vec minus_reference = Isa::set1(-tile.reference[r]);
+        float reference = tile.reference[r];
+        if constexpr (kMode == Mode::kFirst) {
+          const float found = visible_maximum(score[r], factor, keys, r, sub);
+          reference = reference == kMinusInfinity ? found : reference;
+          tile.reference[r] = reference;
+          all = all && reference != kMinusInfinity;
+          // A row that has seen nothing has only weights that are masked, or scores of -inf.
+          reference = reference == kMinusInfinity ? 0.0f : reference;
+        }
+        const Vec minus_reference = Isa::set1(-reference);
         Vec row[kVectors];
 #pragma GCC unroll 4
         for (int j = 0; j < kVectors; ++j) {
           row[j] = Isa::template exp2<typename Format::Exp2>(
               Isa::fma(score[r][j], factor, minus_reference));
-          if (kMasked) row[j] = Isa::keep(Isa::mask(keys.word[r], sub * kVectors + j), row[j]);
+          if (kMode == Mode::kMasked || (kMode == Mode::kFirst && keys.masked)) {
+            row[j] = Isa::keep(Isa::mask(keys.word[r], sub * kVectors + j), row[j]);
+          }
         }
         finish_row(row, r, sub, probabilities, weight);
       }
     }
+    if (kMode == Mode::kFirst) *tile.referenced = all;
   }
 
   // Scaled scores of a panel, masked ones -inf, to `out` [kRows][stride].
@@ -109,22 +125,6 @@ struct Softmax {
     }
   }
 
-  // Gives a reference to each row that has none and sees a key of the panel.
-  static TORCHYARD_NOINLINE void first(const L& layout, const Tile<Format>& tile, float to_log2,
-                    const uint32_t* packed_keys, const Keys& keys, uint32_t* probabilities,
-                    float* weight, float* buffer) {
-    scores(layout, tile, to_log2, packed_keys, keys, buffer, kPanelKeys);
-    bool all = true;
-    for (int r = 0; r < kRows; ++r) {
-      if (tile.reference[r] == kMinusInfinity) {
-        tile.reference[r] = row_maximum(buffer + r * kPanelKeys, kPanelKeys);
-        all = all && tile.reference[r] != kMinusInfinity;
-      }
-    }
-    *tile.referenced = all;
-    exponentiate(tile, buffer, kPanelKeys, 1, probabilities, weight);
-  }
-
   // Computes a whole strip relative to the true running maximum, and rescales what the tile holds.
   static TORCHYARD_NOINLINE void exact(const L& layout, const Tile<Format>& tile, float to_log2,
                     const uint32_t* const* packed_keys, const Keys* keys, int panels,
@@ -148,6 +148,22 @@ struct Softmax {
   }
 
  private:
+  // The largest score, in units of log2, of the keys that row `r` sees; NaN not counted.
+  static TORCHYARD_INLINE float visible_maximum(const Vec (&score)[kVectors], Vec factor,
+                                                const Keys& keys, int r, int sub) {
+    const Vec invisible = Isa::set1(kMinusInfinity);
+    Vec best = invisible;
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      Vec t = Isa::mul(score[j], factor);
+      if (keys.masked) {
+        t = Isa::select(Isa::mask(keys.word[r], sub * kVectors + j), t, invisible);
+      }
+      best = Isa::max_ignoring_nan(t, best);
+    }
+    return Isa::largest(best);
+  }
+
   static TORCHYARD_INLINE void finish_row(const Vec (&row)[kVectors], int r, int sub,
                                           uint32_t* probabilities, float* weight) {
     Vec sum = row[0];
