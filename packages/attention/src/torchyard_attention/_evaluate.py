@@ -19,7 +19,8 @@ from torchyard_attention._errors import ProgramError
 from torchyard_attention._program import Operation, Program, Reference, parse
 from torchyard_attention._vocabulary import REVERSED, WORDS, function_of
 
-_TensorFunction = Callable[..., Tensor]
+# A program may also return a plain number.
+_TensorFunction = Callable[..., Any]
 _Traits = tuple[tuple[torch.dtype, int], ...]
 
 
@@ -59,6 +60,31 @@ def evaluate_mask(
     return result.to(torch.bool).expand(shape)
 
 
+def evaluate_mask_blocks(
+    text: str, b: Tensor, h: Tensor, q: Tensor, k: Tensor, captured: tuple[Tensor, ...]
+) -> Tensor:
+    """Return which pairs of N separate blocks are visible: bool [N, BQ, BK].
+
+    Args:
+        text: the program.
+        b, h: int64 [N]: each block's batch and head.
+        q, k: int64 [N, BQ] and [N, BK]: each block's queries and keys.
+        captured: the program's captured tensors.
+    """
+    score = torch.zeros((), device=q.device)
+    shape = (*q.shape, k.shape[1])
+    if _is_pointwise(text, score.dtype, _traits(captured)):
+        function = _tile_function(text, score.dtype, _traits(captured))
+        b, h, q, k = b.view(-1, 1, 1), h.view(-1, 1, 1), q[:, :, None], k[:, None, :]
+    else:
+        function = _vmapped(text, len(captured), _BLOCKS)
+        score = score.expand(shape)
+    result: Any = function(score, b, h, q, k, *captured)
+    if not isinstance(result, Tensor):
+        result = torch.as_tensor(result, device=score.device)
+    return result.to(torch.bool).expand(shape)  # type: ignore[no-any-return]
+
+
 def evaluate_tile(
     text: str,
     score: Tensor,
@@ -71,10 +97,10 @@ def evaluate_tile(
     """Evaluate a program over a tile; the result broadcasts to the tile's shape."""
     if _is_pointwise(text, score.dtype, _traits(captured)):
         function = _tile_function(text, score.dtype, _traits(captured))
-        result = function(score, b.view(-1, 1, 1, 1), h.view(-1, 1, 1), q.view(-1, 1), k, *captured)
+        b, h, q = b.view(-1, 1, 1, 1), h.view(-1, 1, 1), q.view(-1, 1)
     else:
-        function = _vmapped(text, len(captured))
-        result = function(score, b, h, q, k, *captured)
+        function = _vmapped(text, len(captured), _TILE)
+    result: Any = function(score, b, h, q, k, *captured)
     if not isinstance(result, Tensor):
         return torch.as_tensor(result, device=score.device)
     return result
@@ -255,19 +281,26 @@ def _captured_count(program: Program) -> int:
     return count
 
 
-_VMAP_DIMENSIONS: Final = (
-    (None, None, None, 0),
-    (None, None, 0, None),
-    (None, 0, None, None),
-    (0, None, None, None),
+# Which of (score, b, h, q, k) each nested vmap runs over, innermost first.
+_Dimensions = tuple[tuple[int | None, ...], ...]
+_TILE: Final[_Dimensions] = (
+    (0, None, None, None, 0),
+    (0, None, None, 0, None),
+    (0, None, 0, None, None),
+    (0, 0, None, None, None),
+)
+_BLOCKS: Final[_Dimensions] = (
+    (0, None, None, None, 0),
+    (0, None, None, 0, None),
+    (0, 0, 0, 0, 0),
 )
 
 
 @lru_cache(maxsize=256)
-def _vmapped(text: str, captured_count: int) -> _TensorFunction:
+def _vmapped(text: str, captured_count: int, dimensions: _Dimensions) -> _TensorFunction:
     function: Any = _build(parse(text), gather="index", casts={})
-    for dimensions in _VMAP_DIMENSIONS:
-        function = torch.vmap(function, in_dims=(0, *dimensions, *((None,) * captured_count)))
+    for inputs in dimensions:
+        function = torch.vmap(function, in_dims=(*inputs, *((None,) * captured_count)))
     return function  # type: ignore[no-any-return]
 
 

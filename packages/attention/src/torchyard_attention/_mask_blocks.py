@@ -6,13 +6,12 @@ or full, and of the partial ones the bits are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from torchyard_attention._evaluate import evaluate_mask
+from torchyard_attention._evaluate import evaluate_mask, evaluate_mask_blocks
 from torchyard_attention.contract import MaskBlocks
 
 # Elements of one stripe: large enough to hide Python's overhead, small enough for the cache.
@@ -89,11 +88,10 @@ def partial_bits(
     visible = torch.zeros((len(columns), rows, keys), dtype=torch.bool, device=device)
     q_safe, k_safe = q.clamp(max=max(q_length - 1, 0)), k.clamp(max=max(kv_length - 1, 0))
     chunk = max(1, _STRIPE // (rows * keys))
-    one_by_one = _per_block(text, len(captured))
     for first in range(0, len(columns), chunk):
         part = slice(first, first + chunk)
-        visible[part] = one_by_one(
-            where_b[part], where_h[part], q_safe[part], k_safe[part], *captured
+        visible[part] = evaluate_mask_blocks(
+            text, where_b[part], where_h[part], q_safe[part], k_safe[part], captured
         )
     return pack_bits(visible & inside)
 
@@ -157,12 +155,3 @@ def _as_blocks(
 
 def _ceil_div(length: int, size: int) -> int:
     return -(-length // size)
-
-
-def _per_block(text: str, captured_count: int) -> Callable[..., Tensor]:
-    """Return the mask as a function of lists of blocks: b [N], h [N], q [N, BQ], k [N, BK]."""
-
-    def one(b: Tensor, h: Tensor, q: Tensor, k: Tensor, *captured: Tensor) -> Tensor:
-        return evaluate_mask(text, b[None], h[None], q, k, captured)[0, 0]
-
-    return torch.vmap(one, in_dims=(0, 0, 0, 0, *((None,) * captured_count)))

@@ -7,6 +7,7 @@ compiled graphs, exported programs and fake tensors take the same decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
@@ -28,7 +29,7 @@ from torchyard_attention.contract import (
 )
 
 _NAMESPACE: Final = "torchyard_attention"
-_LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")
+_LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 # mask is empty, or the six tensors of MaskBlocks in their order.
 _COMMON: Final = (
@@ -36,19 +37,19 @@ _COMMON: Final = (
     "Tensor[] mask, int[] block_size, bool causal, Tensor[] mask_captured, str mask_text, "
     "int[] mask_versions, float scale"
 )
-_LIBRARY.define(
+_FORWARD_SCHEMA: Final = (
     f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
 )
-_LIBRARY.define(
+_BACKWARD_SCHEMA: Final = (
     f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}) "
-    f"-> (Tensor, Tensor, Tensor, Tensor[])"
+    "-> (Tensor, Tensor, Tensor, Tensor[])"
 )
-_LIBRARY.define(
+_BLOCK_MASK_SCHEMA: Final = (
     "block_mask(Tensor anchor, Tensor[] captured, str text, SymInt batch, SymInt heads, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
-_LIBRARY.define(
+_PARTIAL_BITS_SCHEMA: Final = (
     "partial_bits(Tensor kv_num_blocks, Tensor kv_indices, Tensor[] captured, str text, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
 )
@@ -184,7 +185,7 @@ class _Arguments(NamedTuple):
             blocks.block_size,
         )
         first = _mask_blocks.first_slots(blocks.kv_num_blocks)
-        return MaskBlocks(blocks.block_size, *self.mask[:4], bits, first)
+        return replace(blocks, bits=bits, first_partial=first)
 
 
 def _stale(captured: list[Tensor], kept: list[int]) -> bool:
@@ -349,7 +350,8 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
         mask=[],
         mask_captured=[],
     )
-    ctx.unused = len(inputs) - 4
+    # What is no score tensor gets no gradient; torch wants the answer in the inputs' structure.
+    ctx.unused = [[None] * len(item) if _holds_tensors(item) else None for item in inputs[4:]]
 
 
 def _differentiate(
@@ -361,9 +363,8 @@ def _differentiate(
         )
     query, key, value, out, lse, *lists = ctx.saved_tensors
     scores, masks, _ = ctx.counts
-    unused = [None] * ctx.unused
     if grad_out is None and grad_lse is None:
-        return None, None, None, [None] * scores, *unused
+        return None, None, None, [None] * scores, *ctx.unused
     arguments = ctx.plain._replace(
         query=query,
         key=key,
@@ -379,7 +380,11 @@ def _differentiate(
         grad if tensor.is_floating_point() else None
         for tensor, grad in zip(arguments.score_captured, grads[3], strict=True)
     ]
-    return grads[0], grads[1], grads[2], captured_grads, *unused
+    return grads[0], grads[1], grads[2], captured_grads, *ctx.unused
+
+
+def _holds_tensors(item: object) -> bool:
+    return isinstance(item, list | tuple) and not any(isinstance(part, int) for part in item)
 
 
 def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
@@ -390,12 +395,14 @@ def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
     )
 
 
-for _name, _kernel, _fake in (
-    ("forward", _forward, _forward_fake),
-    ("backward", _backward, _backward_fake),
-    ("block_mask", _block_mask, _block_mask_fake),
-    ("partial_bits", _partial_bits, _partial_bits_fake),
+for _schema, _kernel, _fake in (
+    (_FORWARD_SCHEMA, _forward, _forward_fake),
+    (_BACKWARD_SCHEMA, _backward, _backward_fake),
+    (_BLOCK_MASK_SCHEMA, _block_mask, _block_mask_fake),
+    (_PARTIAL_BITS_SCHEMA, _partial_bits, _partial_bits_fake),
 ):
+    _name = _schema.partition("(")[0]
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
     _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
 torch.library.register_autograd(

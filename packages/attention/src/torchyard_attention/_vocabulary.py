@@ -43,12 +43,12 @@ OPERATORS: Final[dict[str, Callable[..., Any]]] = {
 }
 
 _FUNCTIONS: Final = (
-    "acos acosh addcdiv addcmul asin asinh atan atan2 atanh ceil clamp clamp_max clamp_min copysign "
-    "cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor fmax fmin fmod frac full_like "
-    "heaviside hypot i0 isfinite isinf isnan isneginf isposinf ldexp lerp lgamma log log10 log1p "
-    "log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit masked_fill "
-    "maximum minimum nan_to_num ones_like positive rad2deg reciprocal round rsqrt rsub sgn sigmoid "
-    "sign signbit sin sinc sinh sqrt square tan tanh trunc where xlogy zeros_like"
+    "acos acosh addcdiv addcmul asin asinh atan atan2 atanh ceil clamp clamp_max clamp_min "
+    "copysign cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor fmax fmin fmod frac "
+    "full_like heaviside hypot i0 isfinite isinf isnan isneginf isposinf ldexp lerp lgamma log "
+    "log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit "
+    "masked_fill maximum minimum nan_to_num ones_like positive rad2deg reciprocal round rsqrt rsub "
+    "sgn sigmoid sign signbit sin sinc sinh sqrt square tan tanh trunc where xlogy zeros_like"
 ).split()
 _METHODS: Final = (
     "bfloat16 bool contiguous detach double float half int long new_full new_ones new_tensor "
