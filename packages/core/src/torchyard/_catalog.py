@@ -64,6 +64,11 @@ class Catalog:
             self._look_again()
         return self._platform
 
+    @property
+    def environ(self) -> Mapping[str, str] | None:
+        """What is read instead of this process's environment; None where that is read."""
+        return self._environ
+
     def plugin(self, name: str) -> Plugin:
         """Return a plugin by name; LookupError lists the known ones.
 

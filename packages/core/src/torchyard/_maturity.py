@@ -80,6 +80,13 @@ def parse_features(text: str) -> tuple[Feature, ...]:
     return tuple(sorted(rows, key=lambda row: (row.id, row.device)))
 
 
+def features_of(device: str) -> tuple[Feature, ...]:
+    """Return, for every feature, the row that holds on a device."""
+    rows = {row.id: row for row in features() if row.device == "*"}
+    rows.update({row.id: row for row in features() if row.device == device})
+    return tuple(rows[identifier] for identifier in sorted(rows))
+
+
 def feature(identifier: str, device: str) -> Feature:
     """Return a feature's row for a device, or its ``*`` row."""
     rows = {(row.id, row.device): row for row in features()}

@@ -177,12 +177,16 @@ class Registry(Catalog):
             reasons,
         )
 
+    def locked(self, path: str) -> DecisionDump:
+        """Return a file of decisions to follow; read once, LockError where it cannot be."""
+        if path not in self._locks:
+            self._locks[path] = read_dump(Path(path))
+        return self._locks[path]
+
     def _locked(self, path: str, contract: ContractId) -> tuple[tuple[str, str], ...]:
         if not path:
             return ()
-        if path not in self._locks:
-            self._locks[path] = read_dump(Path(path))
-        buckets = self._locks[path].decisions.get(str(contract), {})
+        buckets = self.locked(path).decisions.get(str(contract), {})
         return tuple((bucket, name) for bucket, name in buckets.items() if name is not None)
 
 
