@@ -88,8 +88,8 @@ struct ForwardArgs {
 // A panel of keys that some row of an item sees.
 struct Panel {
   int64_t index;
-  // Visibility of the item's first row: one little-endian word per row, `row_bytes` apart, unaligned.
-  // nullptr: every row sees every key that `tail` allows.
+  // Visibility of the item's first row: one little-endian word per row, `row_bytes` apart,
+  // unaligned. nullptr: every row sees every key that `tail` allows.
   const uint8_t* words;
   int64_t row_bytes;
   uint64_t tail;  // the keys that exist
@@ -101,9 +101,9 @@ struct PackJob {
   int64_t key_head;
   int64_t first_panel;
   int64_t end_panel;
-  const uint8_t* needed;  // per panel of the head; nullptr: all
-  std::byte* packed;      // the head's panels
-  uint8_t* unsafe_values; // per panel of the head: set to whether a value is huge or not finite
+  const uint8_t* needed;   // per panel of the head; nullptr: all
+  std::byte* packed;       // the head's panels
+  uint8_t* unsafe_values;  // per panel of the head: set to whether a value is huge or not finite
 };
 
 // Work for consecutive rows of one query head.

@@ -1,6 +1,6 @@
 // Attention for AVX2 with FMA and F16C; bfloat16 is widened to float32 while it is packed.
-#include "attention/kernel-inl.h"
 #include "simd/avx2.h"
+#include "attention/kernel-inl.h"
 
 namespace torchyard {
 

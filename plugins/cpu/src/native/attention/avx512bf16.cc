@@ -5,7 +5,6 @@
 namespace torchyard {
 
 TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x64_avx512bf16, "avx512bf16", kBFloat16,
-                         kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Bf16,
-                         Bf16PairFormat)
+                         kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Bf16, Bf16PairFormat)
 
 }  // namespace torchyard

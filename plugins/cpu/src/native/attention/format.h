@@ -11,8 +11,8 @@
 
 #define TORCHYARD_INLINE inline __attribute__((always_inline))
 
-// For functions around an inner loop: inlined into a common caller, their constants would be hoisted
-// into registers that the accumulators need.
+// For functions around an inner loop: inlined into a common caller, their constants would be
+// hoisted into registers that the accumulators need.
 #define TORCHYARD_NOINLINE __attribute__((noinline))
 
 namespace torchyard {

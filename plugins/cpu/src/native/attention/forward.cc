@@ -27,13 +27,13 @@ struct HeadProgress {
 
 // Where each piece of working memory lies in the caller's one block.
 struct Plan {
-  size_t packed_bytes;   // one head
-  size_t packed_at;      // [ring]
-  size_t unsafe_at;      // [ring][panels]
-  size_t needed_at;      // [heads][panels]
-  size_t order_at;       // [row_blocks] RankedBlock, heaviest first
-  size_t progress_at;    // [heads]
-  size_t thread_bytes;   // one thread: panels, composed words, kernel scratch
+  size_t packed_bytes;  // one head
+  size_t packed_at;     // [ring]
+  size_t unsafe_at;     // [ring][panels]
+  size_t needed_at;     // [heads][panels]
+  size_t order_at;      // [row_blocks] RankedBlock, heaviest first
+  size_t progress_at;   // [heads]
+  size_t thread_bytes;  // one thread: panels, composed words, kernel scratch
   size_t words_offset;
   size_t kernel_offset;
   size_t thread_at;
@@ -56,8 +56,7 @@ struct Plan {
     progress_at = place(size(schedule.heads) * sizeof(HeadProgress));
     words_offset = page_rounded(size(schedule.panels) * sizeof(Panel));
     kernel_offset = words_offset + page_rounded(composed_bytes(args, schedule.rows_per_item));
-    thread_bytes =
-        kernel_offset + page_rounded(kernel.scratch_bytes(args, schedule.rows_per_item));
+    thread_bytes = kernel_offset + page_rounded(kernel.scratch_bytes(args, schedule.rows_per_item));
     thread_at = place(thread_bytes * size(threads));
     total = at;
   }
@@ -82,8 +81,7 @@ class Call {
     std::sort(order_, order_ + schedule.row_blocks, [](RankedBlock a, RankedBlock b) {
       return a.listed != b.listed ? a.listed > b.listed : a.block < b.block;
     });
-    std::memset(memory + plan.needed_at, 0,
-                static_cast<size_t>(schedule.heads * schedule.panels));
+    std::memset(memory + plan.needed_at, 0, static_cast<size_t>(schedule.heads * schedule.panels));
     for (int64_t h = 0; h < schedule.heads; ++h) {
       mark_needed(args, h / args.key_heads, h % args.key_heads, needed(h));
     }

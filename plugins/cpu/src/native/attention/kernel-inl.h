@@ -16,14 +16,14 @@ size_t packed_panel_bytes(const ForwardArgs& args) {
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_DEFINE_FORWARD(name, isa, dtype, required, ...)                              \
-  extern const ForwardKernel name;                                                             \
-  const ForwardKernel name = {#name,                                                           \
-                              isa,                                                             \
-                              DType::dtype,                                                    \
-                              required,                                                        \
-                              Rows<__VA_ARGS__>::kTileRows,                                    \
-                              packed_panel_bytes<__VA_ARGS__>,                                 \
-                              Rows<__VA_ARGS__>::scratch_bytes,                                \
-                              Packer<__VA_ARGS__>::run,                                        \
+#define TORCHYARD_DEFINE_FORWARD(name, isa, dtype, required, ...) \
+  extern const ForwardKernel name;                                \
+  const ForwardKernel name = {#name,                              \
+                              isa,                                \
+                              DType::dtype,                       \
+                              required,                           \
+                              Rows<__VA_ARGS__>::kTileRows,       \
+                              packed_panel_bytes<__VA_ARGS__>,    \
+                              Rows<__VA_ARGS__>::scratch_bytes,   \
+                              Packer<__VA_ARGS__>::run,           \
                               Rows<__VA_ARGS__>::run};

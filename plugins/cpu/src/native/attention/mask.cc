@@ -121,7 +121,8 @@ int64_t list_composed(const ForwardArgs& args, const BlockRow& row, int64_t row_
   const int64_t block_keys = row.mask.block_keys;
   const int64_t row_bytes = ceil_div(block_keys, 8);
   ComposedWords composed(args, rows, words);
-  for (int j = 0; j < row.full; ++j) composed.show_block(row.full_block(j) * block_keys, block_keys);
+  for (int j = 0; j < row.full; ++j)
+    composed.show_block(row.full_block(j) * block_keys, block_keys);
   for (int j = 0; j < row.partial; ++j) {
     composed.show_bits(row.partial_block(j) * block_keys, block_keys,
                        row.bits(j) + row_in_block * row_bytes, row_bytes);

@@ -33,10 +33,10 @@ struct Packer {
         Vec block[kLanes];
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
-          block[i] = group + i < count ? Format::words(first + (group + i) * row_stride +
-                                                           word * Format::kPair,
-                                                       available)
-                                       : Isa::zero();
+          block[i] = group + i < count
+                         ? Format::words(first + (group + i) * row_stride + word * Format::kPair,
+                                         available)
+                         : Isa::zero();
         }
         Isa::transpose(block);
         const int64_t rows = key_words - word < kLanes ? key_words - word : kLanes;

@@ -1,7 +1,7 @@
 // The forward pass of one item: consecutive rows of one query head against its panels.
 //
-// Loop order: strips of keys outside, tiles of rows inside, so that a strip's packed keys and values
-// stay in the second-level cache while every tile of the item passes over them.
+// Loop order: strips of keys outside, tiles of rows inside, so that a strip's packed keys and
+// values stay in the second-level cache while every tile of the item passes over them.
 #pragma once
 
 #include <cstdint>
@@ -98,10 +98,10 @@ struct Rows {
 #pragma GCC unroll 16
         for (int i = 0; i < Isa::kLanes; ++i) {
           const int r = group + i;
-          block[i] = r < kTileRows && row + r < job.row_count
-                         ? Format::words(query + r * args.query.row + word * Format::kPair,
-                                         available)
-                         : Isa::zero();
+          block[i] =
+              r < kTileRows && row + r < job.row_count
+                  ? Format::words(query + r * args.query.row + word * Format::kPair, available)
+                  : Isa::zero();
         }
         Isa::transpose(block);
         const int64_t left = layout.key_words - word;
@@ -156,8 +156,8 @@ struct Rows {
           Attend::template optimistic<Mode::kFirst>(layout, tile, to_log2, packed_keys[i], keys[i],
                                                     out, weight);
         } else if (keys[i].masked) {
-          Attend::template optimistic<Mode::kMasked>(layout, tile, to_log2, packed_keys[i],
-                                                     keys[i], out, weight);
+          Attend::template optimistic<Mode::kMasked>(layout, tile, to_log2, packed_keys[i], keys[i],
+                                                     out, weight);
         } else {
           Attend::template optimistic<Mode::kFull>(layout, tile, to_log2, packed_keys[i], keys[i],
                                                    out, weight);

@@ -1,6 +1,6 @@
 // Attention for any processor: compiled with the baseline's flags.
-#include "attention/kernel-inl.h"
 #include "simd/scalar.h"
+#include "attention/kernel-inl.h"
 
 namespace torchyard {
 

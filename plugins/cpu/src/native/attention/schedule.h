@@ -23,8 +23,8 @@ struct Schedule {
   int64_t heads;
   int64_t panels;
   int64_t packs_per_head;
-  int64_t group;          // query heads per kv head
-  int64_t row_blocks;     // the mask's, or one for all rows
+  int64_t group;       // query heads per kv head
+  int64_t row_blocks;  // the mask's, or one for all rows
   int64_t block_rows;
   int64_t splits;         // items per row block
   int64_t rows_per_item;  // a multiple of the kernel's tile, but for the end of a block

@@ -38,9 +38,8 @@ struct Softmax {
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
       clear<Format, kRows, kVectors>(score);
-      accumulate<Format, 1, Isa::kTileRows>(score, tile.query,
-                                            packed_keys + sub * layout.key_words * L::kTileKeys,
-                                            layout.key_words);
+      accumulate<Format, 1, Isa::kTileRows>(
+          score, tile.query, packed_keys + sub * layout.key_words * L::kTileKeys, layout.key_words);
       all = true;
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
@@ -79,9 +78,8 @@ struct Softmax {
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
       clear<Format, kRows, kVectors>(score);
-      accumulate<Format, 1, Isa::kTileRows>(score, tile.query,
-                                            packed_keys + sub * layout.key_words * L::kTileKeys,
-                                            layout.key_words);
+      accumulate<Format, 1, Isa::kTileRows>(
+          score, tile.query, packed_keys + sub * layout.key_words * L::kTileKeys, layout.key_words);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -127,8 +125,9 @@ struct Softmax {
 
   // Computes a whole strip relative to the true running maximum, and rescales what the tile holds.
   static TORCHYARD_NOINLINE void exact(const L& layout, const Tile<Format>& tile, float to_log2,
-                    const uint32_t* const* packed_keys, const Keys* keys, int panels,
-                    uint32_t* probabilities, float* weight, float* buffer) {
+                                       const uint32_t* const* packed_keys, const Keys* keys,
+                                       int panels, uint32_t* probabilities, float* weight,
+                                       float* buffer) {
     const int64_t stride = panels * kPanelKeys;
     for (int p = 0; p < panels; ++p) {
       scores(layout, tile, to_log2, packed_keys[p], keys[p], buffer + p * kPanelKeys, stride);

@@ -32,9 +32,9 @@ struct Tile {
 
   static size_t bytes(const Layout<Format>& layout) {
     const size_t rows = Isa::kTileRows;
-    const size_t words = rows * static_cast<size_t>(layout.key_words + layout.value_columns +
-                                                    Isa::kLanes + 1) +
-                         Isa::kLanes + 1;
+    const size_t words =
+        rows * static_cast<size_t>(layout.key_words + layout.value_columns + Isa::kLanes + 1) +
+        Isa::kLanes + 1;
     return (words * sizeof(float) + 63) / 64 * 64;
   }
 

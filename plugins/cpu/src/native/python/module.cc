@@ -228,9 +228,7 @@ PyObject* feature_names(torchyard::FeatureSet features) {
   return names;
 }
 
-PyObject* cpu_features(PyObject*, PyObject*) {
-  return feature_names(torchyard::detect_features());
-}
+PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
 
 PyObject* kernels(PyObject*, PyObject*) {
   const Py_ssize_t count = static_cast<Py_ssize_t>(torchyard::kForwardKernelCount);
@@ -239,10 +237,10 @@ PyObject* kernels(PyObject*, PyObject*) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     const ForwardKernel& kernel = *torchyard::kForwardKernels[i];
     PyObject* required = feature_names(kernel.required);
-    PyObject* row = required == nullptr
-                        ? nullptr
-                        : Py_BuildValue("(sssN)", kernel.name, dtype_name(kernel.dtype),
-                                        kernel.isa, required);
+    PyObject* row =
+        required == nullptr
+            ? nullptr
+            : Py_BuildValue("(sssN)", kernel.name, dtype_name(kernel.dtype), kernel.isa, required);
     if (row == nullptr || PyTuple_SetItem(rows, i, row) != 0) {
       Py_DECREF(rows);
       return nullptr;
@@ -268,8 +266,15 @@ PyMethodDef methods[] = {
     {nullptr, nullptr, 0, nullptr},
 };
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_native", "Native CPU kernels.", 0, methods,
-                          nullptr,               nullptr,   nullptr,               nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_native",
+                          "Native CPU kernels.",
+                          0,
+                          methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 }  // namespace
 

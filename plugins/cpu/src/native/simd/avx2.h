@@ -57,13 +57,12 @@ struct Avx2 {
   // Operand order matters: vminps and vmaxps return the second operand when either is NaN.
   template <class Polynomial>
   static Vec exp2(Vec x) {
-    const Vec clamped = _mm256_max_ps(_mm256_set1_ps(-126.0f),
-                                      _mm256_min_ps(_mm256_set1_ps(127.999f), x));
+    const Vec clamped =
+        _mm256_max_ps(_mm256_set1_ps(-126.0f), _mm256_min_ps(_mm256_set1_ps(127.999f), x));
     const Vec whole = _mm256_floor_ps(clamped);
     const Vec value = Polynomial::template evaluate<Avx2>(_mm256_sub_ps(clamped, whole));
     const __m256i exponent = _mm256_slli_epi32(_mm256_cvtps_epi32(whole), 23);
-    const Vec scaled =
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value), exponent));
+    const Vec scaled = _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value), exponent));
     return _mm256_andnot_ps(_mm256_cmp_ps(x, _mm256_set1_ps(-126.0f), _CMP_LT_OQ), scaled);
   }
 
@@ -97,9 +96,9 @@ struct Avx2 {
     const __m256i rounded =
         _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(kBf16HalfMinusOne)));
     const Vec nan = _mm256_cmp_ps(v, v, _CMP_UNORD_Q);
-    const __m256i chosen = _mm256_castps_si256(_mm256_blendv_ps(
-        _mm256_castsi256_ps(rounded),
-        _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kQuietNan))), nan));
+    const __m256i chosen = _mm256_castps_si256(
+        _mm256_blendv_ps(_mm256_castsi256_ps(rounded),
+                         _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kQuietNan))), nan));
     const __m256i high = _mm256_srli_epi32(chosen, 16);
     const __m128i narrow =
         _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));

@@ -68,9 +68,8 @@ struct Avx512 {
     return n >= kLanes ? load(p) : _mm512_maskz_loadu_ps(first(n), p);
   }
   static Vec load_first(const Bf16* p, int n) {
-    const __m256i raw = n >= kLanes
-                            ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
-                            : _mm256_maskz_loadu_epi16(first(n), p);
+    const __m256i raw = n >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                    : _mm256_maskz_loadu_epi16(first(n), p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
   }
   static void store_first(float* p, Vec v, int n) {

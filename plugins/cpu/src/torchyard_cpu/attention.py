@@ -1,0 +1,77 @@
+"""cpu.native: attention forward by native kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
+from torchyard_attention.contract import FORWARD, AttentionRequest, Forward, ScoreKind
+from torchyard_cpu import _isa
+
+__all__ = ["DTYPES", "MAX_HEAD_DIM", "NAME", "supports", "torchyard_implementations"]
+
+NAME: Final = "cpu.native"
+DTYPES: Final = ("float32", "bfloat16")
+MAX_HEAD_DIM: Final = 256
+
+
+def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
+    """Say whether a kernel serves the request.
+
+    Args:
+        request: the call.
+        platform: the machine.
+        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
+            the machine has.
+    """
+    if request.device != "cpu":
+        return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")
+    if request.dtype not in DTYPES:
+        return Verdict.no(ReasonCode.DTYPE, f"computes {' and '.join(DTYPES)}; got {request.dtype}")
+    if request.score is not ScoreKind.NONE:
+        return Verdict.no(
+            ReasonCode.SCORE_MOD, f"expected unmodified scores, got a {request.score} score_mod"
+        )
+    for field in ("head_dim", "value_dim"):
+        size = getattr(request, field)
+        if not 1 <= size <= MAX_HEAD_DIM:
+            return Verdict.no(
+                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {MAX_HEAD_DIM}, got {size}"
+            )
+    if not request.unit_stride:
+        return Verdict.no(
+            ReasonCode.LAYOUT,
+            "expected query, key and value with a contiguous last dimension",
+            "call contiguous() on them",
+        )
+    if request.max_scores:
+        return Verdict.no(ReasonCode.OUTPUT, "does not return the greatest scores")
+    if isa and isa not in _isa.FEATURES:
+        return Verdict.no(
+            ReasonCode.ISA,
+            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
+            "correct or unset the variable",
+        )
+    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
+        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
+        return Verdict.no(
+            ReasonCode.ISA,
+            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
+            "unset the variable",
+        )
+    return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
+
+
+@hookimpl
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return the one implementation, held to TORCHYARD_CPU_ISA where that is set."""
+    isa = plugin_setting("cpu", "isa")
+    return [Implementation(FORWARD, NAME, partial(supports, isa=isa), partial(_load, isa))]
+
+
+def _load(isa: str) -> Forward:
+    from torchyard_cpu._attention_forward import NativeForward
+
+    return NativeForward(isa)
