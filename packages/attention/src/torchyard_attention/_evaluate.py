@@ -187,7 +187,6 @@ def _infer(
 
 
 def _outside_of_modes() -> Any:
-    # A FakeTensorMode or a tracing mode that is active must not see the inference.
     return torch.utils._python_dispatch._disable_current_modes()
 
 
@@ -301,7 +300,14 @@ def _vmapped(text: str, captured_count: int, dimensions: _Dimensions) -> _Tensor
     function: Any = _build(parse(text), gather="index", casts={})
     for inputs in dimensions:
         function = torch.vmap(function, in_dims=(*inputs, *((None,) * captured_count)))
-    return function  # type: ignore[no-any-return]
+
+    def run(*args: Tensor) -> Any:
+        # A dispatch mode, such as the one that watches custom ops when a compiled graph first
+        # runs, cannot be given what vmap works on.
+        with _outside_of_modes():
+            return function(*args)
+
+    return run
 
 
 def _gather(source: Tensor, index: Any) -> Tensor:

@@ -13,12 +13,14 @@ the n-th captured tensor.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode, resolve_name
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from torchyard_attention._errors import ProgramError
 from torchyard_attention._vocabulary import WORD_OF, WORDS
@@ -317,6 +319,8 @@ def _record(func: Any, args: Any, kwargs: Any) -> Any:
         tape = _tape_of(list(kwargs.values()))
     assert tape is not None
     word = WORD_OF.get(func)
+    if word is None and func is operator.getitem:
+        word = "getitem"  # Dynamo spells the indexing of a module's parameter so
     if word is None:
         word = _general_name(tape.role, func)
     return tape.record(word, args, kwargs)
@@ -327,14 +331,21 @@ def _general_name(role: str, func: Any) -> str:
 
     Such a function is not pointwise, or not known to be: the program is then evaluated under vmap.
     """
-    name = resolve_name(func)
-    if name is None or not name.startswith(("torch.", "torch.nn.functional.")):
-        raise ProgramError(f"{role}: {func!r} is not a torch function that can be recorded")
-    if name.endswith("_") and not name.endswith("__"):
+    name = func.__name__
+    if name[-1] == "_" and name[:2] != "__":
         raise ProgramError(
             f"{role}: {name} works in place, which cannot be recorded; use its functional form"
         )
-    return str(name)
+    if getattr(torch, name, None) is func:
+        return f"torch.{name}"
+    if getattr(Tensor, name, None) is func:
+        return f"torch.Tensor.{name}"
+    if getattr(functional, name, None) is func:
+        return f"torch.nn.functional.{name}"
+    raise ProgramError(
+        f"{role}: {name} cannot be recorded; expected a function of torch, a method of Tensor or a "
+        f"function of torch.nn.functional"
+    )
 
 
 def _tape_of(item: Any) -> _Tape | None:
