@@ -14,6 +14,7 @@ import torchyard
 from tests.architecture.tree import ROOT, parsed
 from tests.docs.pages import PAGES, anchors, links
 
+_SESSIONS = re.compile(r'nox (?:-R )?-s ((?:[a-z][\w-]*(?:\([^)]*\))? ?)+|"[^"]+")')
 _DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 
 
@@ -87,6 +88,8 @@ def test_sessions_that_pages_name_exist() -> None:
     }
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
-        for words in re.findall(r"nox (?:-R )?-s ((?:[a-z][\w-]*(?:\([^)]*\))? ?)+|\"[^\"]+\")", text):
+        for words in re.findall(
+            r"nox (?:-R )?-s ((?:[a-z][\w-]*(?:\([^)]*\))? ?)+|\"[^\"]+\")", text
+        ):
             named = {word.partition("(")[0] for word in words.strip('"').split()}
             assert named <= sessions, f"{page}: nox -s {words}"
