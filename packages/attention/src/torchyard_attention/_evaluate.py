@@ -300,14 +300,7 @@ def _vmapped(text: str, captured_count: int, dimensions: _Dimensions) -> _Tensor
     function: Any = _build(parse(text), gather="index", casts={})
     for inputs in dimensions:
         function = torch.vmap(function, in_dims=(*inputs, *((None,) * captured_count)))
-
-    def run(*args: Tensor) -> Any:
-        # A dispatch mode, such as the one that watches custom ops when a compiled graph first
-        # runs, cannot be given what vmap works on.
-        with _outside_of_modes():
-            return function(*args)
-
-    return run
+    return function  # type: ignore[no-any-return]
 
 
 def _gather(source: Tensor, index: Any) -> Tensor:

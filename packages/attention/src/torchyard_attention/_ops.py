@@ -6,7 +6,7 @@ compiled graphs, exported programs and fake tensors take the same decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_attention import _mask_blocks
+from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
 from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._program import IDENTITY
@@ -395,6 +396,14 @@ def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
     )
 
 
+def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        with as_outside_of_ops(), torch.no_grad():
+            return kernel(*args)
+
+    return run
+
+
 for _schema, _kernel, _fake in (
     (_FORWARD_SCHEMA, _forward, _forward_fake),
     (_BACKWARD_SCHEMA, _backward, _backward_fake),
@@ -403,7 +412,7 @@ for _schema, _kernel, _fake in (
 ):
     _name = _schema.partition("(")[0]
     _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_name, _isolated(_kernel), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
 torch.library.register_autograd(
     f"{_NAMESPACE}::forward", _differentiate, setup_context=_setup_context, lib=_LIBRARY
