@@ -10,8 +10,8 @@ import pytest
 from tests.architecture.tree import ROOT, module_name, parsed, sources
 
 _CHOICES = {"backend", "device", "device_type", "impl", "implementation", "plugin"}
-# Where a string from outside becomes a type.
-_EDGES = ("parse", "_parse", "from_")
+# Where a string from outside becomes a type, and where an implementation states its limits.
+_EDGES = ("parse", "_parse", "supports")
 _SETTINGS = "torchyard._environ"
 
 
@@ -62,6 +62,7 @@ def _comparisons(node: ast.AST) -> Iterator[int]:
         ("if device == '*': pass", 0),
         ("if '.' not in implementation: pass", 0),
         ("def parse_device(device):\n    return device == 'cpu'", 0),
+        ("def supports(request, platform):\n    return request.device != 'cpu'", 0),
     ],
 )
 def test_a_comparison_with_a_name_is_found(text: str, found: int) -> None:
