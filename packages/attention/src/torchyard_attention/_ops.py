@@ -341,6 +341,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
     ctx.save_for_backward(*arguments[:3], *output[:2], *lists[0], *lists[1], *lists[2])
     ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[2])
     ctx.counts = tuple(len(tensors) for tensors in lists)
     nothing = output[0].new_empty(0)  # keep no input alive but through save_for_backward
     ctx.plain = arguments._replace(
@@ -356,14 +357,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 
 
 def _differentiate(
-    ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, grad_max: Tensor | None
+    ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
 ) -> tuple[Any, ...]:
-    if grad_max is not None:
-        raise DoubleBackwardError(
-            "max_scores: no gradient is defined for it; detach it before it enters the loss"
-        )
     query, key, value, out, lse, *lists = ctx.saved_tensors
-    scores, masks, _ = ctx.counts
+    scores, masks = ctx.counts[:2]
     if grad_out is None and grad_lse is None:
         return None, None, None, [None] * scores, *ctx.unused
     arguments = ctx.plain._replace(
