@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchyard import Implementation, hookimpl
-
 from torchyard_attention.contract import BACKWARD, FORWARD
 from torchyard_attention.implementations import dense, flex, sdpa, tiled
 
@@ -24,9 +23,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         ]
     if contract == BACKWARD:
         return [
-            Implementation(
-                BACKWARD, "attention.sdpa", sdpa.supports_backward, sdpa.load_backward
-            ),
+            Implementation(BACKWARD, "attention.sdpa", sdpa.supports_backward, sdpa.load_backward),
             Implementation(BACKWARD, "attention.tiled", tiled.supports, tiled.load_backward),
             Implementation(BACKWARD, "attention.reference", dense.supports, dense.load_backward),
         ]

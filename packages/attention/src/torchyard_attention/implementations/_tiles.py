@@ -130,9 +130,7 @@ def _tile(whole: Chunk, rows: tuple[int, int], pieces: tuple[Piece, ...]) -> Til
 class _Lists:
     """A mask's lists, read once into Python."""
 
-    def __init__(
-        self, mask: MaskBlocks, q_length: int, kv_length: int, dtype: torch.dtype
-    ) -> None:
+    def __init__(self, mask: MaskBlocks, q_length: int, kv_length: int, dtype: torch.dtype) -> None:
         self.batch, self.heads, self.q_blocks, _ = mask.kv_indices.shape
         self._block = mask.block_size
         self._q_length, self._kv_length = q_length, kv_length
@@ -222,13 +220,16 @@ class _Lists:
         """Return 0 and -inf for the given rows and keys of a rectangle of blocks."""
         width = self._block[1]
         first, last = 0, self._bits.shape[2]
+        taken = slice(None)
+        # A block may be far larger than what is asked for of it.
         if len(slots[0]) == 1:
-            # A block may be far wider than the keys that are asked for.
             first, last = keys.start // 8, -(-keys.stop // 8)
             keys = slice(keys.start - 8 * first, keys.stop - 8 * first)
             width = 8 * (last - first)
+        if len(slots) == 1:
+            taken, rows = rows, slice(None)
         slot = torch.tensor(slots, device=self._bits.device)
-        bits = self._bits[slot, :, first:last]
+        bits = self._bits[slot, taken, first:last]
         values = self._bias_of_byte[bits.int()].flatten(-2)[..., :width]
         return values.transpose(1, 2).flatten(2).flatten(0, 1)[rows, keys].contiguous()
 

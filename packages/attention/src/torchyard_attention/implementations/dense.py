@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from torchyard import Platform, ReasonCode, Verdict
-
 from torchyard_attention.contract import AttentionRequest, Backward, Forward
 
 __all__ = ["DTYPES", "load", "load_backward", "supports"]
@@ -17,7 +16,9 @@ def supports(request: AttentionRequest, platform: Platform) -> Verdict:
     """Accept every floating dtype, on devices that have float64."""
     if request.dtype not in DTYPES:
         return Verdict.no(
-            ReasonCode.DTYPE, f"computes {', '.join(DTYPES)}; got {request.dtype}", "cast the inputs"
+            ReasonCode.DTYPE,
+            f"computes {', '.join(DTYPES)}; got {request.dtype}",
+            "cast the inputs",
         )
     if request.device == "mps":
         return Verdict.no(
