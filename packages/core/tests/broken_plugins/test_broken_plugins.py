@@ -147,7 +147,9 @@ print(json.dumps({{
 def test_torchyard_and_torch_import_as_ever(site: Path) -> None:
     names = ["torchyard", *(["torch"] if find_spec("torch") else [])]
     for name in (names, names[::-1]):
-        program = f"import sys, {', '.join(name)}; print(sorted(set(sys.modules) & set({_PACKAGES})))"
+        program = (
+            f"import sys, {', '.join(name)}; print(sorted(set(sys.modules) & set({_PACKAGES})))"
+        )
         result = run(["-c", program], site)
         assert result.returncode == 0, result.stderr
         assert result.stdout == "[]\n"
@@ -202,7 +204,9 @@ def test_an_entry_point_file_that_nobody_can_read_takes_nothing_with_it(tmp_path
     assert by_name["good"]["state"] == by_name["toy"]["state"] == "discovered"
     if "yard-garbled" in by_name:
         assert by_name["yard-garbled"]["state"] == "failed"
-        assert "entry_points.txt of yard-garbled: cannot be read" in by_name["yard-garbled"]["reason"]
+        assert (
+            "entry_points.txt of yard-garbled: cannot be read" in by_name["yard-garbled"]["reason"]
+        )
 
 
 def test_ending_the_process_from_below_is_the_documented_limit(tmp_path: Path) -> None:
