@@ -153,8 +153,8 @@ def types(session: nox.Session, package: str) -> None:
     """Check types strictly: of one package, or of the workspace's own code."""
     constrain(session)
     if package == "workspace":
-        session.install(*group("types"), *group("test"), "nox", *third_party("core"))
-        session.run("mypy", "noxfile.py", "docs", "tests", *session.posargs)
+        session.install(*group("types"), *group("test"), "nox", *third_party("attention"))
+        session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
         return
     session.install(*group("types"), *third_party(package))
     session.run("mypy", str(PACKAGES[package] / "src"), *session.posargs)
@@ -209,6 +209,13 @@ def sweep(session: nox.Session) -> None:
     """Run the long sweeps, which no other session runs."""
     install(session, "attention", "cpu", extra=group("test"))
     pytest(session, "-m", "sweep", *ENVIRONMENTS["cpu"][1])
+
+
+@nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])
+def bench(session: nox.Session) -> None:
+    """Measure side by side with stock torch, each result checked before it is timed."""
+    install(session, "attention", "cpu", extra=[])
+    session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session(default=False, tags=["sanitize", "pkg-cpu", "hw-cpu", "stage-verify"])
