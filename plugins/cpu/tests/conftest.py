@@ -1,0 +1,258 @@
+"""Run a native kernel on tensors, and judge what it returns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import MaskBlocks
+from torchyard_cpu import _native
+
+# How many times the error of the naive computation a kernel may have.
+MARGIN = 1.0
+
+
+@dataclass(frozen=True)
+class Outputs:
+    out: Tensor
+    lse: Tensor
+
+
+class Attention:
+    """Native kernels, the float64 reference and the bound between them."""
+
+    def __init__(self) -> None:
+        # Kernel name -> worst error / bound of out's maximum, out's RMS and lse, and the calls.
+        self.worst: dict[str, list[float]] = {}
+
+    def run(
+        self,
+        kernel: str,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: MaskBlocks | None = None,
+        scale: float | None = None,
+        threads: int = 1,
+        row_padding: int = 0,
+    ) -> Outputs:
+        """Run a kernel into outputs full of NaN, with working memory full of NaN.
+
+        Args:
+            row_padding: elements between the rows of out; checked to stay as they were.
+        """
+        batches, heads, rows, head_dim = query.shape
+        key_heads, keys = key.shape[1:3]
+        value_dim = value.shape[3]
+        padded = torch.full(
+            (batches, heads, rows, value_dim + row_padding), math.nan, dtype=query.dtype
+        )
+        out = padded[..., :value_dim]
+        lse = torch.full((batches, heads, rows), math.nan)
+        place = None
+        if mask is not None:
+            place = (
+                *mask.block_size,
+                *mask.kv_num_blocks.shape[:2],
+                mask.kv_num_blocks.data_ptr(),
+                mask.kv_indices.data_ptr(),
+                mask.full_kv_num_blocks.data_ptr(),
+                mask.full_kv_indices.data_ptr(),
+                mask.bits.data_ptr(),
+                mask.first_partial.data_ptr(),
+            )
+        _native.attention_forward(
+            kernel,
+            (batches, heads, key_heads, rows, keys, head_dim, value_dim),
+            *((t.data_ptr(), *t.stride()[:3]) for t in (query, key, value, out)),
+            lse.data_ptr(),
+            head_dim**-0.5 if scale is None else scale,
+            place,
+            threads,
+            True,
+        )
+        assert padded[..., value_dim:].isnan().all(), "wrote between the rows of out"
+        return Outputs(out, lse)
+
+    def exact(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        visible: Tensor | None = None,
+        scale: float | None = None,
+    ) -> Outputs:
+        """Compute attention in float64."""
+        return _dense(query, key, value, visible, scale, torch.float64)[0]
+
+    def check(
+        self,
+        kernel: str,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        visible: Tensor | None = None,
+        mask: MaskBlocks | None = None,
+        scale: float | None = None,
+        threads: int = 1,
+        row_padding: int = 0,
+    ) -> None:
+        """Hold a kernel against float64.
+
+        Its errors may be MARGIN times those of the naive computation in the inputs' dtype: scores,
+        softmax and sums in float32, probabilities and results rounded to the dtype. That may be
+        lucky, so a floor is added. With eps float32's spacing, a score is off by some
+        d = eps * (abs(q) @ abs(k)) * scale, whatever the order of its sum; lse is off by that and
+        by a few roundings of itself; and out by the rounding of the result, a few roundings of
+        float32 and the 2 d that scores and their normaliser bring, all relative to p @ abs(v).
+        """
+        got = self.run(
+            kernel,
+            query,
+            key,
+            value,
+            mask=mask,
+            scale=scale,
+            threads=threads,
+            row_padding=row_padding,
+        )
+        true, weights = _dense(query, key, value, visible, scale, torch.float64)
+        naive, _ = _dense(query, key, value, visible, scale, torch.float32)
+        group = query.shape[1] // key.shape[1]
+        magnitude = weights @ value.double().abs().repeat_interleave(group, 1)
+        eps = torch.finfo(torch.float32).eps
+        d = eps * _largest_score(query, key, scale)
+        floor = torch.finfo(query.dtype).eps / 2 + 4 * eps + 2 * d
+        # Where probabilities are rounded to bfloat16, 2^x is a shorter polynomial: 2.9e-6.
+        polynomial = 2.9e-6 if kernel.endswith("bf16") else 0.0
+
+        assert torch.equal(got.lse.isneginf(), true.lse.isneginf()), "lse: other rows are empty"
+        error, allowed = _error(got.out, true.out), _error(naive.out, true.out)
+        finite = true.lse.isfinite()
+        lse_error = _error(got.lse[finite], true.lse[finite])
+        lse_allowed = _error(naive.lse[finite], true.lse[finite])
+        lse_floor = d + 2 * eps * max(1.0, _max(true.lse[finite])) + polynomial
+        ratios = [
+            _ratio(_max(error), MARGIN * _max(allowed) + floor * _max(magnitude)),
+            _ratio(_rms(error), MARGIN * _rms(allowed) + floor * _rms(magnitude)),
+            _ratio(_max(lse_error), MARGIN * _max(lse_allowed) + lse_floor),
+        ]
+        known = self.worst.setdefault(kernel, [0.0, 0.0, 0.0, 0.0])
+        known[:] = [max(a, b) for a, b in zip(known[:3], ratios, strict=True)] + [known[3] + 1]
+        assert max(ratios) <= 1.0, (
+            f"error / bound: max {ratios[0]}, RMS {ratios[1]}, lse {ratios[2]}"
+        )
+
+
+def block_mask(visible: Tensor, block_size: tuple[int, int]) -> MaskBlocks:
+    """Return bool [Bm, Hm, Sq, Sk] as blocks."""
+    batches, heads, rows, keys = visible.shape
+    block_rows, block_keys = block_size
+    row_blocks, key_blocks = -(-rows // block_rows), -(-keys // block_keys)
+
+    def cut(full: Tensor) -> Tensor:
+        shape = (*full.shape[:-2], row_blocks, block_rows, key_blocks, block_keys)
+        return full.reshape(shape).transpose(-3, -2)
+
+    padded = torch.zeros(
+        batches, heads, row_blocks * block_rows, key_blocks * block_keys, dtype=torch.bool
+    )
+    padded[..., :rows, :keys] = visible
+    beyond = torch.ones(padded.shape[-2:], dtype=torch.bool)
+    beyond[:rows, :keys] = False
+    blocks = cut(padded)
+    some = blocks.flatten(-2).any(-1)
+    full = some & (blocks | cut(beyond)).flatten(-2).all(-1)
+    partial = some & ~full
+
+    def listed(chosen: Tensor) -> tuple[Tensor, Tensor]:
+        order = torch.argsort((~chosen).to(torch.int8), dim=-1, stable=True)
+        return chosen.sum(-1).to(torch.int32), order.to(torch.int32).contiguous()
+
+    count, index = listed(partial)
+    full_count, full_index = listed(full)
+    octets = torch.zeros(int(partial.sum()), block_rows, -(-block_keys // 8) * 8)
+    octets[..., :block_keys] = blocks[partial]
+    weights = torch.tensor([1.0, 2, 4, 8, 16, 32, 64, 128])
+    bits = (octets.unflatten(-1, (-1, 8)) * weights).sum(-1).to(torch.uint8).contiguous()
+    first = (count.flatten().cumsum(0) - count.flatten()).to(torch.int64).reshape(count.shape)
+    return MaskBlocks(block_size, count, index, full_count, full_index, bits, first.contiguous())
+
+
+@pytest.fixture(scope="session")
+def attention() -> Attention:
+    return _ATTENTION
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+    # The tensors are small: handing them to other threads would cost more than it saves.
+    torch.set_num_threads(1)
+
+
+_ATTENTION = Attention()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how near each kernel came to its bound."""
+    if not _ATTENTION.worst:
+        return
+    terminalreporter.section("worst error / bound: out's maximum, out's RMS, lse; calls")
+    for kernel, (largest, rms, lse, calls) in sorted(_ATTENTION.worst.items()):
+        terminalreporter.write_line(f"{kernel:45} {largest:.2f} {rms:.2f} {lse:.2f} {calls:5.0f}")
+
+
+def _dense(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    visible: Tensor | None,
+    scale: float | None,
+    compute: torch.dtype,
+) -> tuple[Outputs, Tensor]:
+    group = query.shape[1] // key.shape[1]
+    q = query.to(compute)
+    k = key.to(compute).repeat_interleave(group, 1)
+    v = value.to(compute).repeat_interleave(group, 1)
+    scores = q @ k.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -math.inf)
+    lse = scores.logsumexp(-1)
+    weights = (scores - lse.masked_fill(lse.isneginf(), 0.0)[..., None]).exp()
+    if compute is torch.float32:
+        weights = weights.to(query.dtype).to(compute)
+    out = weights @ v
+    return Outputs(out.to(query.dtype) if compute is torch.float32 else out, lse), weights
+
+
+def _largest_score(query: Tensor, key: Tensor, scale: float | None) -> float:
+    group = query.shape[1] // key.shape[1]
+    k = key.float().abs().repeat_interleave(group, 1)
+    scores = query.float().abs() @ k.transpose(-1, -2)
+    return _max(scores) * abs(query.shape[-1] ** -0.5 if scale is None else scale)
+
+
+def _error(got: Tensor, true: Tensor) -> Tensor:
+    return got.double() - true.double()
+
+
+def _max(x: Tensor) -> float:
+    return float(x.abs().max()) if x.numel() else 0.0
+
+
+def _rms(x: Tensor) -> float:
+    return float(x.square().mean().sqrt()) if x.numel() else 0.0
+
+
+def _ratio(error: float, bound: float) -> float:
+    if error == 0.0:
+        return 0.0
+    return error / bound if math.isfinite(error) and bound > 0.0 else math.inf

@@ -1,0 +1,21 @@
+# Fails when a translation unit that is compiled for one instruction set defines a symbol that the
+# linker may merge with another's: code that runs anywhere could then get a copy that does not.
+execute_process(COMMAND ${NM} --defined-only ${ARCHIVE} OUTPUT_VARIABLE listing
+                COMMAND_ERROR_IS_FATAL ANY)
+string(REPLACE "\n" ";" lines "${listing}")
+set(member "")
+set(checked 0)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^(.*\\.o):$")
+    set(member "${CMAKE_MATCH_1}")
+    if(member MATCHES "^(scalar|avx2|avx512|avx512bf16)\\.")
+      math(EXPR checked "${checked} + 1")
+    endif()
+  elseif(member MATCHES "^(scalar|avx2|avx512|avx512bf16)\\." AND line MATCHES " [WVu] ")
+    message(FATAL_ERROR "${member} defines a symbol that may be merged:${line}")
+  endif()
+endforeach()
+if(checked EQUAL 0)
+  message(FATAL_ERROR "${ARCHIVE} holds no kernels")
+endif()
+message(STATUS "${checked} files checked")
