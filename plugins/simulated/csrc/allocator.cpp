@@ -85,7 +85,8 @@ class Allocator final : public c10::DeviceAllocator {
     const size_t size = round_up(bytes);
     const auto pool = queue.capture ? queue.capture->pool() : kGeneralPool;
     void* data = take_free(device, queue, pool, size);
-    if (data == nullptr) {
+    const bool reused = data != nullptr;
+    if (!reused) {
       data = reserve(device, size);
     }
     blocks_.insert_or_assign(
@@ -99,7 +100,7 @@ class Allocator final : public c10::DeviceAllocator {
     increase(stats.active_bytes, size, size);
     increase(stats.requested_bytes, size, bytes);
     report(data, static_cast<int64_t>(size), device);
-    poison(queue, data, size);
+    poison(queue, data, size, reused);
     return {data, data, &delete_block, where};
   }
 
@@ -331,8 +332,9 @@ class Allocator final : public c10::DeviceAllocator {
     }
   }
 
-  static void poison(Queue& queue, void* data, size_t size) {
-    if (queue.capture || queue.idle()) {
+  // Queued work of the stream may still read what a reused block held.
+  static void poison(Queue& queue, void* data, size_t size, bool reused) {
+    if (!reused || queue.capture || queue.idle()) {
       std::memset(data, kPoison, size);
     } else {
       queue.submit([data, size] { std::memset(data, kPoison, size); });

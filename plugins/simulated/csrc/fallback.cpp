@@ -162,7 +162,9 @@ void call_captured(
   }});
 }
 
-void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+} // namespace
+
+void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::string name = name_of(op);
   count(name);
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();
@@ -180,10 +182,8 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
-} // namespace
-
 void register_fallback(torch::Library& all) {
-  all.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  all.fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
 }
 
 std::map<std::string, int64_t> fallback_counts() {

@@ -5,6 +5,7 @@
 // publishes its results in stream order.
 #pragma once
 
+#include <ATen/core/stack.h>
 #include <torch/library.h>
 
 #include <cstdint>
@@ -12,6 +13,9 @@
 #include <string>
 
 namespace torchyard::simulated {
+
+// Run one operator on the host, replacing its arguments on the stack with its results.
+void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 void register_fallback(torch::Library& all);
 

@@ -4,6 +4,8 @@
 // `initialize`, which can refuse; the library has no Python in it and serves every Python version.
 
 #include "allocator.h"
+#include "autocast.h"
+#include "convolution.h"
 #include "device.h"
 #include "fallback.h"
 #include "generator.h"
@@ -12,6 +14,7 @@
 #include "hooks.h"
 #include "host_allocator.h"
 #include "memory.h"
+#include "recurrent.h"
 #include "stream.h"
 
 #include <ATen/core/Tensor.h>
@@ -42,6 +45,15 @@ void initialize() {
   register_fallback(*all);
   auto* aten = new torch::Library(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
   register_memory_kernels(*aten);
+  register_convolution(*aten);
+  register_recurrent_cells(*aten);
+  // torch resolves these bits of every operator's arguments by copying them, and copies to this
+  // device end in _copy_from: without these it would resolve for ever. Its kernel knows the bits.
+  for (const auto bit : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+    auto* lazy = new torch::Library(torch::Library::IMPL, "aten", bit, __FILE__, __LINE__);
+    lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
+  }
+  register_autocast();
 }
 
 c10::DeviceIndex index_of(int64_t device) {

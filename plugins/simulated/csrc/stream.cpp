@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <new>
 #include <vector>
 
 namespace torchyard::simulated {
@@ -37,7 +38,8 @@ Streams& streams() {
     pthread_atfork(
         [] { streams().mutex.lock(); },
         [] { streams().mutex.unlock(); },
-        [] { streams().mutex.unlock(); });
+        // The child's only thread has another id than the owner of the lock: it cannot unlock.
+        [] { new (&streams().mutex) std::recursive_mutex(); });
     return created;
   }();
   return *instance;

@@ -157,11 +157,14 @@ def _built() -> tuple[str, Path]:
         build = importlib.import_module("torchyard_simulated._build")
     except ModuleNotFoundError as error:
         raise DeviceLoadError(
-            "its library was never built", "install the package with pip instead of importing a checkout"
+            "its library was never built",
+            "install the package with pip instead of importing a checkout",
         ) from error
     library = Path(str(build.__file__)).with_name(build.LIBRARY)
     if not library.is_file():
-        raise DeviceLoadError(f"its library {library.name} is missing", "reinstall torchyard-simulated")
+        raise DeviceLoadError(
+            f"its library {library.name} is missing", "reinstall torchyard-simulated"
+        )
     return build.TORCH_VERSION, library
 
 

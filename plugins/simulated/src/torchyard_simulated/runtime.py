@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import torch
+from torch.accelerator import current_device_index as current_device
 from torch.accelerator import (
     current_stream,
     empty_cache,
@@ -22,8 +23,6 @@ from torch.accelerator import (
     set_stream,
     synchronize,
 )
-from torch.accelerator import current_device_index as current_device
-from torch.accelerator import device_index as device
 from torch.accelerator import set_device_index as set_device
 
 __all__ = [
@@ -71,6 +70,8 @@ Stream = torch.Stream
 
 _DEVICE = "simulated"
 _ops: Any = torch.ops.torchyard_simulated
+# Read by torch.utils.checkpoint, which saves the random state of initialized devices only.
+_initialized = True
 
 
 def _index(device: DeviceLike) -> int:
@@ -82,6 +83,13 @@ def _index(device: DeviceLike) -> int:
     if parsed.type != _DEVICE:
         raise ValueError(f"device: expected a simulated device, got {str(parsed)!r}")
     return int(current_device()) if parsed.index is None else parsed.index
+
+
+class device(torch.accelerator.device_index):
+    """A context in which another device is the current one."""
+
+    def __init__(self, device: DeviceLike) -> None:
+        super().__init__(_index(device))
 
 
 def device_count() -> int:
