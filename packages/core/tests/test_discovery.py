@@ -12,7 +12,7 @@ import pytest
 from torchyard import ManifestError, Platform, PluginSource, PolicyError, Registry
 from torchyard._discovery import read_manifest
 
-from .broken_plugins.table import plugin
+from .broken_plugins import plugin
 from .conftest import Make
 from .distribution import Distribution
 from .toys import GOOD, TOY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from typing import Any
@@ -91,7 +92,7 @@ def test_every_key_is_read() -> None:
 def test_most_keys_may_be_left_out() -> None:
     manifest = _parse('schema = 1\nname = "yard"\nsummary = ""\n[requires]\ntorchyard = ">=0.1"\n')
     assert manifest.requires.torch == ""
-    assert not (manifest.devices or manifest.implements or manifest.orders or manifest.doctor)
+    assert manifest == Manifest("yard", "", manifest.requires)
 
 
 @pytest.mark.parametrize(
@@ -174,10 +175,8 @@ def test_a_value_of_any_kind_anywhere_is_read_or_refused(path: tuple[Any, ...], 
         del parent[path[-1]]
     else:
         parent[path[-1]] = value
-    try:
+    with contextlib.suppress(ManifestError):
         _parse(_toml(data))
-    except ManifestError as error:
-        assert str(error)
 
 
 @given(st.text())
@@ -188,10 +187,8 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 @given(st.integers(0, len(_WHOLE) - 1), st.integers(0, 40), st.text(max_size=8))
 def test_a_damaged_file_is_read_or_refused(start: int, length: int, text: str) -> None:
-    try:
+    with contextlib.suppress(ManifestError):
         _parse(_WHOLE[:start] + text + _WHOLE[start + length :])
-    except ManifestError as error:
-        assert str(error)
 
 
 @pytest.mark.parametrize(

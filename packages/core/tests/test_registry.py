@@ -17,7 +17,7 @@ import pytest
 import torchyard
 from torchyard import ContractId, Registry, UnknownContractError, UnsupportedError
 
-from .broken_plugins.table import plugin
+from .broken_plugins import plugin
 from .conftest import Make
 from .toys import GOOD, TOY
 
@@ -132,7 +132,8 @@ def test_an_implementation_that_cannot_be_loaded_is_gone_without_and_said(
     assert registry.plugin("warp").reason.startswith(words)
     assert words in caplog.text
     decision = registry.decide("toy/1", _ask(device="warp"))
-    assert [(c.name, c.verdict.code) for c in decision.skipped()][0] == ("warp.add", "E_PLUGIN")
+    skipped = decision.skipped()[0]
+    assert (skipped.name, skipped.verdict.code) == ("warp.add", "E_PLUGIN")
 
 
 def test_a_demand_for_what_cannot_be_loaded_is_the_error(make_registry: Make) -> None:

@@ -27,6 +27,7 @@ from torchyard import (
 from torchyard._policy import Use
 from torchyard._resolver import rank
 
+_YES = Verdict.yes()
 _NO = Verdict.no(ReasonCode.DTYPE, "float32 only")
 _MACHINE = Platform("Linux", "x86_64", frozenset({"avx2"}), 4, "3.11", None, frozenset({"cpu"}))
 
@@ -42,7 +43,7 @@ class Ask:
 
 def _offer(
     name: str,
-    verdict: Verdict = Verdict.yes(),
+    verdict: Verdict = _YES,
     *,
     before: tuple[str, ...] = (),
     after: tuple[str, ...] = (),

@@ -52,7 +52,7 @@ def read_dump(path: Path) -> DecisionDump:
     """Read a file of decisions; raise LockError that names the file and what is wrong with it."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LockError(
             f"{path}: expected a file made by `torchyard decisions dump`, got: {error}"
         ) from error

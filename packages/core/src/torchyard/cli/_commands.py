@@ -59,7 +59,7 @@ class PluginCommand(click.Command):
     """A plugin's command as its manifest describes it; nothing of the plugin is imported."""
 
     def __init__(self, plugin: Plugin, entry: CommandEntry) -> None:
-        super().__init__(entry.name, help=f"{entry.help} [{plugin.name}]")
+        super().__init__(entry.name, short_help=f"{entry.help} [{plugin.name}]")
         self._plugin = plugin
         self._entry = entry
 

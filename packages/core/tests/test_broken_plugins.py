@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ..distribution import run, torchyard
-from ..toys import GOOD, TOY
-from .table import BROKEN, Broken
+from .broken_plugins import BROKEN, Broken, plugin
+from .distribution import run, torchyard
+from .toys import GOOD, TOY
 
 _EACH = pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.misbehaviour)
 _PACKAGES = sorted({broken.distribution.package for broken in BROKEN})
@@ -210,9 +210,7 @@ def test_an_entry_point_file_that_nobody_can_read_takes_nothing_with_it(tmp_path
 
 
 def test_ending_the_process_from_below_is_the_documented_limit(tmp_path: Path) -> None:
-    """``os._exit`` cannot be contained: the only defence is not to import, which switching off is."""
-    from .table import plugin
-
+    """``os._exit`` cannot be contained; a plugin that is switched off is not imported."""
     for distribution in (TOY, plugin("ends-all", code="import os\n\nos._exit(9)\n")):
         distribution.install(tmp_path)
     assert torchyard("explain", "toy", site=tmp_path).returncode == 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import dedent
 
-from ..distribution import Distribution
+from .distribution import Distribution
 
 _HEAD = """
 schema = 1

@@ -1,0 +1,106 @@
+"""Settings: one table, the environment before the file, and nothing silent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchyard import PolicyError, plugin_setting
+from torchyard import _environ as environ
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the configuration file that this process reads."""
+    path = tmp_path / "config.toml"
+    path.write_text("")
+    monkeypatch.setenv("TORCHYARD_CONFIG", str(path))
+    for variable in environ.VARIABLES:
+        if variable.name != "TORCHYARD_CONFIG":
+            monkeypatch.delenv(variable.name, raising=False)
+    environ.configuration.cache_clear()
+    yield path
+    environ.configuration.cache_clear()
+
+
+def test_a_setting_that_nobody_set_is_empty() -> None:
+    assert environ.setting("TORCHYARD_USE", {}) == ""
+    with pytest.raises(KeyError):
+        environ.setting("TORCHYARD_OTHER", {})
+
+
+def test_the_environment_is_stronger_than_the_file(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('use = "toy=a.x"\nenlist = "b.y"\nmine_isa = "avx2"\n')
+    assert environ.setting("TORCHYARD_USE") == "toy=a.x"
+    assert environ.decision_settings() == ("toy=a.x", "b.y", "")
+    assert plugin_setting("mine", "isa") == "avx2"
+    monkeypatch.setenv("TORCHYARD_USE", " toy=c.z ")
+    monkeypatch.setenv("TORCHYARD_MINE_ISA", "avx512")
+    assert environ.decision_settings() == ("toy=c.z", "b.y", "")
+    assert plugin_setting("mine", "isa") == "avx512"
+
+
+def test_an_empty_variable_switches_the_files_value_off(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('use = "toy=a.x"\n')
+    monkeypatch.setenv("TORCHYARD_USE", "")
+    assert environ.setting("TORCHYARD_USE") == ""
+    assert environ.decision_settings()[0] == ""
+
+
+def test_the_environment_is_read_again_for_every_decision(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert environ.decision_settings() == ("", "", "")
+    monkeypatch.setenv("TORCHYARD_LOCK", "lock.json")
+    assert environ.decision_settings() == ("", "", "lock.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('use = ["toy=a.x"]', "use: expected a string, written as the variable TORCHYARD_USE"),
+        ("use = ", "expected a TOML file of settings"),
+    ],
+)
+def test_a_file_that_nobody_can_read_is_an_error_that_names_it(
+    config: Path, text: str, words: str
+) -> None:
+    config.write_text(text)
+    with pytest.raises(PolicyError) as caught:
+        environ.setting("TORCHYARD_USE")
+    assert str(config) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_named_must_exist(config: Path) -> None:
+    config.unlink()
+    with pytest.raises(PolicyError, match="TORCHYARD_CONFIG: expected the path of a TOML file"):
+        environ.setting("TORCHYARD_USE")
+
+
+def test_a_file_that_is_not_named_need_not_exist(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TORCHYARD_CONFIG")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config.parent / "nowhere"))
+    assert environ.setting("TORCHYARD_USE") == ""
+
+
+def test_variables_that_nobody_owns_are_found(config: Path) -> None:
+    found = {"TORCHYARD_USES": "x", "TORCHYARD_USE": "y", "TORCHYARD_MY_CPU_ISA": "z", "PATH": "p"}
+    assert environ.unknown_settings(("my-cpu",), found) == ("TORCHYARD_USES",)
+    assert environ.unknown_settings((), found) == ("TORCHYARD_MY_CPU_ISA", "TORCHYARD_USES")
+    config.write_text('uses = "typo"\n')
+    assert environ.unknown_settings(()) == ("TORCHYARD_USES",)
+
+
+def test_the_table_is_sorted_and_explains_every_setting() -> None:
+    names = [variable.name for variable in environ.VARIABLES]
+    assert names == sorted(set(names))
+    assert all(variable.form and variable.help for variable in environ.VARIABLES)
