@@ -198,6 +198,39 @@ def test_lists_of_the_wrong_shape_are_refused_by_name():
         )
 
 
+def _lists(counts, indices):
+    return (
+        torch.tensor([[counts]], dtype=torch.int32),
+        torch.tensor([[indices]], dtype=torch.int32),
+    )
+
+
+@pytest.mark.parametrize(
+    ("partial", "full", "message"),
+    [
+        (([3], [[0, 1]]), ([0], [[0, 1]]), "kv_num_blocks: expected counts from 0 to 2, got 3"),
+        (([1], [[0, 1]]), ([-1], [[0, 1]]), "full_kv_num_blocks: expected counts from 0 to 2"),
+        (([1], [[2, 0]]), ([0], [[0, 1]]), "kv_indices: expected block numbers from 0 to 1, got 2"),
+        (([1], [[0, 1]]), ([1], [[0, 1]]), "expected each block once, got block 0 twice in row 0"),
+        (([2], [[1, 1]]), ([0], [[0, 1]]), "expected each block once, got block 1 twice"),
+    ],
+)
+def test_lists_that_a_kernel_could_not_follow_are_refused(partial, full, message):
+    with pytest.raises(ValueError, match=message):
+        BlockMask.from_kv_blocks(*_lists(*partial), *_lists(*full))
+
+
+def test_unlisted_places_may_hold_anything():
+    counts, indices = _lists([1], [[1, -77]])
+    mask = BlockMask.from_kv_blocks(counts, indices, BLOCK_SIZE=4)
+    assert torch.equal(pairs(mask)[0, 0], torch.arange(8) >= torch.full((4, 1), 4))
+
+
+def test_lists_that_do_not_fit_the_lengths_are_refused():
+    with pytest.raises(ValueError, match=r"kv_indices: expected \[2, 2\] blocks for lengths"):
+        BlockMask.from_kv_blocks(*_lists([1], [[0, 1]]), BLOCK_SIZE=4, seq_lengths=(8, 8))
+
+
 def test_something_that_is_no_function_is_refused_by_its_place():
     with pytest.raises(TypeError, match=r"mask_mods\[1\]: expected a function"):
         and_masks(MASKS["causal"], 3)

@@ -85,21 +85,31 @@ class BlockMask:
             full_kv_num_blocks = torch.zeros_like(kv_num_blocks)
             full_kv_indices = torch.zeros_like(kv_indices)
         _check_lists("full_kv", full_kv_num_blocks, full_kv_indices)
+        q_blocks, kv_blocks = kv_indices.shape[-2:]
         if seq_lengths is None:
-            q_blocks, kv_blocks = kv_indices.shape[-2:]
             seq_lengths = (q_blocks * block_size[0], kv_blocks * block_size[1])
+        expected = tuple(-(-n // size) for n, size in zip(seq_lengths, block_size, strict=True))
+        if (q_blocks, kv_blocks) != expected:
+            raise ValueError(
+                f"kv_indices: expected {list(expected)} blocks for lengths {list(seq_lengths)} and "
+                f"BLOCK_SIZE {list(block_size)}, got {[q_blocks, kv_blocks]}"
+            )
+        lists = (
+            kv_num_blocks.to(torch.int32).contiguous(),
+            kv_indices.to(torch.int32).contiguous(),
+            full_kv_num_blocks.to(torch.int32).contiguous(),
+            full_kv_indices.to(torch.int32).contiguous(),
+        )
         text, captured = _traced(mask_mod or _everything, kv_num_blocks.device)
-        kv_num_blocks = kv_num_blocks.to(torch.int32).contiguous()
-        kv_indices = kv_indices.to(torch.int32).contiguous()
-        bits = _ops.partial_bits(text, captured, kv_num_blocks, kv_indices, seq_lengths, block_size)
+        bits = _ops.partial_bits(text, captured, lists, seq_lengths, block_size)
         return cls(
             seq_lengths=seq_lengths,
-            kv_num_blocks=kv_num_blocks,
-            kv_indices=kv_indices,
-            full_kv_num_blocks=full_kv_num_blocks.to(torch.int32).contiguous(),
-            full_kv_indices=full_kv_indices.to(torch.int32).contiguous(),
+            kv_num_blocks=lists[0],
+            kv_indices=lists[1],
+            full_kv_num_blocks=lists[2],
+            full_kv_indices=lists[3],
             bits=bits,
-            first_partial=first_slots(kv_num_blocks),
+            first_partial=first_slots(lists[0]),
             BLOCK_SIZE=block_size,
             mask_mod=mask_mod,
             mask_text=text,

@@ -96,6 +96,44 @@ def partial_bits(
     return pack_bits(visible & inside)
 
 
+def check_lists(
+    kv_num_blocks: Tensor,
+    kv_indices: Tensor,
+    full_kv_num_blocks: Tensor,
+    full_kv_indices: Tensor,
+) -> None:
+    """Raise ValueError unless every listed block exists and is listed once.
+
+    A kernel reads at these places, and a block that is listed twice would be counted twice.
+    """
+    blocks = kv_indices.shape[-1]
+    listed = torch.zeros_like(kv_indices)
+    for name, counts, indices in (
+        ("kv", kv_num_blocks, kv_indices),
+        ("full_kv", full_kv_num_blocks, full_kv_indices),
+    ):
+        if counts.numel() and not 0 <= int(counts.min()) <= int(counts.max()) <= blocks:
+            raise ValueError(
+                f"{name}_num_blocks: expected counts from 0 to {blocks}, got "
+                f"{int(counts.min())} to {int(counts.max())}"
+            )
+        used = torch.arange(blocks, device=counts.device) < counts[..., None]
+        wrong = indices[used & ((indices < 0) | (indices >= blocks))]
+        if wrong.numel():
+            raise ValueError(
+                f"{name}_indices: expected block numbers from 0 to {blocks - 1}, got "
+                f"{int(wrong[0])}"
+            )
+        places = torch.where(used, indices, 0).long()
+        listed.scatter_add_(-1, places, used.to(torch.int32))
+    if listed.numel() and int(listed.max()) > 1:
+        batch, head, row, column = (listed > 1).nonzero()[0].tolist()
+        raise ValueError(
+            f"kv_indices, full_kv_indices: expected each block once, got block {column} twice in "
+            f"row {row} of batch {batch}, head {head}"
+        )
+
+
 def pack_bits(visible: Tensor) -> Tensor:
     """Pack bool [N, BQ, BK] into uint8 [N, BQ, ceil(BK / 8)], lowest bit first."""
     count, rows, keys = visible.shape

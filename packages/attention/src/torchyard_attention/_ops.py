@@ -51,7 +51,8 @@ _BLOCK_MASK_SCHEMA: Final = (
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 _PARTIAL_BITS_SCHEMA: Final = (
-    "partial_bits(Tensor kv_num_blocks, Tensor kv_indices, Tensor[] captured, str text, "
+    "partial_bits(Tensor kv_num_blocks, Tensor kv_indices, Tensor full_kv_num_blocks, "
+    "Tensor full_kv_indices, Tensor[] captured, str text, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
 )
 
@@ -110,14 +111,21 @@ def block_mask(
 def partial_bits(
     text: str,
     captured: Sequence[Tensor],
-    kv_num_blocks: Tensor,
-    kv_indices: Tensor,
+    lists: tuple[Tensor, Tensor, Tensor, Tensor],
     lengths: tuple[int, int],
     block_size: tuple[int, int],
 ) -> Tensor:
-    """Evaluate a mask program on listed blocks; see ``_mask_blocks.partial_bits``."""
+    """Check lists of blocks and evaluate a mask program on the partial ones.
+
+    Args:
+        text: the program.
+        captured: its captured tensors.
+        lists: kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices.
+        lengths: (Sq, Sk).
+        block_size: (BQ, BK).
+    """
     result: Tensor = torch.ops.torchyard_attention.partial_bits(
-        kv_num_blocks, kv_indices, [t.detach() for t in captured], text, *lengths, *block_size
+        *lists, [tensor.detach() for tensor in captured], text, *lengths, *block_size
     )
     return result
 
@@ -296,33 +304,19 @@ def _block_mask_fake(
     )
 
 
-def _partial_bits(
-    kv_num_blocks: Tensor,
-    kv_indices: Tensor,
-    captured: list[Tensor],
-    text: str,
-    q_length: int,
-    kv_length: int,
-    rows: int,
-    keys: int,
-) -> Tensor:
+def _partial_bits(*args: Any) -> Tensor:
+    *lists, captured, text, q_length, kv_length, rows, keys = args
+    _mask_blocks.check_lists(*lists)
     return _mask_blocks.partial_bits(
-        text, tuple(captured), kv_num_blocks, kv_indices, (q_length, kv_length), (rows, keys)
+        text, tuple(captured), lists[0], lists[1], (q_length, kv_length), (rows, keys)
     )
 
 
-def _partial_bits_fake(
-    kv_num_blocks: Tensor,
-    kv_indices: Tensor,
-    captured: list[Tensor],
-    text: str,
-    q_length: int,
-    kv_length: int,
-    rows: int,
-    keys: int,
-) -> Tensor:
+def _partial_bits_fake(*args: Any) -> Tensor:
+    rows, keys = args[-2:]
     partial = torch.library.get_ctx().new_dynamic_size()
-    return kv_indices.new_empty((partial, rows, -(-keys // 8)), dtype=torch.uint8)
+    bits: Tensor = args[1].new_empty((partial, rows, -(-keys // 8)), dtype=torch.uint8)
+    return bits
 
 
 def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
