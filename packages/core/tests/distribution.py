@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+from torchyard._installed import installed_sources
+
 MANIFEST = "torchyard.toml"
 
 
@@ -50,17 +52,25 @@ class Distribution:
 def run(
     program: list[str], site: Path, *, settings: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of this interpreter with a site folder of its own, and no TORCHYARD_* setting.
+    """Run a program of this interpreter with a site folder of its own.
 
-    Plugins that are installed in the environment of the tests are there too.
+    No TORCHYARD_* setting of the environment holds, and plugins that happen to be installed in it
+    are switched off.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TORCHYARD_")}
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH", "")]))
-    environ = {**kept, "PYTHONPATH": path, "TORCHYARD_CONFIG": str(site / "config.toml")}
+    environ = {
+        **kept,
+        "PYTHONPATH": path,
+        "TORCHYARD_CONFIG": str(site / "config.toml"),
+        **(settings or {}),
+    }
     (site / "config.toml").touch()
+    others = [f"-{source.name}" for source in installed_sources()]
+    lists = filter(None, [environ.get("TORCHYARD_PLUGINS", ""), *others])
     return subprocess.run(
         [sys.executable, *program],
-        env={**environ, **(settings or {})},
+        env={**environ, "TORCHYARD_PLUGINS": ",".join(lists)},
         capture_output=True,
         text=True,
         timeout=300,
