@@ -12,6 +12,9 @@
 // Elements are float32 or bfloat16; scores, softmax and all sums are float32. Where the instruction
 // set multiplies bfloat16 pairs, p is rounded to bfloat16 before it meets the values.
 //
+// Sums over values are divided by the sum of weights at the end, as in every flash attention: where
+// they leave float32's range before that, out is infinite (values above 3e38 / visible keys).
+//
 // The caller guarantees: Hq a multiple of Hkv, 1 <= D, Dv <= kMaxHeadDim, the last dimension of
 // every tensor contiguous, element-aligned pointers (no more is asked), no overlap of out or lse
 // with an input, and a MaskBlocks whose lists and bits are within the bounds stated below.
