@@ -1,6 +1,7 @@
 #include "fallback.h"
 
 #include "device.h"
+#include "engine.h"
 #include "host_call.h"
 #include "host_view.h"
 
@@ -165,6 +166,7 @@ void call_captured(
 } // namespace
 
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  note_thread();
   const std::string name = name_of(op);
   count(name);
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();

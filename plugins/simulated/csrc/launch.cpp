@@ -2,6 +2,7 @@
 
 #include "capture.h"
 #include "device.h"
+#include "engine.h"
 #include "host_view.h"
 
 #include <algorithm>
@@ -47,6 +48,7 @@ void trace(Capture& capture, const std::vector<Operand>& operands, const Body& b
 } // namespace
 
 void launch(Queue& queue, const char* name, std::vector<Operand> operands, Body body) {
+  note_thread();
   DeviceLock lock(device_mutex());
   Work work = [views = final_views(operands), body] {
     PlainDispatch plain;

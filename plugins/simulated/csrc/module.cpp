@@ -7,6 +7,7 @@
 #include "autocast.h"
 #include "convolution.h"
 #include "device.h"
+#include "engine.h"
 #include "fallback.h"
 #include "generator.h"
 #include "graph.h"
@@ -113,6 +114,7 @@ int64_t pinned_bytes() {
 TORCH_LIBRARY(torchyard_simulated, library) {
   library.def("slot_taken() -> bool", &slot_taken);
   library.def("initialize() -> ()", &initialize);
+  library.def("settle_engine() -> ()", &settle_engine);
   library.def("device_count() -> int", [] { return int64_t{kDeviceCount}; });
   library.def("fallback_counts() -> (str[], int[])", &read_fallback_counts);
   library.def("reset_fallback_counts() -> ()", &reset_fallback_counts);

@@ -119,9 +119,9 @@ _ILLEGAL: dict[str, Callable[[torch.Tensor], object]] = {
 def test_a_synchronizing_call_is_illegal_while_recording(name: str) -> None:
     x = torch.ones(3, device="simulated")
     graph = torch.accelerator.Graph()
-    with pytest.raises(RuntimeError, match="illegal while a graph is being captured"):
-        with _stream(), graph:
-            _ILLEGAL[name](x)
+    refused = pytest.raises(RuntimeError, match="illegal while a graph is being captured")
+    with refused, _stream(), graph:
+        _ILLEGAL[name](x)
     # The device recovers: the same call is legal again, and so is another recording.
     _ILLEGAL[name](x)
     with _stream(), graph:
@@ -171,7 +171,8 @@ def test_a_forked_stream_that_never_joins_is_an_error() -> None:
     main, side = _stream(), _stream()
     x = torch.zeros(3, device="simulated")
     graph = torch.accelerator.Graph()
-    with pytest.raises(RuntimeError, match="never joined"), main, graph:
+    refused = pytest.raises(RuntimeError, match="never joined")
+    with refused, main, graph:
         side.wait_stream(main)
         with side:
             x += 1
@@ -183,9 +184,9 @@ def test_waiting_for_work_outside_of_the_recording_is_illegal() -> None:
     torch.ones(3, device="simulated")
     event = side.record_event()
     graph = torch.accelerator.Graph()
-    with pytest.raises(RuntimeError, match="recorded outside of the capture is illegal"):
-        with _stream() as main, graph:
-            main.wait_event(event)
+    refused = pytest.raises(RuntimeError, match="recorded outside of the capture is illegal")
+    with refused, _stream() as main, graph:
+        main.wait_event(event)
 
 
 def test_memory_of_a_graph_is_not_given_to_others() -> None:

@@ -84,3 +84,17 @@ for thread in threads: thread.join(60)
 print(sorted(results.items()))
 """
     assert fresh_python(program) == str([(seed, 100.0 * seed) for seed in range(1, 5)])
+
+
+def test_a_process_that_ends_right_after_a_backward_ends_well(fresh_python: FreshPython) -> None:
+    """The engine's threads drop their last tensors late; that must not meet a dead interpreter."""
+    program = """
+import sys
+import torch
+# A thread that waits for the interpreter's lock does not get it before the main thread ends.
+sys.setswitchinterval(1000)
+for _ in range(20):
+    x = torch.ones(50, 50, device="simulated", requires_grad=True)
+    (g,) = torch.autograd.grad((x.t() @ x).sum(), x)
+"""
+    assert fresh_python(program) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import sys
 import threading
@@ -149,6 +150,7 @@ def _load_into(torch: Any) -> None:
 
     torch._register_device_module(DEVICE, runtime)
     torch.utils.generate_methods_for_privateuse1_backend()
+    atexit.register(ops.settle_engine)
 
 
 def _built() -> tuple[str, Path]:

@@ -75,14 +75,14 @@ _initialized = True
 
 
 def _index(device: DeviceLike) -> int:
-    if device is None:
-        return int(current_device())
     if isinstance(device, int):
         return device
+    if device is None:
+        device = _DEVICE
     parsed = torch.device(device)
     if parsed.type != _DEVICE:
         raise ValueError(f"device: expected a simulated device, got {str(parsed)!r}")
-    return int(current_device()) if parsed.index is None else parsed.index
+    return int(current_device()) if str(parsed) == _DEVICE else parsed.index
 
 
 class device(torch.accelerator.device_index):
