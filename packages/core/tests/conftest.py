@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from torchyard import Platform, PluginSource, Registry
+from torchyard.cli._main import cli
 
 from .distribution import MANIFEST, Distribution
+from .toys import GOOD, TOY
 
 Make = Callable[..., Registry]
 
@@ -53,3 +56,23 @@ def make_registry(tmp_path: Path, machine: Platform) -> Iterator[Make]:
     for name in set(sys.modules) - before:
         if name.startswith(("torchyard_toy", "torchyard_good", "yard_")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """Return a site folder with the toys."""
+    for distribution in (TOY, GOOD):
+        distribution.install(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def invoke(make_registry: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Return a function that runs the command in this process, on a registry of just the toys."""
+    registry = make_registry(TOY, GOOD)
+    monkeypatch.setattr("torchyard._registry._process", [registry])
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, arguments)
+
+    return run

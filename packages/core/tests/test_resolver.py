@@ -224,6 +224,14 @@ def test_a_broken_plugin_that_no_list_names_is_shown_last() -> None:
     assert decision.skipped() == ()
 
 
+def test_an_enlisted_one_whose_plugin_is_broken_is_skipped_and_said() -> None:
+    broken = Candidate("a.*", Outcome.REFUSED, Verdict.no(ReasonCode.PLUGIN, "plugin a is failed"))
+    enlist = frozenset({"a.x", "elsewhere.y"})
+    decision = _decide(_offer("b.y"), order=("b.y",), absent=(broken,), enlist=enlist)
+    assert _outcomes(decision) == {"a.x": "refused", "b.y": "chosen"}
+    assert [candidate.name for candidate in decision.skipped()] == ["a.x"]
+
+
 def test_a_listed_one_that_is_not_installed_is_skipped_and_said() -> None:
     decision = _decide(_offer("b.y"), order=("a.x", "b.y"))
     assert decision.trace[0].verdict.code is ReasonCode.MISSING

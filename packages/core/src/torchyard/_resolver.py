@@ -50,6 +50,11 @@ def decide(
         )
     trace: list[Candidate] = []
     chosen: Implementation | None = None
+    for name in sorted(policy.enlist - by_name.keys() - set(ranked)):
+        # Where it would have stood only its plugin knows, but the user wanted it.
+        reason = _reason(name, absent)
+        if reason is not None:
+            trace.append(Candidate(name, Outcome.REFUSED, reason))
     for name in ranked:
         implementation = by_name.get(name)
         if implementation is None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from torchyard._environ import present_settings, thread_settings, user_names
+from torchyard._environ import configuration, present_settings, thread_settings, user_names
 from torchyard._installed import torchyard_distributions
 from torchyard._platform import cpu_model
 from torchyard._registry import registry
@@ -82,6 +82,7 @@ def _collect() -> dict[str, Any]:
             for plugin in known.plugins
         },
         "settings": present_settings(),
+        "configuration file": dict(configuration()),
         "threads": thread_settings(),
     }
     if torch.module is not None:
