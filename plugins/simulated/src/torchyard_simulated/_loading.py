@@ -100,7 +100,8 @@ def autoload() -> None:
     torch calls this through the entry point group ``torch.backends``, and stops importing when it
     raises. A failure is kept for :func:`status`, and told by every use of ``torch.simulated``.
     """
-    torch = sys.modules["torch"]
+    import torch  # in the middle of its own import, but whole enough to load into
+
     with _lock:
         if _status.state is LoadState.NOT_LOADED:
             _attempt(torch)
