@@ -53,10 +53,15 @@ def reference_backward(
             outputs.append(result[1].masked_fill(result[1] == -math.inf, 0.0))
             cotangents.append(grad_lse.double())
         wanted = [*leaves, *(tensor for tensor in captured if tensor.requires_grad)]
+        # Scores that ignore query and key make an lse that depends on nothing.
+        pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
         found = iter(
-            torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True)
-            if any(output.requires_grad for output in outputs)
-            else [None] * len(wanted)
+            torch.autograd.grad(
+                [output for output, _ in pairs],
+                wanted,
+                [cotangent for _, cotangent in pairs],
+                allow_unused=True,
+            )
         )
     inputs = (call.query, call.key, call.value)
     query, key, value = (_as(next(found), tensor) for tensor in inputs)

@@ -67,7 +67,7 @@ class Modification:
         b, h = self._b[chunk.batches], self._h[chunk.heads, chunk.group].reshape(-1)
         q, k = self._q[rows], piece.keys
         tile = raw.view(b.numel(), h.numel(), q.numel(), k.numel())
-        return self._mod.apply(tile, b, h, q, k, *self._captured).to(raw.dtype).view(raw.shape)
+        return self._mod.apply(tile, b, h, q, k, *self._captured).to(raw.dtype).reshape(raw.shape)
 
     def fresh(self, raw: Tensor, chunk: Chunk, rows: slice, piece: Piece) -> Tensor:
         """Return the modified scores in memory that may be overwritten."""

@@ -235,5 +235,6 @@ class _Lists:
 
 
 def _cut(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    for first in range(start, stop, max(1, size)):
-        yield first, min(first + size, stop)
+    step = max(1, size)
+    for first in range(start, stop, step):
+        yield first, min(first + step, stop)

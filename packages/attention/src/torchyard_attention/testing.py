@@ -1,0 +1,142 @@
+"""Calls to test implementations with. Needs no pytest.
+
+A plugin's author builds calls with :func:`make_call`, runs their implementation and judges what it
+returned with :mod:`torchyard_attention.tolerance`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchyard_attention import _ops
+from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
+from torchyard_attention._trace import SCORE_INPUTS, trace
+from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskBlocks, ScoreMod
+
+__all__ = ["make_call", "mask_blocks", "request_of", "traced_score_mod"]
+
+
+def make_call(
+    *,
+    seed: int = 0,
+    batch: int = 2,
+    q_heads: int = 4,
+    kv_heads: int | None = None,
+    q_length: int = 64,
+    kv_length: int | None = None,
+    head_dim: int = 32,
+    value_dim: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    visible: Tensor | None = None,
+    block_size: tuple[int, int] = (128, 128),
+    separate_full_blocks: bool = True,
+    score_mod: Callable[..., Any] | None = None,
+    scale: float | None = None,
+    lse: bool = True,
+    max_scores: bool = False,
+) -> AttentionCall:
+    """Build a call on normally distributed inputs.
+
+    Args:
+        seed: of the inputs; the same on every device.
+        batch, q_heads, kv_heads, q_length, kv_length, head_dim, value_dim: sizes; None: as the
+            query's.
+        dtype, device: of the inputs.
+        visible: bool [Bm, Hm, Sq, Sk], or fewer leading dimensions; None: no mask.
+        block_size, separate_full_blocks: of the mask, see :func:`mask_blocks`.
+        score_mod: ``(score, b, h, q_idx, kv_idx) -> score``; None: none.
+        scale: of the raw scores; None: 1 / sqrt(head_dim).
+        lse, max_scores: whether the result shall hold them.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype).to(device)
+
+    kv_heads = q_heads if kv_heads is None else kv_heads
+    kv_length = q_length if kv_length is None else kv_length
+    value_dim = head_dim if value_dim is None else value_dim
+    mask = None
+    if visible is not None:
+        dense = visible[(None,) * (4 - visible.ndim)].to(device)
+        mask = mask_blocks(dense, block_size, separate_full_blocks=separate_full_blocks)
+    return AttentionCall(
+        query=normal(batch, q_heads, q_length, head_dim),
+        key=normal(batch, kv_heads, kv_length, head_dim),
+        value=normal(batch, kv_heads, kv_length, value_dim),
+        score_mod=None if score_mod is None else traced_score_mod(score_mod, device, dtype),
+        mask=mask,
+        scale=max(1, head_dim) ** -0.5 if scale is None else scale,
+        lse=lse,
+        max_scores=max_scores,
+    )
+
+
+def mask_blocks(
+    visible: Tensor, block_size: tuple[int, int] = (128, 128), *, separate_full_blocks: bool = True
+) -> MaskBlocks:
+    """Return a dense mask as blocks.
+
+    Args:
+        visible: bool [Bm, Hm, Sq, Sk].
+        block_size: (BQ, BK).
+        separate_full_blocks: False lists wholly visible blocks as partial ones, whose meaning is
+            the same.
+    """
+    rows, keys = block_size
+    batch, heads, q_length, kv_length = visible.shape
+    padding = (0, -kv_length % keys, 0, -q_length % rows)
+
+    def cut(dense: Tensor) -> Tensor:
+        padded = torch.nn.functional.pad(dense, padding)
+        q_blocks, kv_blocks = padded.shape[2] // rows, padded.shape[3] // keys
+        return padded.view(batch, heads, q_blocks, rows, kv_blocks, keys).transpose(3, 4)
+
+    blocks, inside = cut(visible), cut(torch.ones_like(visible))
+    some = blocks.any(dim=-1).any(dim=-1)
+    whole = some & (blocks == inside).all(dim=-1).all(dim=-1)
+    if not separate_full_blocks:
+        whole = torch.zeros_like(whole)
+    partial = some & ~whole
+    kv_num_blocks, kv_indices = ordered(partial)
+    full_kv_num_blocks, full_kv_indices = ordered(whole)
+    return MaskBlocks(
+        block_size=block_size,
+        kv_num_blocks=kv_num_blocks,
+        kv_indices=kv_indices,
+        full_kv_num_blocks=full_kv_num_blocks,
+        full_kv_indices=full_kv_indices,
+        bits=pack_bits(blocks[partial]),
+        first_partial=first_slots(kv_num_blocks),
+    )
+
+
+def traced_score_mod(
+    function: Callable[..., Any],
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> ScoreMod:
+    """Trace ``(score, b, h, q_idx, kv_idx) -> score`` for inputs of ``dtype``."""
+    scores = torch.float64 if dtype == torch.float64 else torch.float32
+    text, captured = trace(function, "score_mod", SCORE_INPUTS, scores, torch.device(device))
+    return TracedMod(text, tuple(captured))
+
+
+def request_of(
+    call: AttentionCall, *, causal: bool = False, grad: bool = False, deterministic: bool = False
+) -> AttentionRequest:
+    """Describe a call, as flex_attention does.
+
+    Args:
+        call: the call.
+        causal: whether its mask is exactly ``q >= k``.
+        grad: whether gradients will be asked for.
+        deterministic: whether they must be the same in every run.
+    """
+    return _ops.request_of(call, causal=causal, grad=grad, deterministic=deterministic)

@@ -1,0 +1,157 @@
+"""Every implementation that the registry offers for cpu keeps the contract, or says why not."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchyard import Implementation, ReasonCode, registry
+from torchyard_attention.cases import CASES, Case
+from torchyard_attention.contract import (
+    BACKWARD,
+    FORWARD,
+    AttentionRequest,
+    AttentionResult,
+    MaskKind,
+    ScoreKind,
+)
+from torchyard_attention.reference import reference_forward
+from torchyard_attention.tolerance import GradientRuler, Ruler, report
+
+# These compile for seconds per call, so they run on a few calls here and on all in the sweep.
+COMPILED: Final = frozenset({"attention.flex"})
+COMPILED_CASES: Final = frozenset({"without-lse", "without-lse-score"})
+
+
+@cache
+def ruler(name: str) -> Ruler:
+    """Return a case's ruler, made once for all implementations."""
+    return Ruler(CASES[name].call())
+
+
+@cache
+def given_to_backward(name: str, with_lse: bool) -> tuple[AttentionResult, Tensor, Tensor | None]:
+    """Return a forward's result, as any implementation may have returned it, and cotangents."""
+    call = CASES[name].call()
+    forward = reference_forward(call)
+    generator = torch.Generator().manual_seed(3)
+    grad_out = torch.randn(forward.out.shape, generator=generator).to(call.query.dtype)
+    grad_lse = torch.randn(forward.lse.shape, generator=generator).to(forward.lse.dtype)
+    return forward, grad_out, grad_lse if with_lse else None
+
+
+@cache
+def gradient_ruler(name: str, with_lse: bool) -> GradientRuler:
+    """Return a case's ruler for gradients, made once for all implementations."""
+    _, grad_out, grad_lse = given_to_backward(name, with_lse)
+    return GradientRuler(CASES[name].call(), grad_out, grad_lse)
+
+
+def offered(contract: str) -> list[Implementation]:
+    """Return what the registry offers on cpu; an empty answer would test nothing."""
+    registry_ = registry()
+    found, _ = registry_.implementations(registry_.contract(contract), "cpu")
+    assert {"attention.tiled", "attention.reference"} <= {item.name for item in found}
+    return sorted(found, key=lambda item: item.name)
+
+
+def pairs(contract: str) -> list[object]:
+    """Return (implementation, case) parameters, those that compile marked as slow."""
+    return [
+        pytest.param(
+            item,
+            case,
+            id=f"{item.name}-{case.name}",
+            marks=[pytest.mark.sweep]
+            if item.name in COMPILED
+            and case.name not in COMPILED_CASES
+            and item.verdict(case.request(case.call()), registry().platform).supported
+            else [],
+        )
+        for item in offered(contract)
+        for case in CASES.values()
+    ]
+
+
+def expected_refusal(name: str, request: AttentionRequest, contract: str) -> ReasonCode | None:
+    """Return why one of our own implementations must refuse; None where it must not."""
+    if name in {"attention.tiled", "attention.reference"}:
+        return None
+    sizes = (request.batch, request.q_length, request.kv_length)
+    if name == "attention.sdpa":
+        if request.head_dim != request.value_dim:
+            return ReasonCode.HEAD_DIM
+        if request.score is not ScoreKind.NONE:
+            return ReasonCode.SCORE_MOD
+        if request.mask is MaskKind.BLOCKS:
+            return ReasonCode.MASK
+        if request.max_scores:
+            return ReasonCode.OUTPUT
+        return ReasonCode.SHAPE if 0 in sizes else None
+    assert name == "attention.flex", f"{name}: say here what it refuses"
+    if request.dtype == "float64":
+        return ReasonCode.DTYPE
+    if request.lse or request.max_scores:
+        return ReasonCode.OUTPUT
+    if request.grad:
+        return ReasonCode.GRAD
+    return ReasonCode.SHAPE if 0 in sizes else None
+
+
+def accepts(item: Implementation, request: AttentionRequest, contract: str) -> bool:
+    """Ask for a verdict and check it against what is known of the implementation."""
+    verdict = item.verdict(request, registry().platform)
+    if item.plugin == "attention":
+        assert verdict.code == expected_refusal(item.name, request, contract), verdict
+    if not verdict.supported:
+        assert verdict.text
+        assert verdict.hint or item.plugin != "attention"
+    return verdict.supported
+
+
+@pytest.mark.parametrize(("item", "case"), pairs(FORWARD))
+def test_outputs_are_as_near_to_the_reference_as_naive_ones(
+    item: Implementation, case: Case
+) -> None:
+    call = case.call()
+    if not accepts(item, case.request(call), FORWARD):
+        return
+    before = [tensor.clone() for tensor in (call.query, call.key, call.value)]
+
+    result = item.load()(call)
+
+    assert result.out.dtype == call.query.dtype
+    assert result.out.is_contiguous()
+    wide = torch.promote_types(call.query.dtype, torch.float32)
+    for extra in (result.lse, result.max_scores):
+        assert extra is None or (extra.dtype == wide and extra.is_contiguous())
+    assert all(map(torch.equal, before, (call.query, call.key, call.value)))
+    problems = report(ruler(case.name).compare(result))
+    assert not problems, problems
+
+
+@pytest.mark.parametrize(("item", "case"), pairs(BACKWARD))
+def test_gradients_are_as_near_to_the_reference_as_naive_ones(
+    item: Implementation, case: Case
+) -> None:
+    call = case.call()
+    # attention.sdpa's own op takes no gradient of the lse.
+    with_lse = item.name != "attention.sdpa"
+    if not call.lse or not accepts(item, case.request(call, grad=True), BACKWARD):
+        return
+    forward, grad_out, grad_lse = given_to_backward(case.name, with_lse)
+
+    gradients = item.load()(call, forward.out, forward.lse, grad_out, grad_lse)
+
+    inputs = (call.query, call.key, call.value)
+    for got, given in zip((gradients.query, gradients.key, gradients.value), inputs, strict=True):
+        assert got.dtype == given.dtype
+        assert got.is_contiguous()
+    captured = call.score_mod.captured if call.score_mod is not None else ()
+    assert [t.dtype for t in gradients.captured] == [t.dtype for t in captured]
+    problems = report(gradient_ruler(case.name, with_lse).compare(gradients))
+    assert not problems, problems
