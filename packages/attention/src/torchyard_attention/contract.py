@@ -283,7 +283,7 @@ _FIELDS: Final = (
 )
 
 
-def parse_request(fields: Mapping[str, str]) -> AttentionRequest:
+def _parse_request(fields: Mapping[str, str]) -> AttentionRequest:
     """Build a request from text fields, those of ``torchyard explain attention``.
 
     Raises:
@@ -322,7 +322,7 @@ def parse_request(fields: Mapping[str, str]) -> AttentionRequest:
     )
 
 
-def representative_requests(device: str) -> Iterator[AttentionRequest]:
+def _representative_requests(device: str) -> Iterator[AttentionRequest]:
     """Yield the requests whose decisions a release records: training, prefill and decoding."""
     for dtype in ("float32", "bfloat16", "float16"):
         for q_length, kv_length in ((1, 4096), (128, 128), (2048, 2048)):
@@ -351,15 +351,15 @@ DEFINITIONS: Final = {
         contract=FORWARD,
         summary="attention with modified scores and block masks: outputs",
         fields=_FIELDS,
-        parse=parse_request,
-        cases=representative_requests,
+        parse=_parse_request,
+        cases=_representative_requests,
     ),
     BACKWARD: ContractDefinition(
         contract=BACKWARD,
         summary="attention with modified scores and block masks: gradients",
         fields=_FIELDS,
-        parse=parse_request,
-        cases=lambda device: (r for r in representative_requests(device) if r.grad),
+        parse=_parse_request,
+        cases=lambda device: (r for r in _representative_requests(device) if r.grad),
     ),
 }
 
