@@ -1,0 +1,75 @@
+"""The device that a run takes place on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from torchyard import registry
+
+
+class DeviceError(ValueError):
+    """The device cannot be used; says why and which can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where a run takes place, for a person.
+
+    Attributes:
+        device: the device.
+        text: what it is.
+        brief: the same in a few words.
+        others: devices that could be asked for instead.
+    """
+
+    device: torch.device
+    text: str
+    brief: str
+    others: tuple[str, ...]
+
+
+def parse_device(text: str) -> Machine:
+    """Read ``auto`` or a device type, and ask the registry whether it can be used.
+
+    ``auto`` is an accelerator of torch's own, else the cpu. A device on torch's slot for devices
+    outside of its tree says nothing of its speed, and must be asked for by name.
+
+    Raises:
+        DeviceError: it is unknown or not available.
+    """
+    available = _available()
+    names = ", ".join(["auto", *available])
+    if text == "auto":
+        accelerator = torch.accelerator.current_accelerator(check_available=True)
+        slot = torch._C._get_privateuse1_backend_name()
+        usable = accelerator is not None and accelerator.type in available
+        chosen = accelerator.type if accelerator is not None and usable else "cpu"
+        if chosen == slot:
+            chosen = "cpu"
+    else:
+        chosen = text
+    if chosen not in available:
+        known = {device for _, device in registry().devices()}
+        why = registry().probe_device(chosen).text if chosen in known else "no such device here"
+        raise DeviceError(f"expected one of {names}, got {text!r}: {why}")
+    others = tuple(name for name in available if name != chosen)
+    return Machine(
+        torch.device(chosen), available[chosen], available[chosen].split(" (")[0], others
+    )
+
+
+def _available() -> dict[str, str]:
+    """Return the usable device types, with what they are."""
+    found = {"cpu": torch.backends.cpu.get_cpu_capability()}
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is not None:
+        found[accelerator.type] = "torch has it"
+    for _, device in registry().devices():
+        status = registry().probe_device(device)
+        if status.available:
+            found[device] = status.text
+    threads = torch.get_num_threads()
+    found["cpu"] = f"{threads} thread{'s' if threads > 1 else ''}, {found['cpu']}"
+    return found
