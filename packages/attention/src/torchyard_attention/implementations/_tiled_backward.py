@@ -1,7 +1,9 @@
 """The backward of attention.tiled: weights recomputed from the lse, tile by tile.
 
 Source: FlashAttention-2 (arXiv 2307.08691), algorithm 2, with FlexAttention's score_mod (arXiv
-2412.05496) differentiated by torch.autograd on each tile. Sums run in one fixed order.
+2412.05496) differentiated by torch.autograd on each tile. Sums run in one fixed order, but for the
+gradient of a captured tensor that is indexed: torch adds that up with atomics unless
+torch.use_deterministic_algorithms is on.
 """
 
 from __future__ import annotations
