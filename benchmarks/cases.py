@@ -32,6 +32,29 @@ class Case:
     mask_mod: Callable[..., Any] | None = None
     training: bool = False
 
+    @property
+    def causal(self) -> bool:
+        """Whether the mask is exactly ``q >= k``."""
+        return self.mask_mod is _causal
+
+    def visible_pairs(self) -> int:
+        """Count the visible (query, key) pairs of one head."""
+        *_, q_length, kv_length, _ = self.shape
+        if self.mask_mod is None:
+            return q_length * kv_length
+        row, column = torch.arange(q_length)[:, None], torch.arange(kv_length)
+        return int(self.mask_mod(0, 0, row, column).sum())
+
+    def flops(self) -> float:
+        """Return the operations that the visible pairs need: two products, forward only."""
+        batch, q_heads, _, _, _, head_dim = self.shape
+        return 4.0 * batch * q_heads * self.visible_pairs() * head_dim
+
+    def kv_bytes(self) -> float:
+        """Return the bytes of key and value, which must be read at least once."""
+        batch, _, kv_heads, _, kv_length, head_dim = self.shape
+        return 2.0 * batch * kv_heads * kv_length * head_dim * self.dtype.itemsize
+
     def shortened(self, factor: int) -> Case:
         """Return the same call over sequences that are shorter by a factor."""
         batch, q_heads, kv_heads, q_length, kv_length, head_dim = self.shape
@@ -66,11 +89,16 @@ def _distance(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
 
 
 CASES: Final = (
-    Case("full", (1, 8, 8, 1024, 1024, 64), torch.float32),
+    Case("full float32", (1, 8, 8, 2048, 2048, 64), torch.float32),
+    Case("full bfloat16", (1, 8, 8, 2048, 2048, 64), torch.bfloat16),
+    Case("causal float32", (1, 8, 8, 2048, 2048, 64), torch.float32, mask_mod=_causal),
     Case("causal", (1, 8, 8, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
+    Case("causal d128", (1, 8, 8, 2048, 2048, 128), torch.bfloat16, mask_mod=_causal),
+    Case("causal short", (8, 8, 8, 128, 128, 64), torch.bfloat16, mask_mod=_causal),
     Case("causal grouped", (1, 8, 2, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
     Case("window", (1, 4, 4, 4096, 4096, 64), torch.bfloat16, mask_mod=_window),
     Case("distance", (1, 8, 8, 1024, 1024, 64), torch.float32, score_mod=_distance),
-    Case("decoding", (4, 32, 8, 1, 4096, 64), torch.bfloat16),
+    Case("decoding", (4, 32, 8, 1, 4096, 128), torch.bfloat16),
+    Case("decoding float32", (4, 32, 8, 1, 4096, 128), torch.float32),
     Case("training", (1, 8, 8, 1024, 1024, 64), torch.float32, mask_mod=_causal, training=True),
 )

@@ -1,4 +1,4 @@
-"""Judge a contestant's results, then its time."""
+"""Judge every contestant's results, then its time."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from benchmarks.cases import Case
 from benchmarks.contestants import OURS, Attention, contestants, ruler
+from benchmarks.limits import Limits
 
 __all__ = ["Row", "WrongResultError", "measure"]
 
@@ -30,6 +31,10 @@ class Row:
         contestant: who.
         milliseconds: the median over rounds; each round runs every contestant once.
         spread: the interquartile range of the rounds, in milliseconds.
+        times_ours: the median over rounds of this contestant's time over ours in the same round.
+        share: the share of the machine's limit that was reached: of its products per second or,
+            for one query per head, of its memory's bytes per second. None for training, and where
+            the limit could not be measured.
         error: the largest absolute difference from float64, over all outputs.
     """
 
@@ -37,32 +42,36 @@ class Row:
     contestant: str
     milliseconds: float
     spread: float
+    times_ours: float
+    share: float | None
     error: float
 
 
-def measure(case: Case, *, rounds: int) -> list[Row]:
-    """Return a row per contestant.
+def measure(case: Case, limits: Limits, *, rounds: int) -> list[Row]:
+    """Return a row per contestant, ours first.
 
     Raises:
-        WrongResultError: this project's result is wrong; then no time is reported.
+        WrongResultError: a result is wrong; then nothing of the case is timed.
     """
     truth = _results(case, ruler(case), torch.float64)
     competing = contestants(case)
-    errors = {
-        name: _largest_difference(_results(case, attend, case.dtype), truth)
-        for name, attend in competing.items()
-    }
     # eps of the inputs' dtype, times the growth of a sum of as many rounded terms as there are
     # keys, on numbers of the size that the case has.
     kv_length = case.shape[4]
     size = max(float(tensor.abs().max()) for tensor in truth)
     allowed = 4 * torch.finfo(case.dtype).eps * math.sqrt(kv_length) * size
-    if not errors[OURS] <= allowed:
-        raise WrongResultError(
-            f"{case.name}: expected within {allowed:.2e} of float64, got {errors[OURS]:.2e}"
-        )
+    errors = {}
+    for name, attend in competing.items():
+        errors[name] = _largest_difference(_results(case, attend, case.dtype), truth)
+        if not errors[name] <= allowed:
+            raise WrongResultError(
+                f"{case.name}, {name}: expected within {allowed:.2e} of float64, got "
+                f"{errors[name]:.2e}"
+            )
     seconds: dict[str, list[float]] = {name: [] for name in competing}
     runs = {name: _timed(case, attend) for name, attend in competing.items()}
+    for run in runs.values():
+        run()
     for _ in range(rounds):
         for name, run in runs.items():
             seconds[name].append(run())
@@ -72,10 +81,24 @@ def measure(case: Case, *, rounds: int) -> list[Row]:
             name,
             statistics.median(times) * 1e3,
             _interquartile(times) * 1e3,
+            statistics.median(
+                theirs / ours for theirs, ours in zip(times, seconds[OURS], strict=True)
+            ),
+            _share(case, limits, min(times)),
             errors[name],
         )
         for name, times in seconds.items()
     ]
+
+
+def _share(case: Case, limits: Limits, seconds: float) -> float | None:
+    """Return the share of the limit in the best round, as the limit is that of the best slice."""
+    if case.training:
+        return None
+    if case.shape[3] == 1:
+        return limits.read_bytes and case.kv_bytes() / seconds / limits.read_bytes
+    flops = limits.flops(case.dtype)
+    return flops and case.flops() / seconds / flops
 
 
 def _results(case: Case, attend: Attention, dtype: torch.dtype) -> list[Tensor]:
@@ -106,7 +129,7 @@ def _timed(case: Case, attend: Attention) -> Callable[[], float]:
 
 
 def _interquartile(times: list[float]) -> float:
-    if len(times) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(times, n=4)
-    return high - low
+    if len(times) < 4:
+        return max(times) - min(times)
+    lower, _, upper = statistics.quantiles(times, n=4)
+    return upper - lower

@@ -1,0 +1,151 @@
+// The machine's own limits: what a loop of nothing but one operation reaches.
+//
+// usage: limits THREADS SECONDS, prints a line "NAME OPERATIONS_PER_SECOND" for each limit; one whose
+// instructions the processor lacks is left out. benchmarks/limits.py compiles it for the processor
+// at hand.
+#include <immintrin.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+// Twelve independent chains: two ports times a latency of four to six cycles.
+enum { kChains = 12, kInner = 1 << 16 };
+
+// Far beyond any cache; read in slices, so that the best slice can be told from a disturbed one.
+enum { kReadBytes = 256 << 20, kSliceBytes = 16 << 20 };
+
+// Runs one slice of work and returns how many operations it did.
+typedef double (*Slice)(void* state);
+
+#if defined(__AVX512F__)
+typedef __m512 Vector;
+#define ZERO _mm512_setzero_ps
+#define SET _mm512_set1_ps
+#define FMA _mm512_fmadd_ps
+#elif defined(__AVX2__) && defined(__FMA__)
+typedef __m256 Vector;
+#define ZERO _mm256_setzero_ps
+#define SET _mm256_set1_ps
+#define FMA _mm256_fmadd_ps
+#endif
+
+#if defined(FMA)
+static double fma_float32(void* state) {
+  (void)state;
+  Vector sums[kChains];
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c) sums[c] = ZERO();
+  Vector a = SET(1.0f), b = SET(1e-9f);
+  for (int i = 0; i < kInner; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) {
+      sums[c] = FMA(a, b, sums[c]);
+      __asm__ volatile("" : "+v"(sums[c]));  // the compiler must not fold the loop
+    }
+  }
+  return 2.0 * kInner * kChains * (sizeof(Vector) / sizeof(float));
+}
+#endif
+
+#if defined(__AVX512BF16__)
+static double dot_bfloat16(void* state) {
+  (void)state;
+  __m512 sums[kChains];
+#pragma GCC unroll 12
+  for (int c = 0; c < kChains; ++c) sums[c] = _mm512_setzero_ps();
+  __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(1.0f), _mm512_set1_ps(1.0f));
+  for (int i = 0; i < kInner; ++i) {
+#pragma GCC unroll 12
+    for (int c = 0; c < kChains; ++c) {
+      sums[c] = _mm512_dpbf16_ps(sums[c], a, a);
+      __asm__ volatile("" : "+v"(sums[c]));
+    }
+  }
+  return 4.0 * kInner * kChains * 16;
+}
+#endif
+
+typedef struct {
+  const uint64_t* data;
+  size_t next;
+} Reading;
+
+static double read_memory(void* state) {
+  Reading* reading = state;
+  const uint64_t* from = reading->data + reading->next / 8;
+  uint64_t parts[8] = {0};
+  for (size_t i = 0; i < kSliceBytes / 8; i += 8)
+    for (int p = 0; p < 8; ++p) parts[p] += from[i + p];
+  for (int p = 0; p < 8; ++p) __asm__ volatile("" : : "r"(parts[p]));
+  reading->next = (reading->next + kSliceBytes) % kReadBytes;
+  return kSliceBytes;
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct {
+  Slice slice;
+  void* state;
+  double seconds;
+  double rate;
+} Job;
+
+static void* run(void* argument) {
+  Job* job = argument;
+  // The best slice counts: a limit is not lowered by whoever else uses the machine.
+  for (double end = now() + job->seconds; now() < end;) {
+    double start = now();
+    double work = job->slice(job->state);
+    double rate = work / (now() - start);
+    if (rate > job->rate) job->rate = rate;
+  }
+  return NULL;
+}
+
+enum { kMaxThreads = 256 };
+
+static void report(const char* name, Slice slice, void** states, int threads, double seconds) {
+  pthread_t ids[kMaxThreads];
+  Job jobs[kMaxThreads];
+  for (int t = 0; t < threads; ++t) {
+    jobs[t] = (Job){slice, states == NULL ? NULL : states[t], seconds, 0};
+    if (pthread_create(&ids[t], NULL, run, &jobs[t]) != 0) exit(1);
+  }
+  double total = 0;
+  for (int t = 0; t < threads; ++t) {
+    pthread_join(ids[t], NULL);
+    total += jobs[t].rate;
+  }
+  printf("%s %.6g\n", name, total);
+}
+
+int main(int count, char** arguments) {
+  if (count != 3) return 2;
+  int threads = atoi(arguments[1]);
+  double seconds = atof(arguments[2]);
+  if (threads < 1 || threads > kMaxThreads || !(seconds > 0)) return 2;
+#if defined(FMA)
+  report("float32_flops", fma_float32, NULL, threads, seconds);
+#endif
+#if defined(__AVX512BF16__)
+  report("bfloat16_flops", dot_bfloat16, NULL, threads, seconds);
+#endif
+  Reading readings[kMaxThreads];
+  void* states[kMaxThreads];
+  for (int t = 0; t < threads; ++t) {
+    char* data = aligned_alloc(1 << 21, kReadBytes);
+    if (data == NULL) return 1;
+    memset(data, 1, kReadBytes);
+    readings[t] = (Reading){(const uint64_t*)data, 0};
+    states[t] = &readings[t];
+  }
+  report("read_bytes", read_memory, states, threads, seconds);
+  return 0;
+}
