@@ -87,7 +87,8 @@ def _draw(axes: Any, curve: Curve, unigram: float) -> None:
     axes.set_xlabel("optimizer step")
     axes.set_ylabel("loss (nats per byte)")
     axes.set_xlim(0, max(places) * 1.03)
-    axes.set_ylim(min(*losses, *judged) - 0.35, max(*losses, *judged) + 0.15)
+    shown = [*losses, *judged, unigram]
+    axes.set_ylim(min(shown) - 0.35, max(shown) + 0.15)
     axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

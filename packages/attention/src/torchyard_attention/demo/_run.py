@@ -44,7 +44,7 @@ def run(settings: Settings, machine: Machine, text: Text, report: Report) -> Res
     with report.training(settings) as tell:
         curve = train(model, text, ours, settings, tell)
     names = list(dict.fromkeys(decision.name for decision in decisions.values()))
-    headline = f"Learning {text.source}, byte by byte"
+    headline = f"Learning {text.name}, byte by byte"
     below = (
         f"attention by {', '.join(names)} on {device.type} ({machine.brief}); "
         f"{parameters / 1e6:.1f} M parameters, {len(curve.train)} steps in {curve.seconds:.0f} s"

@@ -31,12 +31,14 @@ class Text:
 
     Attributes:
         source: where it comes from, for a person.
+        name: the same in short.
         files: how many files it was read from.
         train: uint8 [N].
         held_out: uint8 [M], about a tenth of the text; never trained on.
     """
 
     source: str
+    name: str
     files: int
     train: Tensor
     held_out: Tensor
@@ -90,10 +92,10 @@ def collect_text(path: Path | None, length: int) -> Text:
         documents = [content]
     else:
         raise TextError(f"expected a file or a folder, got nothing at {path}")
-    return _split(source, documents, length)
+    return _split(source, source if path is None else path.resolve().name, documents, length)
 
 
-def _split(source: str, documents: list[bytes], length: int) -> Text:
+def _split(source: str, name: str, documents: list[bytes], length: int) -> Text:
     joined = b"\n".join(documents)
     needed = _HELD_OUT * (length + 2)
     if len(joined) < needed:
@@ -103,7 +105,7 @@ def _split(source: str, documents: list[bytes], length: int) -> Text:
         )
     everything = torch.frombuffer(bytearray(joined), dtype=torch.uint8)
     border = math.floor(len(joined) * (1 - 1 / _HELD_OUT))
-    return Text(source, len(documents), everything[:border], everything[border:])
+    return Text(source, name, len(documents), everything[:border], everything[border:])
 
 
 def _documents(folder: Path, suffix: str) -> Iterator[bytes]:
