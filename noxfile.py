@@ -256,9 +256,16 @@ def demo(session: nox.Session) -> None:
     constrain(session)
     session.install(*group("build"))
     DIST.mkdir(exist_ok=True)
-    built = [next(build(session, name).glob("*.whl")) for name in packages]
-    session.install(*(str(shutil.copy2(wheel, DIST)) for wheel in built))
-    with tempfile.TemporaryDirectory() as elsewhere, session.chdir(elsewhere):
+    wheels = [shutil.copy2(next(build(session, name).glob("*.whl")), DIST) for name in packages]
+    # An extra that a package names after this session holds what its demo needs besides.
+    extras = [
+        "[demo]" if "demo" in PROJECTS[p].get("optional-dependencies", {}) else "" for p in packages
+    ]
+    session.install(*(f"{wheel}{extra}" for wheel, extra in zip(wheels, extras, strict=True)))
+    # Kept, because the demo leaves its loss curve there.
+    elsewhere = tempfile.mkdtemp(prefix="torchyard-demo-")
+    session.log("the demo runs in %s", elsewhere)
+    with session.chdir(elsewhere):
         modules = [name.replace("-", "_") for name in (PROJECTS[p]["name"] for p in packages)]
         session.run(
             *("python", "-I", "-c"),
