@@ -54,7 +54,7 @@ def test_a_state_is_saved_and_restored() -> None:
     first = torch.rand(4, device="simulated").tolist()
     runtime.set_rng_state(state)
     assert torch.rand(4, device="simulated").tolist() == first
-    with torch.random.fork_rng(device_type="simulated"):
+    with torch.random.fork_rng(devices=[0], device_type="simulated"):
         inside = torch.rand(4, device="simulated").tolist()
     assert torch.rand(4, device="simulated").tolist() == inside
 

@@ -63,7 +63,7 @@ __all__ = [
     "synchronize",
 ]
 
-DeviceLike: TypeAlias = torch.device | str | int | None
+_DeviceLike: TypeAlias = torch.device | str | int | None
 
 Event = torch.Event
 Stream = torch.Stream
@@ -74,7 +74,7 @@ _ops: Any = torch.ops.torchyard_simulated
 _initialized = True
 
 
-def _index(device: DeviceLike) -> int:
+def _index(device: _DeviceLike) -> int:
     if isinstance(device, int):
         return device
     if device is None:
@@ -88,7 +88,7 @@ def _index(device: DeviceLike) -> int:
 class device(torch.accelerator.device_index):
     """A context in which another device is the current one."""
 
-    def __init__(self, device: DeviceLike) -> None:
+    def __init__(self, device: _DeviceLike) -> None:
         super().__init__(_index(device))
 
 
@@ -117,7 +117,7 @@ def _is_in_bad_fork() -> bool:
     return False
 
 
-def manual_seed(seed: int, device: DeviceLike = None) -> None:
+def manual_seed(seed: int, device: _DeviceLike = None) -> None:
     """Seed the default generator of one device."""
     # The operator takes a signed integer; the bits are those of the unsigned seed.
     wrapped = int(seed) & 0xFFFF_FFFF_FFFF_FFFF
@@ -130,7 +130,7 @@ def manual_seed_all(seed: int) -> None:
         manual_seed(seed, index)
 
 
-def seed(device: DeviceLike = None) -> int:
+def seed(device: _DeviceLike = None) -> int:
     """Seed one device from the system's entropy; returns the seed."""
     fresh = int(torch.Generator().seed())
     manual_seed(fresh, device)
@@ -142,18 +142,18 @@ def seed_all() -> None:
     manual_seed_all(int(torch.Generator().seed()))
 
 
-def initial_seed(device: DeviceLike = None) -> int:
+def initial_seed(device: _DeviceLike = None) -> int:
     """Return the seed that the device's default generator started from."""
     return int(_ops.initial_seed(_index(device))) & 0xFFFF_FFFF_FFFF_FFFF
 
 
-def get_rng_state(device: DeviceLike = None) -> torch.Tensor:
+def get_rng_state(device: _DeviceLike = None) -> torch.Tensor:
     """Return the state of the device's default generator as a CPU tensor of bytes."""
     state: torch.Tensor = _ops.get_rng_state(_index(device))
     return state
 
 
-def set_rng_state(new_state: torch.Tensor, device: DeviceLike = None) -> None:
+def set_rng_state(new_state: torch.Tensor, device: _DeviceLike = None) -> None:
     """Set the state of the device's default generator, as :func:`get_rng_state` returned it."""
     _ops.set_rng_state(_index(device), new_state)
 
@@ -180,12 +180,12 @@ def reset_fallback_counts() -> None:
     _ops.reset_fallback_counts()
 
 
-def pending_work(device: DeviceLike = None) -> int:
+def pending_work(device: _DeviceLike = None) -> int:
     """Return how many items wait in the streams of a device; runs none of them."""
     return int(_ops.pending_work(_index(device)))
 
 
-def set_memory_limit(size: int, device: DeviceLike = None) -> None:
+def set_memory_limit(size: int, device: _DeviceLike = None) -> None:
     """Set the size of a device's memory in bytes; 8 GiB at the start."""
     _ops.set_memory_limit(_index(device), size)
 
