@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
@@ -21,13 +22,20 @@ class Machine:
         device: the device.
         text: what it is.
         brief: the same in a few words.
+        load: how many processes wanted a processor in the last minute; None where unknown.
         others: devices that could be asked for instead.
     """
 
     device: torch.device
     text: str
     brief: str
+    load: float | None
     others: tuple[str, ...]
+
+    @property
+    def busy(self) -> bool:
+        """Whether others compute here too, so that times say little."""
+        return self.load is not None and self.load > 0.5 * (os.cpu_count() or 1)
 
 
 def parse_device(text: str) -> Machine:
@@ -55,9 +63,9 @@ def parse_device(text: str) -> Machine:
         why = registry().probe_device(chosen).text if chosen in known else "no such device here"
         raise DeviceError(f"expected one of {names}, got {text!r}: {why}")
     others = tuple(name for name in available if name != chosen)
-    return Machine(
-        torch.device(chosen), available[chosen], available[chosen].split(" (")[0], others
-    )
+    words = available[chosen]
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    return Machine(torch.device(chosen), words, words.split(" (")[0], load, others)
 
 
 def _available() -> dict[str, str]:

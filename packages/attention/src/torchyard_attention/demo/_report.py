@@ -56,7 +56,7 @@ class Report:
             "model": f"{size.layers} layers of {size.heads} heads of {size.head_dim}, "
             f"{parameters:,} parameters, one token per byte",
             "attention": f"ALiBi as a score_mod, a causal window of {size.window} as a block mask",
-            "batch": f"{size.batch} sequences of {size.length} bytes",
+            "step": f"{size.batch} x {size.length} bytes",
             "device": device,
             "dtype": str(settings.dtype).removeprefix("torch."),
         }.items():
@@ -123,7 +123,7 @@ class Report:
     def finish(self, result: Result) -> None:
         """Show the comparison, and whether everything is as it should be."""
         if result.comparison is not None:
-            self._comparison(result.comparison, result.settings)
+            self._comparison(result.comparison, result)
         self._console.print()
         failures = result.failures()
         for failure in failures:
@@ -132,7 +132,7 @@ class Report:
             words = f"ok: the loss fell and both sides agree, in {result.seconds:.0f} s"
             self._console.print(Styled(words, style="bold green"))
 
-    def _comparison(self, comparison: Comparison, settings: Settings) -> None:
+    def _comparison(self, comparison: Comparison, result: Result) -> None:
         self._heading("Beside stock torch: same weights, same batches, in turn")
         rows = Table(box=None, pad_edge=False)
         for heading in ("", "torchyard", "stock torch", "stock / ours", "stock's formulation"):
@@ -146,6 +146,9 @@ class Report:
             f"least and greatest ratio; above 1 ours is faster",
             style="dim",
         )
+        if result.machine.busy:
+            words = f"the machine was busy (load {result.machine.load:.1f}): times say little"
+            self._console.print(words, style="yellow")
         self._trials("attention alone, forward and backward", comparison.attention)
         self._trials("attention alone, one byte", comparison.decoding)
         parity = comparison.parity
@@ -162,7 +165,7 @@ class Report:
     def _trials(self, title: str, trials: tuple[Trial, ...]) -> None:
         rows = Table(box=None, pad_edge=False)
         rows.add_column(title, style="dim")
-        rows.add_column("", justify="right")
+        rows.add_column("")
         for trial in trials:
             words = trial.refusal if trial.seconds is None else _duration(trial.seconds)
             rows.add_row(trial.name, words)

@@ -81,6 +81,7 @@ class Result:
                 "processor": platform.machine(),
                 "device": str(self.settings.device),
                 "text": self.machine.text,
+                "load_at_start": self.machine.load,
                 "threads": torch.get_num_threads(),
             },
             "versions": {

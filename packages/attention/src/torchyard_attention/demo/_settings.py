@@ -25,7 +25,7 @@ class Size:
     head_dim: int = 32
     length: int = 1024
     window: int = 128
-    batch: int = 2
+    batch: int = 1
 
     @property
     def width(self) -> int:
@@ -47,10 +47,10 @@ class Budget:
         write_seconds: see there.
     """
 
-    train_seconds: float = 95.0
+    train_seconds: float = 90.0
     steps: int | None = None
     evaluations: int = 10
-    compare_seconds: float = 15.0
+    compare_seconds: float = 12.0
     rounds: int = 9
     generate: int = 400
     write_seconds: float = 5.0
