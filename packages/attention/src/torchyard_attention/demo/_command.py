@@ -20,7 +20,7 @@ from torchyard_attention.demo._settings import FULL, QUICK, Settings, Size
 from torchyard_attention.demo._text import TextError, collect_text
 
 _DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_PROMPT: Final = "def read_lines(path, encoding=None):\n    "
+_PROMPT: Final = "class Reader:\n    def __init__(self, path"
 _WIDTH_WITHOUT_TERMINAL: Final = 120
 SIZE: Size = Size()
 
@@ -55,7 +55,7 @@ SIZE: Size = Size()
     help="Folder for the curve and its plot.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--prompt", default=_PROMPT, help="Text to continue; by default a Python function.")
+@click.option("--prompt", default=_PROMPT, help="Text to continue; by default a Python class.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Write one JSON document to stdout, nothing else."
 )

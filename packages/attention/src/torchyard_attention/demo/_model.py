@@ -16,6 +16,8 @@ from torchyard_attention.demo._ways import Attend
 
 _BYTES = 256
 _STD = 0.02
+# Larger than the usual 0.02: a short training has no time to grow it.
+_EMBEDDING_STD = 0.1
 
 
 class Memory(Protocol):
@@ -72,6 +74,7 @@ class Transformer(nn.Module):
                 joins = name.endswith(("out.weight", "down.weight"))
                 scale = (2 * size.layers) ** -0.5 if joins else 1.0
                 nn.init.normal_(parameter, std=_STD * scale)
+        nn.init.normal_(self.embedding.weight, std=_EMBEDDING_STD)
 
     def forward(self, bytes_bs: Tensor, attend: Attend, memory: Memory | None = None) -> Tensor:
         """Return logits [B, S, 256] for the byte that follows each byte.

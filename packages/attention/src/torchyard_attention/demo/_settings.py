@@ -20,12 +20,12 @@ class Size:
         batch: sequences per step.
     """
 
-    layers: int = 4
+    layers: int = 2
     heads: int = 8
     head_dim: int = 32
     length: int = 1024
     window: int = 128
-    batch: int = 1
+    batch: int = 2
 
     @property
     def width(self) -> int:

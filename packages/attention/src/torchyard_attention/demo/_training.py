@@ -16,7 +16,7 @@ from torchyard_attention.demo._settings import Settings
 from torchyard_attention.demo._text import Text
 from torchyard_attention.demo._ways import Way
 
-_RATE = 1e-3
+_RATE = 3e-3
 _WARM_UP_STEPS = 20
 _LAST_RATE = 0.05
 _BETAS = (0.9, 0.95)
