@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from torchyard_attention.demo import _threads
 from torchyard_attention.demo._comparison import NothingToCompareError, Race, _trials
 from torchyard_attention.demo._generation import Choice, Session, continuation, decode
 from torchyard_attention.demo._model import Transformer, seeded_model
@@ -239,3 +240,13 @@ def test_refusals_are_kept_and_leave_nothing_to_compare(slopes: Slopes) -> None:
     flex = StockFlex(slopes, torch.float32)
     with pytest.raises(NothingToCompareError, match="does not support backward"):
         _trials("ours", Ours(slopes).whole, [flex], SIZE.length, lambda attend: None)
+
+
+@pytest.mark.parametrize(("alone", "expected"), [(1.0, 2), (1.9, 1), (5.0, 1)])
+def test_threads_that_do_not_help_are_not_used(
+    alone: float, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_num_threads(2)
+    paces = iter([2.0, alone])
+    monkeypatch.setattr(_threads, "_pace", lambda: next(paces))
+    assert _threads.use_fastest_threads() == expected == torch.get_num_threads()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from torchyard import registry
+from torchyard_attention.demo._threads import use_fastest_threads
 
 
 class DeviceError(ValueError):
@@ -64,6 +65,9 @@ def parse_device(text: str) -> Machine:
         raise DeviceError(f"expected one of {names}, got {text!r}: {why}")
     others = tuple(name for name in available if name != chosen)
     words = available[chosen]
+    if chosen == "cpu":
+        most = torch.get_num_threads()
+        words = f"{use_fastest_threads()} of {most} threads, {words}"
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Machine(torch.device(chosen), words, words.split(" (")[0], load, others)
 
@@ -78,6 +82,4 @@ def _available() -> dict[str, str]:
         status = registry().probe_device(device)
         if status.available:
             found[device] = status.text
-    threads = torch.get_num_threads()
-    found["cpu"] = f"{threads} thread{'s' if threads > 1 else ''}, {found['cpu']}"
     return found
