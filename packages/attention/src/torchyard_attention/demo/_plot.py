@@ -50,7 +50,7 @@ def save_plot(curve: Curve, unigram: float, headline: str, below: str, folder: P
     axes = figure.add_subplot()
     _draw(axes, curve, unigram)
     figure.suptitle(textwrap.fill(headline, 70), x=0.012, ha="left", fontsize=13, fontweight="bold")
-    axes.set_title(textwrap.fill(below, 110), loc="left", fontsize=8.5, color=_GREY)
+    axes.set_title(textwrap.fill(below, 130), loc="left", fontsize=8.5, color=_GREY)
     path = folder / "loss.png"
     figure.savefig(path)
     return path
