@@ -140,7 +140,7 @@ def lint(session: nox.Session) -> None:
     session.install(*group("lint"), *third_party("core"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
-    if native := tracked(session, "*.cc", "*.cpp", "*.h"):
+    if native := tracked(session, "*.c", "*.cc", "*.cpp", "*.h"):
         session.run("clang-format", "--dry-run", "-Werror", *native)
     sources_of = os.pathsep.join(str(folder / "src") for folder in PACKAGES.values())
     session.run("lint-imports", env={"PYTHONPATH": sources_of})
