@@ -214,7 +214,8 @@ def sweep(session: nox.Session) -> None:
 @nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])
 def bench(session: nox.Session) -> None:
     """Measure side by side with stock torch, each result checked before it is timed."""
-    install(session, "attention", "cpu", extra=[])
+    # Without numpy torch warns in the middle of the table.
+    install(session, "attention", "cpu", extra=["numpy"])
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
