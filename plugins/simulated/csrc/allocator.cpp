@@ -23,7 +23,7 @@ using c10::CachingAllocator::StatType;
 using c10::CachingDeviceAllocator::DeviceStats;
 
 constexpr size_t kMegabyte = size_t{1} << 20;
-constexpr size_t kSmallUnit = 512; // as coarse as real allocators align
+constexpr size_t kSmallUnit = 512;  // as coarse as real allocators align
 constexpr size_t kDefaultCapacity = size_t{8} << 30;
 constexpr int kPoison = 0xFF;
 constexpr c10::MempoolId_t kGeneralPool{0, 0};
@@ -39,7 +39,7 @@ struct Block {
   c10::Stream stream;
   c10::MempoolId_t pool;
   uint64_t capture = 0;
-  std::map<Queue*, uint64_t> users; // other streams, and how far they must get
+  std::map<Queue*, uint64_t> users;  // other streams, and how far they must get
 };
 
 // Device, stream, pool, size.
@@ -62,10 +62,9 @@ void decrease(StatArray& stat, size_t size, size_t amount) {
 
 template <typename Visit>
 void for_each_stat(DeviceStats& stats, Visit visit) {
-  for (StatArray* array :
-       {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
-        &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
-        &stats.inactive_split_bytes, &stats.requested_bytes}) {
+  for (StatArray* array : {&stats.allocation, &stats.segment, &stats.active, &stats.inactive_split,
+                           &stats.allocated_bytes, &stats.reserved_bytes, &stats.active_bytes,
+                           &stats.inactive_split_bytes, &stats.requested_bytes}) {
     for (auto& stat : *array) {
       visit(stat);
     }
@@ -91,8 +90,7 @@ class Allocator final : public c10::DeviceAllocator {
     }
     blocks_.insert_or_assign(
         data,
-        Block{
-            size, bytes, queue.stream(), pool, queue.capture ? queue.capture->id() : 0, {}});
+        Block{size, bytes, queue.stream(), pool, queue.capture ? queue.capture->id() : 0, {}});
     auto& stats = stats_[device];
     increase(stats.allocation, size, 1);
     increase(stats.active, size, 1);
@@ -125,18 +123,14 @@ class Allocator final : public c10::DeviceAllocator {
     collect_waiting();
   }
 
-  c10::DeleterFnPtr raw_deleter() const override {
-    return &delete_block;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_block; }
 
   void copy_data(void* dest, const void* src, std::size_t count) const override {
     synchronize_device(current_device());
     default_copy_data(dest, src, count);
   }
 
-  bool initialized() override {
-    return true;
-  }
+  bool initialized() override { return true; }
 
   void emptyCache(c10::MempoolId_t) override {
     DeviceLock lock(device_mutex());
@@ -237,15 +231,11 @@ class Allocator final : public c10::DeviceAllocator {
     const auto& stats = stats_[device];
     const auto all = static_cast<size_t>(StatType::AGGREGATE);
     c10::reportMemoryUsageToProfiler(
-        data,
-        size,
-        static_cast<size_t>(stats.allocated_bytes[all].current),
-        static_cast<size_t>(stats.reserved_bytes[all].current),
-        device_of(device));
+        data, size, static_cast<size_t>(stats.allocated_bytes[all].current),
+        static_cast<size_t>(stats.reserved_bytes[all].current), device_of(device));
   }
 
-  void* take_free(
-      c10::DeviceIndex device, const Queue& queue, c10::MempoolId_t pool, size_t size) {
+  void* take_free(c10::DeviceIndex device, const Queue& queue, c10::MempoolId_t pool, size_t size) {
     collect_waiting();
     const auto found =
         free_.find(FreeKey{device, queue.stream().id(), pool.first, pool.second, size});
@@ -265,11 +255,9 @@ class Allocator final : public c10::DeviceAllocator {
     }
     if (reserved_bytes(device) + size > capacity_[device]) {
       ++stats.num_ooms;
-      TORCH_CHECK_WITH(
-          OutOfMemoryError,
-          false,
-          "simulated:", static_cast<int>(device), " out of memory: tried to allocate ", size,
-          " bytes; ", reserved_bytes(device), " of ", capacity_[device], " bytes are in use");
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "simulated:", static_cast<int>(device),
+                       " out of memory: tried to allocate ", size, " bytes; ",
+                       reserved_bytes(device), " of ", capacity_[device], " bytes are in use");
     }
     void* const data = c10::alloc_cpu(size);
     ++stats.num_device_alloc;
@@ -326,8 +314,8 @@ class Allocator final : public c10::DeviceAllocator {
       const c10::DeviceIndex device = block.stream.device_index();
       decrease(stats_[device].active, block.size, 1);
       decrease(stats_[device].active_bytes, block.size, block.size);
-      free_.emplace(
-          FreeKey{device, block.stream.id(), pool.first, pool.second, block.size}, entry->first);
+      free_.emplace(FreeKey{device, block.stream.id(), pool.first, pool.second, block.size},
+                    entry->first);
       entry = waiting_.erase(entry);
     }
   }
@@ -359,34 +347,24 @@ Allocator& allocator() {
   return *instance;
 }
 
-void delete_block(void* data) {
-  allocator().free(data);
-}
+void delete_block(void* data) { allocator().free(data); }
 
-} // namespace
+}  // namespace
 
-c10::DeviceAllocator* device_allocator() {
-  return &allocator();
-}
+c10::DeviceAllocator* device_allocator() { return &allocator(); }
 
-c10::DeviceIndex owner_of(const void* data) {
-  return allocator().owner(data);
-}
+c10::DeviceIndex owner_of(const void* data) { return allocator().owner(data); }
 
 bool allocated_in_capture(const void* data, uint64_t capture_id) {
   return allocator().in_capture(data, capture_id);
 }
 
-void acquire_pool(c10::MempoolId_t pool) {
-  allocator().acquire(pool);
-}
+void acquire_pool(c10::MempoolId_t pool) { allocator().acquire(pool); }
 
-void release_pool(c10::MempoolId_t pool) {
-  allocator().release(pool);
-}
+void release_pool(c10::MempoolId_t pool) { allocator().release(pool); }
 
 void set_capacity(c10::DeviceIndex device, size_t bytes) {
   allocator().set_capacity(device, bytes);
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -23,4 +23,4 @@ void release_pool(c10::MempoolId_t pool);
 // allocations.
 void set_capacity(c10::DeviceIndex device, size_t bytes);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -7,7 +7,7 @@ namespace torchyard::simulated {
 
 namespace {
 
-using namespace at::autocast; // torch's macros below name its policies without a namespace
+using namespace at::autocast;  // torch's macros below name its policies without a namespace
 
 void register_casts(torch::Library& m) {
 #define LOWER_PRECISION(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
@@ -24,7 +24,7 @@ void register_casts(torch::Library& m) {
 #undef WIDEST
 }
 
-} // namespace
+}  // namespace
 
 void register_autocast() {
   const auto key = std::make_optional(c10::DispatchKey::AutocastPrivateUse1);
@@ -35,4 +35,4 @@ void register_autocast() {
   register_casts(*aten);
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -5,4 +5,4 @@ namespace torchyard::simulated {
 
 void register_autocast();
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -19,9 +19,9 @@ void Capture::join(Queue& waiting, Queue& source, uint64_t position) {
     waiting.capture->refuse("waiting for an event of another capture");
   }
   if (!waiting.capture) {
-    waiting.drain(); // what it did before is not recorded, and recorded work may read it
+    waiting.drain();  // what it did before is not recorded, and recorded work may read it
     waiting.capture = shared_from_this();
-    waiting.captured = 1; // even an empty fork has to be joined again
+    waiting.captured = 1;  // even an empty fork has to be joined again
     waiting.joined = 0;
     members_.push_back(&waiting);
   }
@@ -31,7 +31,8 @@ void Capture::join(Queue& waiting, Queue& source, uint64_t position) {
 }
 
 void Capture::refuse(const std::string& operation) {
-  const std::string reason = operation +
+  const std::string reason =
+      operation +
       " is illegal while a graph is being captured; do it before the capture or after it";
   if (refused_.empty()) {
     refused_ = reason;
@@ -54,12 +55,9 @@ at::Storage Capture::traced_storage(const at::Storage& device_storage, bool writ
   if (!written || key == nullptr || allocated_in_capture(key, id_)) {
     return alias;
   }
-  at::Storage shadow(
-      at::Storage::use_byte_size_t(),
-      alias.nbytes(),
-      c10::GetCPUAllocator()->allocate(alias.nbytes()),
-      c10::GetCPUAllocator(),
-      /*resizable=*/true);
+  at::Storage shadow(at::Storage::use_byte_size_t(), alias.nbytes(),
+                     c10::GetCPUAllocator()->allocate(alias.nbytes()), c10::GetCPUAllocator(),
+                     /*resizable=*/true);
   std::memcpy(shadow.mutable_data(), alias.data(), alias.nbytes());
   shadows_.emplace(key, shadow);
   return shadow;
@@ -85,10 +83,9 @@ void Capture::finish() {
   shadows_.clear();
   TORCH_CHECK(refused_.empty(), "graph capture: invalidated, because ", refused_);
   TORCH_CHECK(
-      unjoined.empty(),
-      "graph capture: stream ", unjoined,
+      unjoined.empty(), "graph capture: stream ", unjoined,
       " was forked into the capture and never joined; record an event on it and wait for it on "
       "the capturing stream");
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -61,4 +61,4 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::unordered_map<const void*, at::Storage> held_;
 };
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -26,18 +26,18 @@ void backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   constexpr size_t kBiasSizes = 3;
   auto arguments = torch::jit::pop(*stack, kArguments);
   const at::Tensor grad_output = arguments[kGradOutput].toTensor();
-  arguments.insert(
-      arguments.begin() + kBiasSizes, c10::IValue(std::vector<int64_t>{grad_output.size(1)}));
+  arguments.insert(arguments.begin() + kBiasSizes,
+                   c10::IValue(std::vector<int64_t>{grad_output.size(1)}));
   stack->insert(stack->end(), arguments.begin(), arguments.end());
   run_on_host(convolution_backward, stack);
 }
 
-} // namespace
+}  // namespace
 
 void register_convolution(torch::Library& aten) {
   aten.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&forward>());
-  aten.impl(
-      "convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&backward>());
+  aten.impl("convolution_backward_overrideable",
+            torch::CppFunction::makeFromBoxedFunction<&backward>());
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -9,9 +9,7 @@ namespace torchyard::simulated {
 inline constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
 inline constexpr c10::DeviceIndex kDeviceCount = 2;
 
-inline c10::Device device_of(c10::DeviceIndex index) {
-  return c10::Device(kType, index);
-}
+inline c10::Device device_of(c10::DeviceIndex index) { return c10::Device(kType, index); }
 
 // Raises unless 0 <= index < kDeviceCount.
 void check_index(c10::DeviceIndex index);
@@ -23,4 +21,4 @@ c10::DeviceIndex exchange_device(c10::DeviceIndex index) noexcept;
 // -1 means "the current device", as everywhere in torch.
 c10::DeviceIndex resolve_index(c10::DeviceIndex index);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -24,7 +24,7 @@ bool is_first_thread() noexcept {
 [[maybe_unused]] const int at_fork =
     pthread_atfork(nullptr, nullptr, [] { other_threads = false; });
 
-} // namespace
+}  // namespace
 
 void note_thread() noexcept {
   if (!is_first_thread()) {
@@ -44,4 +44,4 @@ void settle_engine() {
   }
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

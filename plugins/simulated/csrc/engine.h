@@ -14,4 +14,4 @@ void note_thread() noexcept;
 // exit: a thread that runs one more pass, of tensors that Python never sees, is done with the rest.
 void settle_engine();
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -28,7 +28,8 @@ struct Event {
 };
 
 Event& get(void* event) {
-  TORCH_CHECK(event != nullptr, "event: expected a recorded event, got one that was never recorded");
+  TORCH_CHECK(event != nullptr,
+              "event: expected a recorded event, got one that was never recorded");
   return *static_cast<Event*>(event);
 }
 
@@ -36,11 +37,11 @@ void check_not_captured(const Event& event, const char* operation) {
   if (event.capture && event.capture->active()) {
     event.capture->refuse(operation);
   }
-  TORCH_CHECK(
-      !event.capture, operation, ": the event was recorded in a graph capture and never happens");
+  TORCH_CHECK(!event.capture, operation,
+              ": the event was recorded in a graph capture and never happens");
 }
 
-} // namespace
+}  // namespace
 
 void record_event(void** event, const c10::Stream& stream, c10::EventFlag flag) {
   DeviceLock lock(device_mutex());
@@ -63,13 +64,11 @@ void record_event(void** event, const c10::Stream& stream, c10::EventFlag flag) 
   });
 }
 
-void destroy_event(void* event) noexcept {
-  delete static_cast<Event*>(event);
-}
+void destroy_event(void* event) noexcept { delete static_cast<Event*>(event); }
 
 void block_stream(void* event, const c10::Stream& stream) {
   if (event == nullptr) {
-    return; // never recorded: nothing to wait for
+    return;  // never recorded: nothing to wait for
   }
   DeviceLock lock(device_mutex());
   Event& self = get(event);
@@ -118,13 +117,11 @@ double elapsed_ms(void* start, void* end) {
   Event& last = get(end);
   check_not_captured(first, "timing an event");
   check_not_captured(last, "timing an event");
-  TORCH_CHECK(
-      first.timing && last.timing,
-      "elapsed_time: expected two events created with enable_timing=True");
-  TORCH_CHECK(
-      first.mark->reached && last.mark->reached,
-      "elapsed_time: expected two completed events; synchronize them first");
+  TORCH_CHECK(first.timing && last.timing,
+              "elapsed_time: expected two events created with enable_timing=True");
+  TORCH_CHECK(first.mark->reached && last.mark->reached,
+              "elapsed_time: expected two completed events; synchronize them first");
   return std::chrono::duration<double, std::milli>(last.mark->time - first.mark->time).count();
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -17,4 +17,4 @@ void synchronize_event(void* event);
 // Milliseconds between two completed events created with timing.
 double elapsed_ms(void* start, void* end);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

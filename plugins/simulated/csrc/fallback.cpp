@@ -37,10 +37,10 @@ void count(const std::string& name) {
 
 // Operators whose index tensors may live on the CPU, as on every device of torch.
 bool takes_host_indices(const std::string& name) {
-  static const std::set<std::string> names{
-      "aten::index.Tensor", "aten::index.Tensor_out", "aten::_unsafe_index.Tensor",
-      "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index_put",
-      "aten::index_put.out"};
+  static const std::set<std::string> names{"aten::index.Tensor",         "aten::index.Tensor_out",
+                                           "aten::_unsafe_index.Tensor", "aten::index_put_",
+                                           "aten::_index_put_impl_",     "aten::_unsafe_index_put",
+                                           "aten::index_put.out"};
   return names.count(name) != 0;
 }
 
@@ -73,10 +73,9 @@ class CommonDevice {
   }
 
   void check() const {
-    TORCH_CHECK(
-        !device_ || !stranger_,
-        "Expected all tensors to be on the same device, but found at least two devices, ",
-        *device_, " and ", *stranger_, ", in ", name_);
+    TORCH_CHECK(!device_ || !stranger_,
+                "Expected all tensors to be on the same device, but found at least two devices, ",
+                *device_, " and ", *stranger_, ", in ", name_);
   }
 
  private:
@@ -102,9 +101,8 @@ class CommonDevice {
   std::optional<c10::Device> stranger_;
 };
 
-void call_now(
-    const c10::OperatorHandle& op, c10::Device device, Queue& queue, torch::jit::Stack* stack,
-    const torch::jit::Stack& arguments) {
+void call_now(const c10::OperatorHandle& op, c10::Device device, Queue& queue,
+              torch::jit::Stack* stack, const torch::jit::Stack& arguments) {
   {
     DeviceLock lock(device_mutex());
     queue.drain();
@@ -129,9 +127,8 @@ void call_now(
 
 // Run the call on the capture's shadow state and record it for the memory it really means. The
 // lock is never held while a host kernel runs: the kernel may be Python, and need the GIL.
-void call_captured(
-    const c10::OperatorHandle& op, const std::string& name, c10::Device device, Queue& queue,
-    torch::jit::Stack* stack, const torch::jit::Stack& arguments) {
+void call_captured(const c10::OperatorHandle& op, const std::string& name, c10::Device device,
+                   Queue& queue, torch::jit::Stack* stack, const torch::jit::Stack& arguments) {
   const auto capture = queue.capture;
   HostCall traced(op, device, Access::Traced, capture.get());
   torch::jit::Stack host;
@@ -151,19 +148,19 @@ void call_captured(
   torch::jit::drop(*stack, arguments.size());
   stack->insert(stack->end(), results.begin(), results.end());
   if (traced.fresh().empty() && !traced.writes()) {
-    return; // a view: nothing happens at a replay
+    return;  // a view: nothing happens at a replay
   }
   auto replayed = std::make_shared<HostCall>(op, device, Access::Direct, nullptr);
   auto prepared = replayed->translate(arguments);
   DeviceLock lock(device_mutex());
   capture->add(queue, {name, [replayed, prepared, memory = traced.fresh()] {
-    auto again = prepared;
-    replayed->run(again);
-    replayed->rewrite(again, memory);
-  }});
+                         auto again = prepared;
+                         replayed->run(again);
+                         replayed->rewrite(again, memory);
+                       }});
 }
 
-} // namespace
+}  // namespace
 
 void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   note_thread();
@@ -198,4 +195,4 @@ void reset_fallback_counts() {
   counts().calls.clear();
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

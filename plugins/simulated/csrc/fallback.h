@@ -23,4 +23,4 @@ void register_fallback(torch::Library& all);
 std::map<std::string, int64_t> fallback_counts();
 void reset_fallback_counts();
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

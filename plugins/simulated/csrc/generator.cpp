@@ -13,25 +13,15 @@ Generator::Generator(c10::DeviceIndex index)
     : c10::GeneratorImpl(device_of(index), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       host_(at::detail::createCPUGenerator()) {}
 
-void Generator::set_current_seed(uint64_t seed) {
-  host_.set_current_seed(seed);
-}
+void Generator::set_current_seed(uint64_t seed) { host_.set_current_seed(seed); }
 
-void Generator::set_offset(uint64_t offset) {
-  host_.set_offset(offset);
-}
+void Generator::set_offset(uint64_t offset) { host_.set_offset(offset); }
 
-uint64_t Generator::get_offset() const {
-  return host_.get_offset();
-}
+uint64_t Generator::get_offset() const { return host_.get_offset(); }
 
-uint64_t Generator::current_seed() const {
-  return host_.current_seed();
-}
+uint64_t Generator::current_seed() const { return host_.current_seed(); }
 
-uint64_t Generator::seed() {
-  return host_.seed();
-}
+uint64_t Generator::seed() { return host_.seed(); }
 
 void Generator::set_state(const c10::TensorImpl& state) {
   host_.unsafeGetGeneratorImpl()->set_state(state);
@@ -63,9 +53,9 @@ at::Generator new_generator(c10::DeviceIndex device) {
 }
 
 at::Generator host_generator(const at::Generator& generator) {
-  TORCH_CHECK(
-      generator.device().type() == kType,
-      "generator: expected a generator of the simulated device, got one of ", generator.device());
+  TORCH_CHECK(generator.device().type() == kType,
+              "generator: expected a generator of the simulated device, got one of ",
+              generator.device());
   return static_cast<Generator*>(generator.unsafeGetGeneratorImpl())->host();
 }
 
@@ -75,7 +65,7 @@ void copy_state(const at::Generator& from, at::Generator to) {
   to.unsafeGetGeneratorImpl()->set_state(*from.unsafeGetGeneratorImpl()->get_state());
 }
 
-} // namespace
+}  // namespace
 
 BorrowedSequence::BorrowedSequence(c10::DeviceIndex device) : device_(default_generator(device)) {
   auto host = at::detail::getDefaultCPUGenerator();
@@ -91,4 +81,4 @@ BorrowedSequence::~BorrowedSequence() {
   host.unsafeGetGeneratorImpl()->set_state(*saved_);
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -46,4 +46,4 @@ class BorrowedSequence {
   c10::intrusive_ptr<c10::TensorImpl> saved_;
 };
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

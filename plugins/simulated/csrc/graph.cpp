@@ -36,15 +36,13 @@ class Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& args) : keep_graph_(args.keep_graph) {}
 
-  ~Graph() override {
-    release();
-  }
+  ~Graph() override { release(); }
 
   // Every capture mode means the same here: a synchronizing call on a capturing stream is refused.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) override {
     DeviceLock lock(device_mutex());
-    TORCH_CHECK(
-        !capture_, "graph capture: this graph was captured already; reset() it before the next");
+    TORCH_CHECK(!capture_,
+                "graph capture: this graph was captured already; reset() it before the next");
     device_ = current_device();
     Queue& queue = current_queue(device_);
     TORCH_CHECK(
@@ -65,15 +63,15 @@ class Graph final : public at::GraphImplInterface {
 
   void capture_end() override {
     DeviceLock lock(device_mutex());
-    TORCH_CHECK(
-        capture_ && capture_->active(), "graph capture: capture_end() without capture_begin()");
+    TORCH_CHECK(capture_ && capture_->active(),
+                "graph capture: capture_end() without capture_begin()");
     const bool same_stream = &current_queue(device_) == &capture_->origin();
     // Tracing drew numbers that no user asked for.
     restore_generators(generators_);
     try {
       capture_->finish();
-      TORCH_CHECK(
-          same_stream, "graph capture: expected to end on the stream where it began, got another");
+      TORCH_CHECK(same_stream,
+                  "graph capture: expected to end on the stream where it began, got another");
     } catch (...) {
       release();
       throw;
@@ -84,14 +82,13 @@ class Graph final : public at::GraphImplInterface {
   }
 
   void instantiate() override {
-    TORCH_CHECK(
-        capture_ && !capture_->active(), "graph: expected a finished capture, got none");
+    TORCH_CHECK(capture_ && !capture_->active(), "graph: expected a finished capture, got none");
     instantiated_ = true;
   }
 
   void replay() override {
-    TORCH_CHECK(
-        capture_ && !capture_->active(), "graph: expected a finished capture to replay, got none");
+    TORCH_CHECK(capture_ && !capture_->active(),
+                "graph: expected a finished capture to replay, got none");
     if (!instantiated_) {
       instantiate();
     }
@@ -120,9 +117,7 @@ class Graph final : public at::GraphImplInterface {
     return capture_->pool();
   }
 
-  void enable_debug_mode() override {
-    debug_ = true;
-  }
+  void enable_debug_mode() override { debug_ = true; }
 
   void debug_dump(const std::string& path) override {
     TORCH_CHECK(debug_, "graph: debug_dump() needs enable_debug_mode() before it");
@@ -143,7 +138,7 @@ class Graph final : public at::GraphImplInterface {
     if (capture_->active()) {
       try {
         capture_->finish();
-      } catch (const c10::Error&) { // dropped in the middle of a capture: nobody wants its result
+      } catch (const c10::Error&) {  // dropped in the middle of a capture: nobody wants its result
       }
     }
     const auto pool = capture_->pool();
@@ -160,10 +155,10 @@ class Graph final : public at::GraphImplInterface {
   GeneratorStates generators_;
 };
 
-} // namespace
+}  // namespace
 
 std::unique_ptr<at::GraphImplInterface> make_graph(const at::GraphImplArgs& args) {
   return std::make_unique<Graph>(args);
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -9,4 +9,4 @@ namespace torchyard::simulated {
 
 std::unique_ptr<at::GraphImplInterface> make_graph(const at::GraphImplArgs& args);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -11,18 +11,14 @@ namespace torchyard::simulated {
 namespace {
 
 struct Guard final : c10::impl::DeviceGuardImplInterface {
-  c10::DeviceType type() const override {
-    return kType;
-  }
+  c10::DeviceType type() const override { return kType; }
 
   c10::Device exchangeDevice(c10::Device device) const override {
     check_index(device.index());
     return device_of(exchange_device(device.index()));
   }
 
-  c10::Device getDevice() const override {
-    return device_of(current_device());
-  }
+  c10::Device getDevice() const override { return device_of(current_device()); }
 
   void setDevice(c10::Device device) const override {
     check_index(device.index());
@@ -33,9 +29,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     exchange_device(device.index());
   }
 
-  c10::DeviceIndex deviceCount() const noexcept override {
-    return kDeviceCount;
-  }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDeviceCount; }
 
   c10::DeviceCapability getDeviceCapability(c10::Device) const override {
     return c10::DeviceCapability();
@@ -57,21 +51,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return pool_stream(device.index());
   }
 
-  c10::Stream exchangeStream(c10::Stream stream) const override {
-    return exchange_stream(stream);
-  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
 
-  void* getStreamNativeHandle(const c10::Stream stream) const override {
-    return &queue_of(stream);
-  }
+  void* getStreamNativeHandle(const c10::Stream stream) const override { return &queue_of(stream); }
 
-  bool queryStream(const c10::Stream& stream) const override {
-    return query_stream(stream);
-  }
+  bool queryStream(const c10::Stream& stream) const override { return query_stream(stream); }
 
-  void synchronizeStream(const c10::Stream& stream) const override {
-    synchronize_stream(stream);
-  }
+  void synchronizeStream(const c10::Stream& stream) const override { synchronize_stream(stream); }
 
   bool isStreamCapturing(const c10::Stream& stream) const override {
     DeviceLock lock(device_mutex());
@@ -82,25 +68,16 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     synchronize_device(device);
   }
 
-  void record(
-      void** event,
-      const c10::Stream& stream,
-      const c10::DeviceIndex,
-      const c10::EventFlag flag) const override {
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex,
+              const c10::EventFlag flag) const override {
     record_event(event, stream, flag);
   }
 
-  void block(void* event, const c10::Stream& stream) const override {
-    block_stream(event, stream);
-  }
+  void block(void* event, const c10::Stream& stream) const override { block_stream(event, stream); }
 
-  bool queryEvent(void* event) const override {
-    return query_event(event);
-  }
+  bool queryEvent(void* event) const override { return query_event(event); }
 
-  void synchronizeEvent(void* event) const override {
-    synchronize_event(event);
-  }
+  void synchronizeEvent(void* event) const override { synchronize_event(event); }
 
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return elapsed_ms(start, end);
@@ -115,11 +92,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-} // namespace
+}  // namespace
 
 const c10::impl::DeviceGuardImplInterface* device_guard() {
-  static const auto* const instance = new Guard(); // torch's registry never frees it
+  static const auto* const instance = new Guard();  // torch's registry never frees it
   return instance;
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -7,4 +7,4 @@ namespace torchyard::simulated {
 
 const c10::impl::DeviceGuardImplInterface* device_guard();
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

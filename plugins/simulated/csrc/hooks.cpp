@@ -11,30 +11,22 @@ namespace torchyard::simulated {
 namespace {
 
 struct Hooks final : at::PrivateUse1HooksInterface {
-  bool isBuilt() const override {
-    return true;
-  }
+  bool isBuilt() const override { return true; }
 
-  bool isAvailable() const override {
-    return true;
-  }
+  bool isAvailable() const override { return true; }
 
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
     return device >= 0 && device < kDeviceCount;
   }
 
-  c10::DeviceIndex deviceCount() const override {
-    return kDeviceCount;
-  }
+  c10::DeviceIndex deviceCount() const override { return kDeviceCount; }
 
   void setCurrentDevice(c10::DeviceIndex device) const override {
     check_index(device);
     exchange_device(device);
   }
 
-  c10::DeviceIndex getCurrentDevice() const override {
-    return current_device();
-  }
+  c10::DeviceIndex getCurrentDevice() const override { return current_device(); }
 
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     check_index(device);
@@ -45,13 +37,9 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchangeDevice(device);
   }
 
-  bool isPinnedPtr(const void* data) const override {
-    return is_pinned(data);
-  }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
 
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    return host_allocator();
-  }
+  at::Allocator* getPinnedMemoryAllocator() const override { return host_allocator(); }
 
   c10::Device getDeviceFromPtr(void* data) const override {
     const c10::DeviceIndex index = owner_of(data);
@@ -72,11 +60,11 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-} // namespace
+}  // namespace
 
 at::PrivateUse1HooksInterface* hooks() {
-  static auto* const instance = new Hooks(); // torch keeps the pointer until exit
+  static auto* const instance = new Hooks();  // torch keeps the pointer until exit
   return instance;
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

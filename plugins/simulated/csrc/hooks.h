@@ -7,4 +7,4 @@ namespace torchyard::simulated {
 
 at::PrivateUse1HooksInterface* hooks();
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

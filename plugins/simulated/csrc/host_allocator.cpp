@@ -59,17 +59,13 @@ class PinnedAllocator final : public at::HostAllocator {
     return static_cast<const char*>(data) < static_cast<char*>(begin) + bytes;
   }
 
-  c10::DeleterFnPtr raw_deleter() const override {
-    return &delete_pinned;
-  }
+  c10::DeleterFnPtr raw_deleter() const override { return &delete_pinned; }
 
   void copy_data(void* dest, const void* src, std::size_t count) const override {
     default_copy_data(dest, src, count);
   }
 
-  bool record_event(void* data, void*, c10::Stream) override {
-    return pinned(data);
-  }
+  bool record_event(void* data, void*, c10::Stream) override { return pinned(data); }
 
   void empty_cache() override {}
 
@@ -90,9 +86,8 @@ class PinnedAllocator final : public at::HostAllocator {
   template <typename Visit>
   void for_each_stat(Visit visit) {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto* stat :
-         {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations,
-          &stats_.allocated_bytes}) {
+    for (auto* stat : {&stats_.active_requests, &stats_.active_bytes, &stats_.allocations,
+                       &stats_.allocated_bytes}) {
       visit(*stat);
     }
   }
@@ -107,18 +102,12 @@ PinnedAllocator& allocator() {
   return *instance;
 }
 
-void delete_pinned(void* data) {
-  allocator().free(data);
-}
+void delete_pinned(void* data) { allocator().free(data); }
 
-} // namespace
+}  // namespace
 
-at::HostAllocator* host_allocator() {
-  return &allocator();
-}
+at::HostAllocator* host_allocator() { return &allocator(); }
 
-bool is_pinned(const void* data) {
-  return allocator().pinned(data);
-}
+bool is_pinned(const void* data) { return allocator().pinned(data); }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

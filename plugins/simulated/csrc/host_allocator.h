@@ -10,4 +10,4 @@ at::HostAllocator* host_allocator();
 // True for any address inside a live pinned block.
 bool is_pinned(const void* data);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -41,10 +41,10 @@ void for_each_tensor(const torch::jit::Stack& stack, Visit visit) {
   }
 }
 
-} // namespace
+}  // namespace
 
-HostCall::HostCall(
-    const c10::OperatorHandle& op, c10::Device device, Access access, Capture* capture)
+HostCall::HostCall(const c10::OperatorHandle& op, c10::Device device, Access access,
+                   Capture* capture)
     : op_(op), device_(device), access_(access), capture_(capture) {}
 
 torch::jit::Stack HostCall::translate(const torch::jit::Stack& arguments) {
@@ -89,8 +89,8 @@ c10::IValue HostCall::value_to_host(const c10::IValue& value, const c10::Argumen
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> host;
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-      host.push_back(
-          tensor.has_value() ? std::make_optional(to_host(*tensor, written)) : std::nullopt);
+      host.push_back(tensor.has_value() ? std::make_optional(to_host(*tensor, written))
+                                        : std::nullopt);
     }
     return host;
   }
@@ -148,14 +148,10 @@ at::Tensor HostCall::to_host(const at::Tensor& tensor, bool written) {
 at::Tensor HostCall::private_copy(const at::Tensor& tensor, int64_t& origin) const {
   origin = tensor.storage_offset();
   const size_t item = tensor.dtype().itemsize();
-  const size_t bytes =
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), item, 0);
-  at::Storage storage(
-      at::Storage::use_byte_size_t(),
-      bytes,
-      c10::GetCPUAllocator()->allocate(bytes),
-      c10::GetCPUAllocator(),
-      /*resizable=*/true);
+  const size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), item, 0);
+  at::Storage storage(at::Storage::use_byte_size_t(), bytes,
+                      c10::GetCPUAllocator()->allocate(bytes), c10::GetCPUAllocator(),
+                      /*resizable=*/true);
   if (bytes > 0) {
     std::memcpy(
         storage.mutable_data(),
@@ -179,8 +175,8 @@ void HostCall::run(torch::jit::Stack& stack) const {
   }
 }
 
-torch::jit::Stack HostCall::results(
-    const torch::jit::Stack& host_results, std::vector<Work>& publish) {
+torch::jit::Stack HostCall::results(const torch::jit::Stack& host_results,
+                                    std::vector<Work>& publish) {
   settle_written(publish);
   torch::jit::Stack device;
   for (const auto& value : host_results) {
@@ -209,8 +205,8 @@ void HostCall::settle_written(std::vector<Work>& publish) {
     const auto& host = argument.host;
     auto& origin = origins_.at(host.storage().unsafeGetStorageImpl());
     const bool resized = host.storage().nbytes() != argument.bytes;
-    const auto offset = host.storage_offset() +
-        origin.offset_bytes / static_cast<int64_t>(host.dtype().itemsize());
+    const auto offset =
+        host.storage_offset() + origin.offset_bytes / static_cast<int64_t>(host.dtype().itemsize());
     if (resized || host.sizes() != argument.device.sizes() ||
         host.strides() != argument.device.strides()) {
       resize_tensor(argument.device, host.sizes(), host.strides(), offset);
@@ -223,10 +219,8 @@ void HostCall::settle_written(std::vector<Work>& publish) {
     }
     const bool copied = host.storage().data() != argument.device.storage().data();
     if (access_ == Access::Private && copied) {
-      publish.push_back(
-          [to = host_view(argument.device, alias_storage(argument.device.storage())), host] {
-            to.copy_(host);
-          });
+      publish.push_back([to = host_view(argument.device, alias_storage(argument.device.storage())),
+                         host] { to.copy_(host); });
     } else if (access_ == Access::Traced && resized) {
       host_view(argument.device, alias_storage(argument.device.storage())).copy_(host);
     }
@@ -237,10 +231,9 @@ at::Tensor HostCall::to_device(const at::Tensor& host, std::vector<Work>& publis
   if (!host.defined()) {
     return host;
   }
-  TORCH_CHECK(
-      host.layout() == c10::Layout::Strided,
-      op_.schema().operator_name(), ": the simulated device holds strided tensors only, got a ",
-      host.layout(), " result");
+  TORCH_CHECK(host.layout() == c10::Layout::Strided, op_.schema().operator_name(),
+              ": the simulated device holds strided tensors only, got a ", host.layout(),
+              " result");
   const auto known = made_.find(host.unsafeGetTensorImpl());
   if (known != made_.end()) {
     return known->second;
@@ -249,14 +242,12 @@ at::Tensor HostCall::to_device(const at::Tensor& host, std::vector<Work>& publis
   auto origin = origins_.find(host_storage);
   if (origin == origins_.end()) {
     const size_t bytes = host.storage().nbytes();
-    const auto buffer =
-        new_tensor({static_cast<int64_t>(bytes)}, {1}, at::kByte, device_);
+    const auto buffer = new_tensor({static_cast<int64_t>(bytes)}, {1}, at::kByte, device_);
     void* const to = buffer.storage().mutable_data();
     fresh_.push_back({to, bytes});
     if (bytes > 0) {
-      publish.push_back([to, bytes, from = host.storage()] {
-        std::memcpy(to, from.data(), bytes);
-      });
+      publish.push_back(
+          [to, bytes, from = host.storage()] { std::memcpy(to, from.data(), bytes); });
     }
     origin = origins_.emplace(host_storage, Origin{buffer.storage(), 0}).first;
   }
@@ -266,8 +257,8 @@ at::Tensor HostCall::to_device(const at::Tensor& host, std::vector<Work>& publis
   return device;
 }
 
-void HostCall::rewrite(
-    const torch::jit::Stack& host_results, const std::vector<Fresh>& memory) const {
+void HostCall::rewrite(const torch::jit::Stack& host_results,
+                       const std::vector<Fresh>& memory) const {
   std::unordered_map<const c10::StorageImpl*, bool> seen;
   size_t next = 0;
   for_each_tensor(host_results, [&](const at::Tensor& host) {
@@ -275,9 +266,9 @@ void HostCall::rewrite(
         !seen.emplace(host.storage().unsafeGetStorageImpl(), true).second) {
       return;
     }
-    TORCH_CHECK(
-        next < memory.size() && memory[next].bytes == host.storage().nbytes(),
-        op_.schema().operator_name(), ": a replay gave results of another size than the capture");
+    TORCH_CHECK(next < memory.size() && memory[next].bytes == host.storage().nbytes(),
+                op_.schema().operator_name(),
+                ": a replay gave results of another size than the capture");
     if (memory[next].bytes > 0) {
       std::memcpy(memory[next].data, host.storage().data(), memory[next].bytes);
     }
@@ -285,4 +276,4 @@ void HostCall::rewrite(
   });
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

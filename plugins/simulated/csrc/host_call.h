@@ -13,9 +13,9 @@ namespace torchyard::simulated {
 
 // How the call reaches device memory.
 enum class Access {
-  Direct, // the memory itself
-  Private, // written tensors are copied, and published in stream order afterwards
-  Traced, // the shadow state of a capture
+  Direct,   // the memory itself
+  Private,  // written tensors are copied, and published in stream order afterwards
+  Traced,   // the shadow state of a capture
 };
 
 class HostCall {
@@ -48,11 +48,11 @@ class HostCall {
     at::Tensor device;
     at::Tensor host;
     bool written = false;
-    size_t bytes = 0; // of the host storage, to notice a resize
+    size_t bytes = 0;  // of the host storage, to notice a resize
   };
   struct Origin {
-    at::Storage storage; // of the device
-    int64_t offset_bytes = 0; // of the host storage's first byte in it
+    at::Storage storage;       // of the device
+    int64_t offset_bytes = 0;  // of the host storage's first byte in it
   };
 
   at::Tensor to_host(const at::Tensor& tensor, bool written);
@@ -61,7 +61,7 @@ class HostCall {
   void settle_written(std::vector<Work>& publish);
   at::Tensor to_device(const at::Tensor& host, std::vector<Work>& publish);
 
-  c10::OperatorHandle op_; // a copy: a recorded call outlives the one it was made from
+  c10::OperatorHandle op_;  // a copy: a recorded call outlives the one it was made from
   c10::Device device_;
   Access access_;
   Capture* capture_;
@@ -75,4 +75,4 @@ class HostCall {
   std::vector<Fresh> fresh_;
 };
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -9,10 +9,10 @@ namespace torchyard::simulated {
 
 namespace {
 
-at::Tensor view_over(
-    const at::Tensor& like, at::Storage storage, c10::DispatchKey key, int64_t storage_offset) {
-  auto view = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(key), like.dtype());
+at::Tensor view_over(const at::Tensor& like, at::Storage storage, c10::DispatchKey key,
+                     int64_t storage_offset) {
+  auto view = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                       like.dtype());
   auto* impl = view.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), storage_offset);
   impl->_set_conj(like.is_conj());
@@ -30,34 +30,25 @@ c10::impl::LocalDispatchKeySet plain_keys() {
   return keys;
 }
 
-} // namespace
+}  // namespace
 
 at::Storage alias_storage(const at::Storage& device_storage) {
-  return at::Storage(
-      at::Storage::use_byte_size_t(),
-      device_storage.nbytes(),
-      at::DataPtr(device_storage.mutable_data(), c10::Device(c10::kCPU)),
-      c10::GetCPUAllocator(),
-      /*resizable=*/true);
+  return at::Storage(at::Storage::use_byte_size_t(), device_storage.nbytes(),
+                     at::DataPtr(device_storage.mutable_data(), c10::Device(c10::kCPU)),
+                     c10::GetCPUAllocator(),
+                     /*resizable=*/true);
 }
 
 at::Tensor host_view(const at::Tensor& device_tensor, at::Storage host_storage, int64_t origin) {
-  return view_over(
-      device_tensor,
-      std::move(host_storage),
-      c10::DispatchKey::CPU,
-      device_tensor.storage_offset() - origin);
+  return view_over(device_tensor, std::move(host_storage), c10::DispatchKey::CPU,
+                   device_tensor.storage_offset() - origin);
 }
 
-at::Tensor device_view(
-    const at::Tensor& host_tensor, at::Storage device_storage, int64_t origin) {
-  return view_over(
-      host_tensor,
-      std::move(device_storage),
-      c10::DispatchKey::PrivateUse1,
-      host_tensor.storage_offset() + origin);
+at::Tensor device_view(const at::Tensor& host_tensor, at::Storage device_storage, int64_t origin) {
+  return view_over(host_tensor, std::move(device_storage), c10::DispatchKey::PrivateUse1,
+                   host_tensor.storage_offset() + origin);
 }
 
 PlainDispatch::PlainDispatch() : guard_(plain_keys()) {}
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -15,8 +15,8 @@ at::Storage alias_storage(const at::Storage& device_storage);
 at::Tensor host_view(const at::Tensor& device_tensor, at::Storage host_storage, int64_t origin = 0);
 
 // The reverse: a device tensor with the geometry of `host_tensor` over `device_storage`.
-at::Tensor device_view(
-    const at::Tensor& host_tensor, at::Storage device_storage, int64_t origin = 0);
+at::Tensor device_view(const at::Tensor& host_tensor, at::Storage device_storage,
+                       int64_t origin = 0);
 
 // Host kernels run plainly: no autograd, no Python mode of whichever thread happens to drain.
 class PlainDispatch {
@@ -27,4 +27,4 @@ class PlainDispatch {
   c10::impl::ForceDispatchKeyGuard guard_;
 };
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

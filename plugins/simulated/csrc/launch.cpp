@@ -11,9 +11,7 @@ namespace torchyard::simulated {
 
 namespace {
 
-bool on_device(const Operand& operand) {
-  return operand.tensor.device().type() == kType;
-}
+bool on_device(const Operand& operand) { return operand.tensor.device().type() == kType; }
 
 std::vector<at::Tensor> final_views(const std::vector<Operand>& operands) {
   std::vector<at::Tensor> views;
@@ -32,20 +30,20 @@ void trace(Capture& capture, const std::vector<Operand>& operands, const Body& b
   for (const auto& operand : operands) {
     if (!on_device(operand)) {
       if (operand.written) {
-        return; // a copy to the host: nothing recorded depends on it
+        return;  // a copy to the host: nothing recorded depends on it
       }
       views.push_back(operand.tensor);
       continue;
     }
     capture.hold(operand.tensor.storage());
-    views.push_back(host_view(
-        operand.tensor, capture.traced_storage(operand.tensor.storage(), operand.written)));
+    views.push_back(host_view(operand.tensor,
+                              capture.traced_storage(operand.tensor.storage(), operand.written)));
   }
   PlainDispatch plain;
   body(views);
 }
 
-} // namespace
+}  // namespace
 
 void launch(Queue& queue, const char* name, std::vector<Operand> operands, Body body) {
   note_thread();
@@ -68,4 +66,4 @@ void launch(Queue& queue, const char* name, std::vector<Operand> operands, Body 
   queue.submit(std::move(work));
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -11,7 +11,7 @@
 namespace torchyard::simulated {
 
 struct Operand {
-  at::Tensor tensor; // of the device, or a CPU tensor, which is passed through and kept alive
+  at::Tensor tensor;  // of the device, or a CPU tensor, which is passed through and kept alive
   bool written = false;
 };
 
@@ -20,4 +20,4 @@ using Body = std::function<void(const std::vector<at::Tensor>& host)>;
 // Run `body` later, in stream order, on CPU views of the operands.
 void launch(Queue& queue, const char* name, std::vector<Operand> operands, Body body);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -24,72 +24,54 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-bool on_device(const at::Tensor& tensor) {
-  return tensor.device().type() == kType;
-}
+bool on_device(const at::Tensor& tensor) { return tensor.device().type() == kType; }
 
 c10::Device target(std::optional<c10::Device> device) {
   return device_of(resolve_index(device.has_value() ? device->index() : -1));
 }
 
 void check_options(std::optional<c10::Layout> layout, std::optional<bool> pin_memory) {
-  TORCH_CHECK(
-      layout.value_or(c10::Layout::Strided) == c10::Layout::Strided,
-      "layout: the simulated device holds strided tensors only, got ", *layout);
-  TORCH_CHECK(
-      !pin_memory.value_or(false), "pin_memory: only CPU tensors can be pinned, got True");
+  TORCH_CHECK(layout.value_or(c10::Layout::Strided) == c10::Layout::Strided,
+              "layout: the simulated device holds strided tensors only, got ", *layout);
+  TORCH_CHECK(!pin_memory.value_or(false), "pin_memory: only CPU tensors can be pinned, got True");
 }
 
-at::Tensor empty(
-    at::IntArrayRef size,
-    std::optional<at::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory,
-    std::optional<at::MemoryFormat> memory_format) {
+at::Tensor empty(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                 std::optional<bool> pin_memory, std::optional<at::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
   const c10::DeviceGuard guard(target(device));
-  return at::detail::empty_generic(
-      size, device_allocator(), kKeys, c10::dtype_or_default(dtype), memory_format);
+  return at::detail::empty_generic(size, device_allocator(), kKeys, c10::dtype_or_default(dtype),
+                                   memory_format);
 }
 
-at::Tensor empty_strided(
-    at::IntArrayRef size,
-    at::IntArrayRef stride,
-    std::optional<at::ScalarType> dtype,
-    std::optional<c10::Layout> layout,
-    std::optional<c10::Device> device,
-    std::optional<bool> pin_memory) {
+at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
+                         std::optional<at::ScalarType> dtype, std::optional<c10::Layout> layout,
+                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   return new_tensor(size, stride, c10::dtype_or_default(dtype), target(device));
 }
 
-const at::Tensor& resize_(
-    const at::Tensor& self,
-    at::IntArrayRef size,
-    std::optional<at::MemoryFormat> memory_format) {
-  TORCH_CHECK(
-      !memory_format.has_value() || *memory_format != at::MemoryFormat::Preserve,
-      "resize_: memory format preserve has no meaning here");
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
+                          std::optional<at::MemoryFormat> memory_format) {
+  TORCH_CHECK(!memory_format.has_value() || *memory_format != at::MemoryFormat::Preserve,
+              "resize_: memory format preserve has no meaning here");
   if (self.sizes() != size || memory_format.has_value()) {
-    const auto strides = at::empty(
-        size, self.options().device(at::kMeta).memory_format(
-                  memory_format.value_or(at::MemoryFormat::Contiguous))).strides().vec();
+    const auto strides = at::empty(size, self.options().device(at::kMeta).memory_format(
+                                             memory_format.value_or(at::MemoryFormat::Contiguous)))
+                             .strides()
+                             .vec();
     resize_tensor(self, size, strides, self.storage_offset());
   }
   return self;
 }
 
-at::Tensor& set_storage_(
-    at::Tensor& self,
-    at::Storage source,
-    int64_t offset,
-    at::IntArrayRef size,
-    at::IntArrayRef stride) {
+at::Tensor& set_storage_(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef size,
+                         at::IntArrayRef stride) {
   self.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(source));
   const auto strides = stride.empty() && !size.empty()
-      ? at::empty(size, self.options().device(at::kMeta)).strides().vec()
-      : stride.vec();
+                           ? at::empty(size, self.options().device(at::kMeta)).strides().vec()
+                           : stride.vec();
   resize_tensor(self, size, strides, offset);
   return self;
 }
@@ -114,8 +96,7 @@ void copy_across_devices(const at::Tensor& from, const at::Tensor& to) {
     queue.drain();
   }
   PlainDispatch plain;
-  host_view(to, alias_storage(to.storage()))
-      .copy_(host_view(from, alias_storage(from.storage())));
+  host_view(to, alias_storage(to.storage())).copy_(host_view(from, alias_storage(from.storage())));
 }
 
 // A copy between host and device may run later only when the host side is pinned: otherwise the
@@ -124,16 +105,15 @@ void copy_within_one_stream(const at::Tensor& from, const at::Tensor& to, bool n
   const at::Tensor& on = on_device(from) ? from : to;
   const at::Tensor& other = on_device(from) ? to : from;
   Queue& queue = current_queue(on.device().index());
-  const bool waits =
-      !on_device(other) && !(non_blocking && is_pinned(other.storage().data()));
+  const bool waits = !on_device(other) && !(non_blocking && is_pinned(other.storage().data()));
   if (waits && queue.capture) {
     DeviceLock lock(device_mutex());
-    queue.capture->refuse("copying between the device and host memory, unless the host memory is "
-                          "pinned and the copy is non_blocking,");
+    queue.capture->refuse(
+        "copying between the device and host memory, unless the host memory is "
+        "pinned and the copy is non_blocking,");
   }
-  launch(
-      queue, "copy", {{from, false}, {to, true}},
-      [](const std::vector<at::Tensor>& host) { at::Tensor(host[1]).copy_(host[0]); });
+  launch(queue, "copy", {{from, false}, {to, true}},
+         [](const std::vector<at::Tensor>& host) { at::Tensor(host[1]).copy_(host[0]); });
   if (waits) {
     synchronize_stream(queue.stream());
   }
@@ -165,35 +145,31 @@ at::Scalar local_scalar(const at::Tensor& self) {
 }
 
 at::Tensor& fill_scalar_(at::Tensor& self, const at::Scalar& value) {
-  launch(
-      current_queue(self.device().index()), "fill", {{self, true}},
-      [value](const std::vector<at::Tensor>& host) { at::Tensor(host[0]).fill_(value); });
+  launch(current_queue(self.device().index()), "fill", {{self, true}},
+         [value](const std::vector<at::Tensor>& host) { at::Tensor(host[0]).fill_(value); });
   return self;
 }
 
 at::Tensor& fill_tensor_(at::Tensor& self, const at::Tensor& value) {
-  TORCH_CHECK(
-      value.dim() == 0, "fill_: expected a 0-dimensional value, got ", value.dim(), " dimensions");
+  TORCH_CHECK(value.dim() == 0, "fill_: expected a 0-dimensional value, got ", value.dim(),
+              " dimensions");
   const at::Tensor local =
-      on_device(value) ? value.to(self.device()) : value.clone(); // the caller may change it
-  launch(
-      current_queue(self.device().index()), "fill", {{local, false}, {self, true}},
-      [](const std::vector<at::Tensor>& host) { at::Tensor(host[1]).fill_(host[0]); });
+      on_device(value) ? value.to(self.device()) : value.clone();  // the caller may change it
+  launch(current_queue(self.device().index()), "fill", {{local, false}, {self, true}},
+         [](const std::vector<at::Tensor>& host) { at::Tensor(host[1]).fill_(host[0]); });
   return self;
 }
 
-at::Tensor& zero_(at::Tensor& self) {
-  return fill_scalar_(self, 0);
-}
+at::Tensor& zero_(at::Tensor& self) { return fill_scalar_(self, 0); }
 
 void record_stream(at::Tensor& self, at::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
 }
 
-} // namespace
+}  // namespace
 
-at::Tensor new_tensor(
-    at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype, c10::Device device) {
+at::Tensor new_tensor(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype,
+                      c10::Device device) {
   const c10::DeviceGuard guard(device);
   return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, dtype);
 }
@@ -210,19 +186,18 @@ void resize_storage(const at::Storage& storage, size_t bytes) {
       queue.capture->refuse("resizing a tensor that holds data");
     }
     if (common > 0) {
-      queue.submit([to = grown.get(), from = storage.data(), common] {
-        std::memcpy(to, from, common);
-      });
+      queue.submit(
+          [to = grown.get(), from = storage.data(), common] { std::memcpy(to, from, common); });
     }
   }
   storage.set_data_ptr_noswap(std::move(grown));
   storage.set_nbytes(bytes);
 }
 
-void resize_tensor(
-    const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride, int64_t offset) {
-  const size_t bytes = at::detail::computeStorageNbytes(
-      size, stride, tensor.dtype().itemsize(), static_cast<size_t>(offset));
+void resize_tensor(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayRef stride,
+                   int64_t offset) {
+  const size_t bytes = at::detail::computeStorageNbytes(size, stride, tensor.dtype().itemsize(),
+                                                        static_cast<size_t>(offset));
   if (bytes > tensor.storage().nbytes()) {
     resize_storage(tensor.storage(), bytes);
   }
@@ -238,8 +213,9 @@ void register_memory_kernels(torch::Library& aten) {
   aten.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   aten.impl("set_", TORCH_FN(set_empty_));
   aten.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
-  aten.impl("view", TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(
-                        at::native::view)));
+  aten.impl(
+      "view",
+      TORCH_FN(static_cast<at::Tensor (*)(const at::Tensor&, at::IntArrayRef)>(at::native::view)));
   aten.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
   aten.impl("_copy_from", TORCH_FN(copy_from));
   aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
@@ -250,4 +226,4 @@ void register_memory_kernels(torch::Library& aten) {
   aten.impl("record_stream", TORCH_FN(record_stream));
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

@@ -18,8 +18,8 @@
 #include "recurrent.h"
 #include "stream.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/GraphImplInterface.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include <vector>
@@ -58,9 +58,8 @@ void initialize() {
 }
 
 c10::DeviceIndex index_of(int64_t device) {
-  TORCH_CHECK(
-      device >= -1 && device < kDeviceCount,
-      "device: expected an index from 0 to ", kDeviceCount - 1, ", got ", device);
+  TORCH_CHECK(device >= -1 && device < kDeviceCount, "device: expected an index from 0 to ",
+              kDeviceCount - 1, ", got ", device);
   return resolve_index(static_cast<c10::DeviceIndex>(device));
 }
 
@@ -82,9 +81,7 @@ int64_t initial_seed(int64_t device) {
   return static_cast<int64_t>(default_generator(index_of(device)).current_seed());
 }
 
-at::Tensor get_rng_state(int64_t device) {
-  return default_generator(index_of(device)).get_state();
-}
+at::Tensor get_rng_state(int64_t device) { return default_generator(index_of(device)).get_state(); }
 
 void set_rng_state(int64_t device, const at::Tensor& state) {
   auto generator = default_generator(index_of(device));
@@ -105,11 +102,9 @@ void set_memory_limit(int64_t device, int64_t bytes) {
   set_capacity(index_of(device), static_cast<size_t>(bytes));
 }
 
-int64_t pinned_bytes() {
-  return host_allocator()->get_stats().active_bytes.current;
-}
+int64_t pinned_bytes() { return host_allocator()->get_stats().active_bytes.current; }
 
-} // namespace
+}  // namespace
 
 TORCH_LIBRARY(torchyard_simulated, library) {
   library.def("slot_taken() -> bool", &slot_taken);
@@ -127,4 +122,4 @@ TORCH_LIBRARY(torchyard_simulated, library) {
   library.def("pinned_bytes() -> int", &pinned_bytes);
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

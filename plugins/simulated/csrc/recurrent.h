@@ -7,4 +7,4 @@ namespace torchyard::simulated {
 
 void register_recurrent_cells(torch::Library& aten);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

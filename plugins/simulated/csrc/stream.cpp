@@ -36,8 +36,7 @@ Streams& streams() {
     auto* created = new Streams();
     // A fork in the middle of someone's work would leave the child a lock nobody releases.
     pthread_atfork(
-        [] { streams().mutex.lock(); },
-        [] { streams().mutex.unlock(); },
+        [] { streams().mutex.lock(); }, [] { streams().mutex.unlock(); },
         // The child's only thread has another id than the owner of the lock: it cannot unlock.
         [] { new (&streams().mutex) std::recursive_mutex(); });
     return created;
@@ -53,7 +52,7 @@ void check_not_capturing(const Queue& queue, const char* operation) {
   }
 }
 
-} // namespace
+}  // namespace
 
 c10::Stream Queue::stream() const {
   return c10::Stream(c10::Stream::UNSAFE, device_of(device_), id_);
@@ -77,17 +76,14 @@ void Queue::run_until(uint64_t position) {
   }
 }
 
-std::recursive_mutex& device_mutex() {
-  return streams().mutex;
-}
+std::recursive_mutex& device_mutex() { return streams().mutex; }
 
 Queue& queue_of(const c10::Stream& stream) {
   check_index(stream.device_index());
   auto& queues = streams().queues[stream.device_index()];
-  TORCH_CHECK(
-      stream.device_type() == kType && stream.id() >= 0 &&
-          static_cast<size_t>(stream.id()) < queues.size(),
-      "stream: expected a stream of the simulated device, got ", stream);
+  TORCH_CHECK(stream.device_type() == kType && stream.id() >= 0 &&
+                  static_cast<size_t>(stream.id()) < queues.size(),
+              "stream: expected a stream of the simulated device, got ", stream);
   return *queues[static_cast<size_t>(stream.id())];
 }
 
@@ -116,9 +112,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
   return previous;
 }
 
-Queue& current_queue(c10::DeviceIndex device) {
-  return queue_of(current_stream(device));
-}
+Queue& current_queue(c10::DeviceIndex device) { return queue_of(current_stream(device)); }
 
 void synchronize_stream(const c10::Stream& stream) {
   DeviceLock lock(device_mutex());
@@ -129,8 +123,8 @@ void synchronize_stream(const c10::Stream& stream) {
 
 void synchronize_device(c10::DeviceIndex device) {
   DeviceLock lock(device_mutex());
-  for_each_queue(
-      device, [](Queue& queue) { check_not_capturing(queue, "synchronizing the device"); });
+  for_each_queue(device,
+                 [](Queue& queue) { check_not_capturing(queue, "synchronizing the device"); });
   for_each_queue(device, [](Queue& queue) { queue.drain(); });
 }
 
@@ -151,4 +145,4 @@ void for_each_queue(c10::DeviceIndex device, const std::function<void(Queue&)>& 
   }
 }
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated

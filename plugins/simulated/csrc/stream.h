@@ -72,4 +72,4 @@ bool query_stream(const c10::Stream& stream);
 // Apply `visit` to every queue of the device. The caller holds the lock.
 void for_each_queue(c10::DeviceIndex device, const std::function<void(Queue&)>& visit);
 
-} // namespace torchyard::simulated
+}  // namespace torchyard::simulated
