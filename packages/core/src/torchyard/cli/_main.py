@@ -34,14 +34,24 @@ for _command in (decisions, doctor, env, explain, features, plugins):
 def main() -> None:
     """Run the command line on this process's arguments, and end the process."""
     try:
+        cli(prog_name="torchyard")
+    finally:
+        _close_answer()
+
+
+def _close_answer() -> None:
+    """Finish the answer: nothing that is written to stdout from here on belongs to it.
+
+    What a plugin prints while the process ends goes to stderr. Where whoever read us has seen
+    enough and left, what is still held back goes nowhere: Python flushes stdout once more at exit.
+    """
+    answer = sys.__stdout__
+    if answer is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
         try:
-            cli(prog_name="torchyard")
-        finally:
-            sys.stdout.flush()
-            # What a plugin prints while the process ends is no part of the answer.
-            with contextlib.suppress(OSError, ValueError):
-                os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    except BrokenPipeError:
-        # Whoever read us has seen enough. Python flushes stdout once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+            answer.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), answer.fileno())
+        else:
+            os.dup2(sys.stderr.fileno(), answer.fileno())
