@@ -73,6 +73,7 @@ class Attention:
             lse.data_ptr(),
             head_dim**-0.5 if scale is None else scale,
             place,
+            None,
             threads,
             True,
         )

@@ -115,6 +115,17 @@ def scalar_function(text: str) -> _TensorFunction:
     return _build(parse(text), gather="getitem", casts={})
 
 
+def infer_dtypes(text: str, dtype: torch.dtype, traits: _Traits) -> dict[str, torch.dtype]:
+    """Return the dtype that each step of a program gives on scalars.
+
+    Args:
+        text: the program.
+        dtype: the score's.
+        traits: dtype and number of dimensions of each captured tensor.
+    """
+    return {name: step.dtype for name, step in _infer(parse(text), dtype, traits, 0).items()}
+
+
 def _traits(captured: tuple[Tensor, ...]) -> _Traits:
     return tuple((tensor.dtype, tensor.ndim) for tensor in captured)
 

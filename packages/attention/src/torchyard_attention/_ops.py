@@ -67,6 +67,12 @@ def request_of(
     else:
         mask = MaskKind.CAUSAL if causal else MaskKind.BLOCKS
         block_size = call.mask.block_size
+    score = _score_kind(call)
+    text: str = ""
+    captured: tuple[Tensor, ...] = ()
+    if score is ScoreKind.POINTWISE:
+        assert call.score_mod is not None
+        text, captured = call.score_mod.text, call.score_mod.captured
     return AttentionRequest(
         device=query.device.type,
         dtype=str(query.dtype)[6:],
@@ -77,7 +83,7 @@ def request_of(
         kv_length=int(key.shape[2]),
         head_dim=int(query.shape[3]),
         value_dim=int(value.shape[3]),
-        score=_score_kind(call),
+        score=score,
         mask=mask,
         block_size=block_size,
         lse=call.lse,
@@ -85,6 +91,8 @@ def request_of(
         grad=grad,
         unit_stride=all(t.stride(3) == 1 or t.shape[3] == 1 for t in (query, key, value)),
         deterministic=deterministic,
+        score_text=text,
+        score_captured=tuple((str(tensor.dtype)[6:], tensor.ndim) for tensor in captured),
     )
 
 

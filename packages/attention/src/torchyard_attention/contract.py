@@ -86,6 +86,10 @@ class AttentionRequest:
         grad: whether gradients will be asked for; the forward then returns the lse too.
         unit_stride: whether the last dimension of query, key and value has stride 1.
         deterministic: whether torch was told to use deterministic algorithms.
+        score_text: a pointwise score_mod's program, ``ScoreMod.text``, so that an implementation
+            can say which operation it lacks; empty where there is none, or none is known. Read it
+            with ``torchyard_attention.programs``.
+        score_captured: dtype name and number of dimensions of the program's captured tensors.
     """
 
     device: str
@@ -105,13 +109,18 @@ class AttentionRequest:
     grad: bool = False
     unit_stride: bool = True
     deterministic: bool = False
+    score_text: str = ""
+    score_captured: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch", "q_length", "kv_length"):
             object.__setattr__(self, name, _round_up(getattr(self, name)))
 
     def bucket(self) -> str:
-        """Return the key under which the decision for this request is locked."""
+        """Return the key under which the decision for this request is locked.
+
+        Of a score_mod it holds the kind alone: a lock is about sizes, not about programs.
+        """
         flags = [
             name for name in ("lse", "max_scores", "grad", "deterministic") if getattr(self, name)
         ]
@@ -280,6 +289,8 @@ _FIELDS: Final = (
     RequestField("grad", "whether gradients will be asked for", "false"),
     RequestField("unit_stride", "whether the last dimensions are contiguous", "true"),
     RequestField("deterministic", "whether algorithms must be deterministic", "false"),
+    RequestField("score_text", "the program of a pointwise score, lines joined by \\n", ""),
+    RequestField("score_captured", "dtype:dimensions of each captured tensor, commas between", ""),
 )
 
 
@@ -319,6 +330,8 @@ def _parse_request(fields: Mapping[str, str]) -> AttentionRequest:
         grad=_flag("grad", text["grad"]),
         unit_stride=_flag("unit_stride", text["unit_stride"]),
         deterministic=_flag("deterministic", text["deterministic"]),
+        score_text=text["score_text"].replace("\\n", "\n"),
+        score_captured=_captured("score_captured", text["score_captured"]),
     )
 
 
@@ -376,6 +389,16 @@ def _integers(name: str, text: str, count: int) -> list[int]:
     if len(values) != count or any(value < -1 for value in values):
         raise ValueError(f"{name}: expected {count} integers with commas between, got {text!r}")
     return values
+
+
+def _captured(name: str, text: str) -> tuple[tuple[str, int], ...]:
+    traits = []
+    for part in text.split(",") if text else ():
+        dtype, _, ndim = part.partition(":")
+        if not dtype.isidentifier() or not ndim.isdigit():
+            raise ValueError(f"{name}: expected dtype:dimensions such as float32:1, got {part!r}")
+        traits.append((dtype, int(ndim)))
+    return tuple(traits)
 
 
 def _flag(name: str, text: str) -> bool:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._score_program import native_score
 
 __all__ = ["NativeForward"]
 
@@ -28,7 +29,12 @@ class NativeForward:
         }
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
-        """Compute the outputs; working memory is two packed kv heads or a few more."""
+        """Compute the outputs; working memory is two packed kv heads or a few more.
+
+        Raises:
+            IndexError: the score_mod of a visible pair takes an element that its captured tensor
+                does not have.
+        """
         query, key, value = call.query, call.key, call.value
         batches, query_heads, rows, head_dim = query.shape
         key_heads, keys = key.shape[1:3]
@@ -37,6 +43,9 @@ class NativeForward:
         lse = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
+        score = None
+        if call.score_mod is not None and rows and keys and batches:
+            score = native_score(call.score_mod, (batches, query_heads, rows, keys))
         _native.attention_forward(
             self._kernels[query.dtype],
             (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
@@ -47,6 +56,7 @@ class NativeForward:
             0 if lse is None else lse.data_ptr(),
             call.scale,
             None if call.mask is None else _mask(call.mask),
+            score,
             torch.get_num_threads(),
             False,
         )

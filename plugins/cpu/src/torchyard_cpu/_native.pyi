@@ -17,10 +17,14 @@ MAX_HEAD_DIM: int
 #     mask: None, or rows and keys per block, the mask's batches (1 or B) and heads (1 or Hq), and
 #         the addresses of kv_num_blocks, kv_indices, full_kv_num_blocks (or 0), full_kv_indices
 #         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks.
+#     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
+#         slots there are of each shape (uniform, row, column, tile), and the result's operand.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #
 # Raises:
+#     IndexError: the program takes an element that a captured tensor does not have; out and lse
+#         hold nothing of use.
 #     MemoryError: working memory could not be had; nothing was written.
 #     RuntimeError: the processor cannot run the kernel.
 #     TypeError: a wrong number of arguments or integers.
@@ -35,6 +39,7 @@ def attention_forward(
     lse: int,
     scale: float,
     mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
     threads: int,
     poison: bool,
     /,
@@ -53,3 +58,6 @@ def cpu_features() -> tuple[str, ...]: ...
 
 # Return (name, dtype, isa, required features) of each attention forward kernel, best first.
 def kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+
+# Return the names of the steps of score programs; a step gives its operation by the position here.
+def score_ops() -> tuple[str, ...]: ...

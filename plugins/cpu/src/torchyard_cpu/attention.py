@@ -30,10 +30,9 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
         return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")
     if request.dtype not in DTYPES:
         return Verdict.no(ReasonCode.DTYPE, f"computes {' and '.join(DTYPES)}; got {request.dtype}")
-    if request.score is not ScoreKind.NONE:
-        return Verdict.no(
-            ReasonCode.SCORE_MOD, f"expected unmodified scores, got a {request.score} score_mod"
-        )
+    lacking = _lacking_of_score(request)
+    if lacking:
+        return Verdict.no(ReasonCode.SCORE_MOD, lacking)
     for field in ("head_dim", "value_dim"):
         size = getattr(request, field)
         if not 1 <= size <= MAX_HEAD_DIM:
@@ -62,6 +61,24 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
             "unset the variable",
         )
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
+
+
+def _lacking_of_score(request: AttentionRequest) -> str:
+    """Return what the request's score_mod needs and kernels lack; empty where they compute it."""
+    if request.score is ScoreKind.NONE:
+        return ""
+    if request.score is not ScoreKind.POINTWISE:
+        return f"expected a pointwise score_mod, got a {request.score} one"
+    if not request.score_text:
+        return "judges a score_mod by its program, and the request has no score_text"
+    from torchyard_cpu._score_graph import UnsupportedScoreError
+    from torchyard_cpu._score_lowering import lower
+
+    try:
+        lower(request.score_text, request.score_captured)
+    except UnsupportedScoreError as error:
+        return f"score_mod: {error}, which the kernels do not compute"
+    return ""
 
 
 @hookimpl

@@ -1,6 +1,7 @@
 // Attention forward.
 //
 //   s(i, j)   = scale * sum_d query(b, h, i, d) * key(b, g, j, d)          g = h / (Hq / Hkv)
+//               then what a score program makes of it
 //   p(i, j)   = exp(s(i, j) - lse(b, h, i))  for visible (i, j), 0 elsewhere
 //   lse       = ln sum over visible j of exp(s(i, j))                      natural logarithm
 //   out(b, h, i, :) = sum_j p(i, j) * value(b, g, j, :)
@@ -23,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/score.h"
 #include "base/cpu_features.h"
 
 namespace torchyard {
@@ -85,7 +87,8 @@ struct ForwardArgs {
   StridedOutput out;
   float* lse;  // [batches, query_heads, query_rows] contiguous, or nullptr
   double scale;
-  const MaskBlocks* mask;  // nullptr: every pair is visible
+  const MaskBlocks* mask;     // nullptr: every pair is visible
+  const ScoreProgram* score;  // nullptr: scores are not modified
 };
 
 // A panel of keys that some row of an item sees.
@@ -135,11 +138,12 @@ struct ForwardKernel {
   void (*rows)(const ForwardArgs&, const RowsJob&);
 };
 
-enum class Status { kOk, kOutOfMemory };
+enum class Status { kOk, kOutOfMemory, kIndexOutOfRange };
 
 // Runs `kernel`, whose `required` features the caller has found on this processor, on up to
 // `threads` threads. The result has the same bits for every number of threads. `poison` fills all
-// working memory with NaN first, so that a test sees a read of what was never written.
+// working memory with NaN first, so that a test sees a read of what was never written. With
+// kIndexOutOfRange the program's failure is filled in, and out and lse hold nothing of use.
 Status attention_forward(const ForwardArgs& args, const ForwardKernel& kernel, int threads,
                          bool poison);
 

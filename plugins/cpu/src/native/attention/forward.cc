@@ -195,7 +195,8 @@ Status attention_forward(const ForwardArgs& args, const ForwardKernel& kernel, i
   Call call(args, kernel, schedule, plan, memory);
   run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
   scratch.release();
-  return Status::kOk;
+  const bool failed = args.score != nullptr && args.score->failure->step >= 0;
+  return failed ? Status::kIndexOutOfRange : Status::kOk;
 }
 
 }  // namespace torchyard

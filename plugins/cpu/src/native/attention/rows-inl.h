@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "attention/modified-inl.h"
 #include "attention/softmax-inl.h"
 #include "attention/values-inl.h"
 
@@ -26,16 +27,33 @@ struct Rows {
   static size_t scratch_bytes(const ForwardArgs& args, int64_t rows) {
     const L layout(args);
     const size_t tiles = static_cast<size_t>((rows + kTileRows - 1) / kTileRows);
-    return tiles * Tile<Format>::bytes(layout) + kStripWords * 4 + kBufferWords * 4 + 64;
+    return tiles * Tile<Format>::bytes(layout) + kStripWords * 4 + kBufferWords * 4 + 64 +
+           ScoreTile<Format>::bytes(args);
   }
 
   static void run(const ForwardArgs& args, const RowsJob& job) {
     const L layout(args);
+    if (args.score == nullptr) {
+      attend<false>(args, job, layout, nullptr, static_cast<float>(args.scale * kLog2E));
+    } else {
+      const size_t before = scratch_bytes(args, job.row_count) - ScoreTile<Format>::bytes(args);
+      ScoreTile<Format> program(args, job, job.scratch + before);
+      attend<true>(args, job, layout, &program, static_cast<float>(args.scale));
+    }
+  }
+
+ private:
+  static constexpr size_t kStripWords = size_t{kTileRows} * L::kStripStride;
+  static constexpr size_t kBufferWords = size_t{kTileRows} * L::kStripPanels * kPanelKeys;
+
+  // `factor` multiplies raw scores, into units of log2 but where a program modifies them.
+  template <bool kModified>
+  static void attend(const ForwardArgs& args, const RowsJob& job, const L& layout,
+                     ScoreTile<Format>* program, float factor) {
     uint32_t* strip = reinterpret_cast<uint32_t*>(job.scratch);
     float* buffer = reinterpret_cast<float*>(strip + kStripWords);
     std::byte* tiles = reinterpret_cast<std::byte*>(buffer + kBufferWords);
     const size_t tile_bytes = Tile<Format>::bytes(layout);
-    const float to_log2 = static_cast<float>(args.scale * kLog2E);
 
     for (int64_t row = 0; row < job.row_count; row += kTileRows) {
       begin(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
@@ -51,13 +69,17 @@ struct Rows {
         // Five rows run as six and three as four: the waste is less than the code of two more
         // kernels.
         if (live > 4) {
-          pass<6>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+          pass<6, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
+                             buffer);
         } else if (live > 2) {
-          pass<4>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+          pass<4, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
+                             buffer);
         } else if (live > 1) {
-          pass<2>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+          pass<2, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
+                             buffer);
         } else {
-          pass<1>(job, layout, tile, to_log2, row, live, panel, count, strip, buffer);
+          pass<1, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
+                             buffer);
         }
       }
     }
@@ -65,10 +87,6 @@ struct Rows {
       finish(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
     }
   }
-
- private:
-  static constexpr size_t kStripWords = size_t{kTileRows} * L::kStripStride;
-  static constexpr size_t kBufferWords = size_t{kTileRows} * L::kStripPanels * kPanelKeys;
 
   // `count` is a multiple of kLanes. A call of memset, or the string instruction that the compiler
   // makes of one, would cost more than these few stores.
@@ -117,10 +135,10 @@ struct Rows {
   }
 
   // One tile against up to kStripPanels panels.
-  template <int kRows>
-  static void pass(const RowsJob& job, const L& layout, const Tile<Format>& tile, float to_log2,
-                   int64_t row, int64_t live, int64_t first_panel, int count, uint32_t* strip,
-                   float* buffer) {
+  template <int kRows, bool kModified>
+  static void pass(const RowsJob& job, const L& layout, const Tile<Format>& tile,
+                   ScoreTile<Format>* program, float factor, int64_t row, int64_t live,
+                   int64_t first_panel, int count, uint32_t* strip, float* buffer) {
     using Attend = Softmax<Format, kRows>;
     TilePanel<kRows> keys[L::kStripPanels];
     const uint32_t* packed_keys[L::kStripPanels];
@@ -149,17 +167,21 @@ struct Rows {
     float weight[kRows * Isa::kLanes];
     fill_zero(weight, kRows * Isa::kLanes);
     bool redo = unsafe;
-    if (!unsafe) {
+    if constexpr (kModified) {
+      redo = false;
+      Modified<Format, kRows>::run(layout, tile, *program, factor, row, packed_keys, keys, seen,
+                                   strip, weight, buffer);
+    } else if (!unsafe) {
       for (int i = 0; i < seen; ++i) {
         uint32_t* out = strip + i * L::kPanelWords;
         if (!*tile.referenced) {
-          Attend::template optimistic<Mode::kFirst>(layout, tile, to_log2, packed_keys[i], keys[i],
+          Attend::template optimistic<Mode::kFirst>(layout, tile, factor, packed_keys[i], keys[i],
                                                     out, weight);
         } else if (keys[i].masked) {
-          Attend::template optimistic<Mode::kMasked>(layout, tile, to_log2, packed_keys[i], keys[i],
+          Attend::template optimistic<Mode::kMasked>(layout, tile, factor, packed_keys[i], keys[i],
                                                      out, weight);
         } else {
-          Attend::template optimistic<Mode::kFull>(layout, tile, to_log2, packed_keys[i], keys[i],
+          Attend::template optimistic<Mode::kFull>(layout, tile, factor, packed_keys[i], keys[i],
                                                    out, weight);
         }
       }
@@ -169,7 +191,7 @@ struct Rows {
     }
     if (redo) {
       fill_zero(weight, kRows * Isa::kLanes);
-      Attend::exact(layout, tile, to_log2, packed_keys, keys, seen, strip, weight, buffer);
+      Attend::exact(layout, tile, factor, packed_keys, keys, seen, strip, weight, buffer);
     }
     for (int r = 0; r < kRows; ++r) {
       float* total = tile.weight + r * Isa::kLanes;
@@ -216,8 +238,9 @@ struct Rows {
         Isa::store_first(out + r * row_stride + j, v, static_cast<int>(columns - j));
       }
       if (lse != nullptr) {
+        const double unit = args.score == nullptr ? kLn2 : 1.0;
         lse[r] = empty ? kMinusInfinity
-                       : static_cast<float>(tile.reference[r] * kLn2 + __builtin_log(weight));
+                       : static_cast<float>(tile.reference[r] * unit + __builtin_log(weight));
       }
     }
   }

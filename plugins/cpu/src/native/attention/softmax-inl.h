@@ -146,6 +146,28 @@ struct Softmax {
     exponentiate(tile, buffer, stride, panels, probabilities, weight);
   }
 
+  // Adds a row of weights and writes its probabilities.
+  static TORCHYARD_INLINE void finish_row(const Vec (&row)[kVectors], int r, int sub,
+                                          uint32_t* probabilities, float* weight) {
+    Vec sum = row[0];
+#pragma GCC unroll 4
+    for (int j = 1; j < kVectors; ++j) sum = Isa::add(sum, row[j]);
+    Isa::store(weight + r * Isa::kLanes, Isa::add(Isa::load(weight + r * Isa::kLanes), sum));
+    Format::template store_probabilities<kVectors>(
+        probabilities + r * L::kStripStride + sub * (L::kTileKeys / Format::kPair), row);
+  }
+
+  // Multiplies what the tile holds of row `r` by 2^exponent.
+  static void rescale(const L& layout, const Tile<Format>& tile, int r, float exponent) {
+    const Vec factor = Isa::template exp2<Exp2Degree5>(Isa::set1(exponent));
+    float* weight = tile.weight + r * Isa::kLanes;
+    Isa::store(weight, Isa::mul(Isa::load(weight), factor));
+    float* row = tile.sum_v + r * layout.value_columns;
+    for (int64_t j = 0; j < layout.value_columns; j += Isa::kLanes) {
+      Isa::store(row + j, Isa::mul(Isa::load(row + j), factor));
+    }
+  }
+
  private:
   // The largest score, in units of log2, of the keys that row `r` sees; NaN not counted.
   static TORCHYARD_INLINE float visible_maximum(const Vec (&score)[kVectors], Vec factor,
@@ -161,26 +183,6 @@ struct Softmax {
       best = Isa::max_ignoring_nan(t, best);
     }
     return Isa::largest(best);
-  }
-
-  static TORCHYARD_INLINE void finish_row(const Vec (&row)[kVectors], int r, int sub,
-                                          uint32_t* probabilities, float* weight) {
-    Vec sum = row[0];
-#pragma GCC unroll 4
-    for (int j = 1; j < kVectors; ++j) sum = Isa::add(sum, row[j]);
-    Isa::store(weight + r * Isa::kLanes, Isa::add(Isa::load(weight + r * Isa::kLanes), sum));
-    Format::template store_probabilities<kVectors>(
-        probabilities + r * L::kStripStride + sub * (L::kTileKeys / Format::kPair), row);
-  }
-
-  static void rescale(const L& layout, const Tile<Format>& tile, int r, float exponent) {
-    const Vec factor = Isa::template exp2<Exp2Degree5>(Isa::set1(exponent));
-    float* weight = tile.weight + r * Isa::kLanes;
-    Isa::store(weight, Isa::mul(Isa::load(weight), factor));
-    float* row = tile.sum_v + r * layout.value_columns;
-    for (int64_t j = 0; j < layout.value_columns; j += Isa::kLanes) {
-      Isa::store(row + j, Isa::mul(Isa::load(row + j), factor));
-    }
   }
 };
 

@@ -18,6 +18,8 @@ using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
 using torchyard::MaskBlocks;
+using torchyard::ScoreProgram;
+using torchyard::ScoreStep;
 
 const char* dtype_name(DType dtype) {
   switch (dtype) {
@@ -115,6 +117,81 @@ bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
   return true;
 }
 
+const char* const kScoreOps[] = {
+#define TORCHYARD_SCORE_OP(name) #name,
+#include "attention/score_ops.inc"
+#undef TORCHYARD_SCORE_OP
+};
+constexpr int64_t kScoreOpCount = sizeof(kScoreOps) / sizeof(kScoreOps[0]);
+
+bool operand_fits(const ScoreProgram& program, int64_t operand, int64_t shape) {
+  if (operand == torchyard::kRawScore) return shape == torchyard::kTile;
+  return operand >= 0 && (operand & 3) <= shape && operand >> 2 < program.slots[operand & 3];
+}
+
+// `tuple` is (steps, counts, slots, result); `steps` stays borrowed from its bytes.
+bool read_score(PyObject* tuple, ScoreProgram* out) {
+  char* bytes;
+  Py_ssize_t length;
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
+    PyErr_SetString(PyExc_TypeError, "score: expected a tuple of 4");
+    return false;
+  }
+  if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, 0), &bytes, &length) != 0) return false;
+  if (!read_integers(PyTuple_GetItem(tuple, 1), "score: counts", 4, out->counts) ||
+      !read_integers(PyTuple_GetItem(tuple, 2), "score: slots", 4, out->slots)) {
+    return false;
+  }
+  out->result = PyLong_AsLongLong(PyTuple_GetItem(tuple, 3));
+  if (out->result == -1 && PyErr_Occurred() != nullptr) return false;
+  out->steps = reinterpret_cast<const ScoreStep*>(bytes);
+  int64_t total = 0;
+  bool fits = operand_fits(*out, out->result, torchyard::kTile);
+  for (int shape = 0; shape < torchyard::kScoreShapes; ++shape) {
+    const bool within = out->counts[shape] >= 0 && out->slots[shape] >= 0 &&
+                        out->counts[shape] <= torchyard::kMaxScoreSteps &&
+                        out->slots[shape] <= 2 * torchyard::kMaxScoreSteps;
+    fits = fits && within;
+    total += within ? out->counts[shape] : 0;
+  }
+  fits = fits && length == total * static_cast<Py_ssize_t>(sizeof(ScoreStep));
+  const ScoreStep* step = out->steps;
+  for (int shape = 0; fits && shape < torchyard::kScoreShapes; ++shape) {
+    for (int64_t i = 0; fits && i < out->counts[shape]; ++i, ++step) {
+      const int64_t op = static_cast<int64_t>(step->op);
+      fits = op >= 0 && op < kScoreOpCount && step->out >= 0 && step->out < out->slots[shape];
+      // An operand that a step does not have is the raw score or one that fits, and is not read.
+      for (const int64_t operand : {step->a, step->b, step->c}) {
+        fits = fits && (operand == torchyard::kRawScore || operand_fits(*out, operand, shape));
+      }
+    }
+  }
+  if (!fits) PyErr_SetString(PyExc_ValueError, "score: expected steps within counts and slots");
+  return fits;
+}
+
+PyObject* score_ops(PyObject*, PyObject*) {
+  PyObject* names = PyTuple_New(static_cast<Py_ssize_t>(kScoreOpCount));
+  if (names == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(kScoreOpCount); ++i) {
+    PyObject* name = PyUnicode_FromString(kScoreOps[i]);
+    if (name == nullptr || PyTuple_SetItem(names, i, name) != 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
+// Says which index was out of range, in torch's words.
+PyObject* index_error(const ScoreProgram& program) {
+  const ScoreStep& step = program.steps[program.failure->step];
+  return PyErr_Format(PyExc_IndexError,
+                      "score_mod: index %lld is out of bounds for dimension %lld with size %lld",
+                      static_cast<long long>(program.failure->value),
+                      static_cast<long long>(step.data), static_cast<long long>(step.extra));
+}
+
 const ForwardKernel* read_kernel(PyObject* name) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (text == nullptr) return nullptr;
@@ -133,8 +210,8 @@ const ForwardKernel* read_kernel(PyObject* name) {
 }
 
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 11) {
-    PyErr_Format(PyExc_TypeError, "attention_forward: expected 11 arguments, got %zd", argc);
+  if (argc != 12) {
+    PyErr_Format(PyExc_TypeError, "attention_forward: expected 12 arguments, got %zd", argc);
     return nullptr;
   }
   const ForwardKernel* kernel = read_kernel(argv[0]);
@@ -158,14 +235,22 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     if (!read_mask(argv[8], args, &mask)) return nullptr;
     args.mask = &mask;
   }
-  const long threads = PyLong_AsLong(argv[9]);
+  ScoreProgram score;
+  torchyard::ScoreFailure failure = {-1, 0};
+  args.score = nullptr;
+  if (argv[9] != Py_None) {
+    if (!read_score(argv[9], &score)) return nullptr;
+    score.failure = &failure;
+    args.score = &score;
+  }
+  const long threads = PyLong_AsLong(argv[10]);
   if (threads == -1 && PyErr_Occurred() != nullptr) return nullptr;
   constexpr long kMostThreads = 1024;
   if (threads < 1 || threads > kMostThreads) {
     PyErr_Format(PyExc_ValueError, "threads: expected 1 to %ld, got %ld", kMostThreads, threads);
     return nullptr;
   }
-  const int poison = PyObject_IsTrue(argv[10]);
+  const int poison = PyObject_IsTrue(argv[11]);
   if (poison < 0) return nullptr;
 
   torchyard::Status status;
@@ -173,6 +258,7 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   status = torchyard::attention_forward(args, *kernel, static_cast<int>(threads), poison != 0);
   Py_END_ALLOW_THREADS;
   if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  if (status == torchyard::Status::kIndexOutOfRange) return index_error(score);
   Py_RETURN_NONE;
 }
 
@@ -263,6 +349,7 @@ PyMethodDef methods[] = {
      "Return the names of the usable instruction set extensions."},
     {"kernels", kernels, METH_NOARGS,
      "Return (name, dtype, isa, required features) of each attention forward kernel."},
+    {"score_ops", score_ops, METH_NOARGS, "Return the names of the steps of score programs."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -30,6 +30,7 @@ struct Avx512 {
   static Vec sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }
   static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) { return _mm512_max_ps(maybe_nan, b); }
 
   static Mask mask(uint64_t bits, int vector) {

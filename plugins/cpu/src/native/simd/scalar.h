@@ -35,6 +35,10 @@ struct Scalar {
   static Vec sub(Vec a, Vec b) { return a - b; }
   static Vec mul(Vec a, Vec b) { return a * b; }
   static Vec fma(Vec a, Vec b, Vec c) { return a * b + c; }
+  static Vec sqrt(Vec v) {
+    for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
+    return v;
+  }
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) { return maybe_nan > b ? maybe_nan : b; }
 
   static Mask mask(uint64_t bits, int vector) {

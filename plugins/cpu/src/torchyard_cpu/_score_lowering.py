@@ -1,0 +1,349 @@
+"""From a program's text to a graph of typed operations.
+
+Everything is float32 as in torch's own evaluation, and integers are exact. What would compute in
+another dtype (float64, bfloat16, narrow integers) is refused: captured tensors of bfloat16 and narrow
+integers are read, since each of their values is one of float32 or int32, but arithmetic among
+themselves is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from torchyard_attention.programs import Reference, Step, typed_program
+from torchyard_cpu._score_graph import ScoreGraph, UnsupportedScoreError
+
+__all__ = ["STORED", "lower"]
+
+# What captured tensors may hold, and what that is read as.
+STORED: Final = {
+    torch.float32: "float32",
+    torch.bfloat16: "float32",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.int16: "int32",
+    torch.int8: "int32",
+    torch.uint8: "int32",
+    torch.bool: "bool",
+}
+_COMPUTED: Final = {
+    torch.float32: "float32",
+    torch.int64: "int64",
+    torch.int32: "int32",
+    torch.bool: "bool",
+}
+_INPUTS: Final = {"s": torch.float32, **dict.fromkeys("bhqk", torch.int64)}
+_FLOAT_WORDS: Final = frozenset({"exp", "exp2", "log", "log2", "sigmoid", "sqrt", "tanh"})
+_SAME: Final = frozenset({"clone", "contiguous", "detach", "positive"})
+_CASTS: Final = frozenset({"bool", "float", "int", "long", "to", "type_as"})
+_COMPARISONS: Final = {
+    "lt": ("lt", False),
+    "le": ("le", False),
+    "gt": ("lt", True),
+    "ge": ("le", True),
+    "eq": ("eq", False),
+    "ne": ("ne", False),
+}
+_FILLS: Final = {
+    "zeros_like": 0,
+    "ones_like": 1,
+    "new_zeros": 0,
+    "new_ones": 1,
+    "full_like": None,
+    "new_full": None,
+    "new_tensor": None,
+}
+_TRUTHS: Final = {
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_xor": "xor",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "bitwise_xor": "xor",
+}
+
+
+@lru_cache(maxsize=1024)
+def lower(text: str, captured: tuple[tuple[str, int], ...]) -> ScoreGraph:
+    """Return a program's graph.
+
+    Args:
+        text: the program.
+        captured: dtype name and number of dimensions of each captured tensor.
+
+    Raises:
+        UnsupportedScoreError: names the operation or dtype that native kernels lack.
+    """
+    return _Lowering(text, captured).run()
+
+
+class _Lowering:
+    def __init__(self, text: str, captured: tuple[tuple[str, int], ...]) -> None:
+        self.program = typed_program(text, captured)
+        self.captured = [getattr(torch, name) for name, _ in captured]
+        self.graph = ScoreGraph()
+        # Reference -> number of the node, and the dtype that torch would say it has.
+        self.values: dict[str, tuple[int, torch.dtype]] = {}
+        for name, dtype in _INPUTS.items():
+            node = self.graph.add("input", (), _COMPUTED[dtype], name)
+            self.values[name] = (node, dtype)
+
+    def run(self) -> ScoreGraph:
+        for step in self.program.steps:
+            self.values[step.result] = (self._step(step), step.dtype)
+        self.graph.result = self._as(self.program.result, "float32")
+        return self.graph
+
+    def _step(self, step: Step) -> int:
+        handler = _HANDLERS.get(step.word)
+        if handler is None:
+            raise UnsupportedScoreError(f"has no {step.word}")
+        if step.word == "getitem":
+            return self._getitem(step)
+        if step.dtype not in _COMPUTED:
+            raise UnsupportedScoreError(f"{step.word} computes in {str(step.dtype)[6:]}")
+        return handler(self, step)
+
+    def _refuse(self, step: Step, what: str) -> UnsupportedScoreError:
+        return UnsupportedScoreError(f"{step.word} {what}")
+
+    def _value(self, item: Any) -> tuple[int, torch.dtype]:
+        assert isinstance(item, Reference)
+        if item.name not in self.values:
+            self.values[item.name] = self._gather(int(item.name[1:]), ())
+        return self.values[item.name]
+
+    def _gather(self, tensor: int, indices: tuple[int, ...]) -> tuple[int, torch.dtype]:
+        dtype = self.captured[tensor]
+        if dtype not in STORED:
+            raise UnsupportedScoreError(f"reads a captured tensor of {str(dtype)[6:]}")
+        return self.graph.add("gather", indices, STORED[dtype], tensor), dtype
+
+    def _as(self, item: Any, dtype: str) -> int:
+        """Return an argument in a dtype."""
+        if isinstance(item, bool | int | float):
+            return self.graph.constant(item, dtype)
+        if not isinstance(item, Reference):
+            raise UnsupportedScoreError(f"takes {type(item).__name__} for a value")
+        return self.graph.cast(self._value(item)[0], dtype)
+
+    def _common(self, items: tuple[Any, ...]) -> str:
+        """Return the dtype in which torch compares these."""
+        examples = [
+            item
+            if isinstance(item, bool | int | float)
+            else torch.empty((), dtype=self._value(item)[1], device="meta")
+            for item in items
+        ]
+        dtype = torch.result_type(*examples)
+        if dtype in STORED and dtype not in _COMPUTED:
+            return STORED[dtype]  # comparing loses nothing
+        if dtype not in _COMPUTED:
+            raise UnsupportedScoreError(f"compares in {str(dtype)[6:]}")
+        return _COMPUTED[dtype]
+
+    def _plain(self, step: Step, count: int) -> tuple[Any, ...]:
+        """Return the arguments of a step that has so many, and no keyword."""
+        if step.kwargs:
+            raise self._refuse(step, f"with {step.kwargs[0][0]}=")
+        if len(step.args) != count:
+            raise self._refuse(step, f"with {len(step.args)} arguments")
+        return step.args
+
+    def _getitem(self, step: Step) -> int:
+        source, index = step.args
+        indices = index if isinstance(index, tuple) else (index,)
+        for item in indices:
+            if isinstance(item, Reference) and self._value(item)[1] not in (
+                torch.int64,
+                torch.int32,
+            ):
+                raise self._refuse(step, f"by {str(self._value(item)[1])[6:]}")
+        numbers = tuple(
+            self._value(item)[0]
+            if isinstance(item, Reference)
+            else self.graph.constant(item, "int64")
+            for item in indices
+        )
+        return self._gather(int(source.name[1:]), numbers)[0]
+
+    def _arithmetic(self, step: Step) -> int:
+        args = self._plain(step, 2)
+        dtype = _COMPUTED[step.dtype]
+        if dtype == "bool":
+            raise self._refuse(step, "of truth values")
+        word = {"maximum": "max", "minimum": "min"}.get(step.word, step.word)
+        return self.graph.add(word, tuple(self._as(arg, dtype) for arg in args), dtype)
+
+    def _whole_division(self, step: Step) -> int:
+        value, divisor = self._plain(step, 2)
+        dtype = _COMPUTED[step.dtype]
+        if dtype not in ("int64", "int32"):
+            raise self._refuse(step, f"of {dtype}")
+        if type(divisor) is not int or divisor == 0:
+            raise self._refuse(step, "by anything but a plain integer that is not 0")
+        return self.graph.add(step.word, (self._as(value, dtype),), dtype, divisor)
+
+    def _shift(self, step: Step) -> int:
+        value, count = self._plain(step, 2)
+        dtype = _COMPUTED[step.dtype]
+        if type(count) is not int or not 0 <= count < 31 or dtype == "bool":
+            raise self._refuse(step, "by anything but a plain integer from 0 to 30")
+        number = self._as(value, dtype)
+        if step.word == "bitwise_left_shift":
+            return self.graph.add("mul", (number, self.graph.constant(1 << count, dtype)), dtype)
+        return self.graph.add("floor_divide", (number,), dtype, 1 << count)
+
+    def _comparison(self, step: Step) -> int:
+        args = self._plain(step, 2)
+        word, swapped = _COMPARISONS[step.word]
+        dtype = self._common(args)
+        if dtype == "bool":
+            dtype = "int32"
+        first, second = (self._as(arg, dtype) for arg in args)
+        return self.graph.add(word, (second, first) if swapped else (first, second), "bool")
+
+    def _truth(self, step: Step) -> int:
+        args = self._plain(step, 2)
+        dtype = "bool" if step.word.startswith("logical") else _COMPUTED[step.dtype]
+        return self.graph.add(_TRUTHS[step.word], tuple(self._as(a, dtype) for a in args), dtype)
+
+    def _inversion(self, step: Step) -> int:
+        (value,) = self._plain(step, 1)
+        dtype = "bool" if step.word == "logical_not" else _COMPUTED[step.dtype]
+        ones = self.graph.constant(True if dtype == "bool" else -1, dtype)
+        return self.graph.add("xor", (self._as(value, dtype), ones), dtype)
+
+    def _choice(self, step: Step) -> int:
+        condition, first, second = self._plain(step, 3)
+        if step.word == "masked_fill":
+            condition, first, second = first, second, condition
+        dtype = _COMPUTED[step.dtype]
+        args = (self._as(condition, "bool"), self._as(first, dtype), self._as(second, dtype))
+        return self.graph.add("where", args, dtype)
+
+    def _function(self, step: Step) -> int:
+        (value,) = self._plain(step, 1)
+        return self.graph.add(step.word, (self._as(value, "float32"),), "float32")
+
+    def _sign_or_step(self, step: Step) -> int:
+        """Lower neg, abs, relu, square, floor and ceil."""
+        (value,) = self._plain(step, 1)
+        dtype = _COMPUTED[step.dtype]
+        if dtype == "bool":
+            raise self._refuse(step, "of truth values")
+        number = self._as(value, dtype)
+        if step.word in ("floor", "ceil"):
+            return number if dtype != "float32" else self._rounded(step.word, number)
+        if step.word == "relu":
+            return self.graph.add("max", (number, self.graph.constant(0, dtype)), dtype)
+        if step.word == "square":
+            return self.graph.add("mul", (number, number), dtype)
+        if dtype == "float32":
+            return self.graph.add(step.word, (number,), dtype)
+        negated = self.graph.add("sub", (self.graph.constant(0, dtype), number), dtype)
+        if step.word == "neg":
+            return negated
+        return self.graph.add("max", (number, negated), dtype)
+
+    def _rounded(self, word: str, number: int) -> int:
+        if word == "floor":
+            return self.graph.add("floor", (number,), "float32")
+        negated = self.graph.add("neg", (number,), "float32")
+        return self.graph.add("neg", (self._rounded("floor", negated),), "float32")
+
+    def _inverse(self, step: Step) -> int:
+        """Lower reciprocal, rsqrt and silu."""
+        (value,) = self._plain(step, 1)
+        number = self._as(value, "float32")
+        if step.word == "silu":
+            gate = self.graph.add("sigmoid", (number,), "float32")
+            return self.graph.add("mul", (number, gate), "float32")
+        if step.word == "rsqrt":
+            number = self.graph.add("sqrt", (number,), "float32")
+        return self.graph.add("div", (self.graph.constant(1, "float32"), number), "float32")
+
+    def _clamp(self, step: Step) -> int:
+        value, *rest = step.args
+        bounds = dict(zip(("min", "max"), rest, strict=False)) | dict(step.kwargs)
+        if step.word in ("clamp_min", "clamp_max"):
+            bounds = {step.word[6:]: next(iter(bounds.values()))}
+        dtype = _COMPUTED[step.dtype]
+        if dtype == "bool" or set(bounds) - {"min", "max"}:
+            raise self._refuse(step, "in this form")
+        number = self._as(value, dtype)
+        for name, word in (("min", "max"), ("max", "min")):
+            if bounds.get(name) is not None:
+                number = self.graph.add(word, (number, self._as(bounds[name], dtype)), dtype)
+        return number
+
+    def _power(self, step: Step) -> int:
+        base, exponent = self._plain(step, 2)
+        dtype = _COMPUTED[step.dtype]
+        if base == 2 and dtype == "float32":
+            return self.graph.add("exp2", (self._as(exponent, dtype),), dtype)
+        if isinstance(exponent, Reference) or isinstance(base, int | float):
+            raise self._refuse(step, "with anything but base 2 or a plain exponent")
+        number = self._as(base, dtype)
+        if exponent in (0.5, -0.5) and dtype == "float32":
+            number = self.graph.add("sqrt", (number,), dtype)
+        elif exponent not in (1, 2, 3, 4, -1, -2) or (exponent < 0 and dtype != "float32"):
+            raise self._refuse(step, f"with exponent {exponent}")
+        result = number
+        for _ in range(int(abs(exponent)) - 1):
+            result = self.graph.add("mul", (result, number), dtype)
+        if exponent < 0:
+            result = self.graph.add("div", (self.graph.constant(1, dtype), result), dtype)
+        return result
+
+    def _same(self, step: Step) -> int:
+        return self._as(step.args[0], _COMPUTED[step.dtype])
+
+    def _fill(self, step: Step) -> int:
+        value = _FILLS[step.word]
+        keywords = dict(step.kwargs)
+        if value is None:
+            value = keywords.get("fill_value", step.args[-1])
+        if not isinstance(value, bool | int | float):
+            raise self._refuse(step, "with anything but a plain number")
+        return self.graph.constant(value, _COMPUTED[step.dtype])
+
+    def _special(self, step: Step) -> int:
+        """Lower isnan, isinf and isneginf."""
+        (value,) = self._plain(step, 1)
+        number = self._as(value, "float32")
+        if step.word == "isnan":
+            return self.graph.add("ne", (number, number), "bool")
+        infinity = float("-inf" if step.word == "isneginf" else "inf")
+        if step.word == "isinf":
+            number = self.graph.add("abs", (number,), "float32")
+        return self.graph.add("eq", (number, self.graph.constant(infinity, "float32")), "bool")
+
+
+def _table() -> dict[str, Callable[[_Lowering, Step], int]]:
+    groups: list[tuple[Callable[[_Lowering, Step], int], Any]] = [
+        (_Lowering._getitem, ("getitem",)),
+        (_Lowering._arithmetic, ("add", "sub", "mul", "div", "maximum", "minimum")),
+        (_Lowering._whole_division, ("floor_divide", "remainder")),
+        (_Lowering._shift, ("bitwise_left_shift", "bitwise_right_shift")),
+        (_Lowering._comparison, _COMPARISONS),
+        (_Lowering._truth, _TRUTHS),
+        (_Lowering._inversion, ("bitwise_not", "logical_not")),
+        (_Lowering._choice, ("where", "masked_fill")),
+        (_Lowering._function, _FLOAT_WORDS),
+        (_Lowering._sign_or_step, ("neg", "abs", "relu", "square", "floor", "ceil")),
+        (_Lowering._inverse, ("reciprocal", "rsqrt", "silu")),
+        (_Lowering._clamp, ("clamp", "clamp_min", "clamp_max")),
+        (_Lowering._power, ("pow",)),
+        (_Lowering._same, _SAME | _CASTS),
+        (_Lowering._fill, _FILLS),
+        (_Lowering._special, ("isnan", "isinf", "isneginf")),
+    ]
+    return {word: handler for handler, words in groups for word in words}
+
+
+_HANDLERS: Final = _table()
