@@ -88,6 +88,43 @@ def _distance(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
     return score - (q_idx - kv_idx) * 0.0625
 
 
+def _alibi() -> Callable[..., Any]:
+    slopes = 2.0 ** -torch.arange(1.0, 9.0)
+    return lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx)
+
+
+def _softcap(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return 20.0 * torch.tanh(score / 20.0)
+
+
+def _relative_bias(length: int) -> Callable[..., Any]:
+    table = torch.linspace(-1.0, 1.0, 2 * length)
+    return lambda score, b, h, q_idx, kv_idx: score + table[q_idx - kv_idx + (length - 1)]
+
+
+def _bias(length: int) -> Callable[..., Any]:
+    bias = torch.linspace(-1.0, 1.0, length * length).view(length, length)
+    return lambda score, b, h, q_idx, kv_idx: score + bias[q_idx, kv_idx]
+
+
+def _documents(length: int) -> Callable[..., Any]:
+    document = torch.arange(length) // 300
+
+    def same_document(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return torch.where(document[q_idx] == document[kv_idx], score, -torch.inf)
+
+    return same_document
+
+
+_MODIFIED: Final = {
+    "alibi": _alibi(),
+    "softcap": _softcap,
+    "relative bias": _relative_bias(2048),
+    "bias[q,k]": _bias(2048),
+    "documents": _documents(2048),
+}
+_LONG: Final = (1, 8, 8, 2048, 2048, 64)
+
 CASES: Final = (
     Case("full float32", (1, 8, 8, 2048, 2048, 64), torch.float32),
     Case("full bfloat16", (1, 8, 8, 2048, 2048, 64), torch.bfloat16),
@@ -100,5 +137,10 @@ CASES: Final = (
     Case("distance", (1, 8, 8, 1024, 1024, 64), torch.float32, score_mod=_distance),
     Case("decoding", (4, 32, 8, 1, 4096, 128), torch.bfloat16),
     Case("decoding float32", (4, 32, 8, 1, 4096, 128), torch.float32),
+    *(
+        Case(f"{name} {str(dtype)[6:]}", _LONG, dtype, score_mod=score_mod)
+        for dtype in (torch.bfloat16, torch.float32)
+        for name, score_mod in _MODIFIED.items()
+    ),
     Case("training", (1, 8, 8, 1024, 1024, 64), torch.float32, mask_mod=_causal, training=True),
 )

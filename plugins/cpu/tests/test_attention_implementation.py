@@ -74,7 +74,12 @@ def test_requests_within_the_limits_are_accepted(changed: dict[str, Any]) -> Non
     [
         ({"device": "cuda"}, ReasonCode.DEVICE, "expected tensors on cpu, got cuda"),
         ({"dtype": "float16"}, ReasonCode.DTYPE, "float32 and bfloat16; got float16"),
-        ({"score": ScoreKind.POINTWISE}, ReasonCode.SCORE_MOD, "got a pointwise score_mod"),
+        ({"score": ScoreKind.POINTWISE}, ReasonCode.SCORE_MOD, "has no score_text"),
+        (
+            {"score": ScoreKind.GENERAL},
+            ReasonCode.SCORE_MOD,
+            "a pointwise score_mod, got a general",
+        ),
         ({"head_dim": 257}, ReasonCode.HEAD_DIM, "head_dim: expected 1 to 256, got 257"),
         ({"value_dim": 0}, ReasonCode.HEAD_DIM, "value_dim: expected 1 to 256, got 0"),
         ({"unit_stride": False}, ReasonCode.LAYOUT, "a contiguous last dimension"),

@@ -82,6 +82,7 @@ def arguments(**changed: Any) -> list[Any]:
         "lse": 0,
         "scale": 1.0,
         "mask": None,
+        "score": None,
         "threads": 1,
         "poison": False,
     }
@@ -100,6 +101,9 @@ def arguments(**changed: Any) -> list[Any]:
         ({"query": [0, 0, 0, 0]}, TypeError, "query: expected a tuple of 4 integers"),
         ({"mask": (0, 8) + (1,) * 8}, ValueError, "block sizes of at least 1, got 0 x 8"),
         ({"mask": (8, 8, 2, 1) + (0,) * 6}, ValueError, "1 or 0 batches and 1 or 1 heads, got 2"),
+        ({"score": (b"",)}, TypeError, "score: expected a tuple of 4"),
+        ({"score": (b"", (1, 0, 0, 0), (1, 0, 0, 0), -1)}, ValueError, "steps within counts"),
+        ({"score": (b"", (0,) * 4, (0,) * 4, 0)}, ValueError, "steps within counts and slots"),
         ({"threads": 0}, ValueError, "threads: expected 1 to 1024, got 0"),
     ],
 )
@@ -111,7 +115,7 @@ def test_a_wrong_argument_is_named(
 
 
 def test_a_wrong_number_of_arguments_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected 11 arguments, got 2"):
+    with pytest.raises(TypeError, match="expected 12 arguments, got 2"):
         _native.attention_forward("a", "b")  # type: ignore[call-arg, arg-type]
 
 

@@ -1,8 +1,8 @@
 """Programs as plugins read them: the steps of a score_mod and the dtypes of what they give.
 
-A kernel library that computes a score_mod by itself starts here: :func:`typed_program` turns the text
-of a ``ScoreMod``, or of a request, into steps. What the words mean is said by torch: each is the
-torch function of that name on scalars.
+A kernel library that computes a score_mod by itself starts here: :func:`typed_program` turns the
+text of a ``ScoreMod``, or of a request, into steps. What the words mean is said by torch: each is
+the torch function of that name on scalars.
 """
 
 from __future__ import annotations

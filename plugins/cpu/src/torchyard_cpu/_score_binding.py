@@ -32,6 +32,7 @@ _RANGES: Final[dict[str, Interval]] = {
     "int8": (-128, 127),
     "int16": (-(2**15), 2**15 - 1),
     "int32": INT32,
+    "narrow": INT32,
     "int64": INT64,
 }
 # Integers below this are floats without rounding.
@@ -41,7 +42,12 @@ _TRUTH: Final[Interval] = (0, 0)
 
 @dataclass(frozen=True, slots=True)
 class CapturedShape:
-    """What binding needs to know of a captured tensor."""
+    """What binding needs to know of a captured tensor.
+
+    Attributes:
+        dtype: its name; ``narrow`` for int64 whose elements int32 holds.
+        sizes, strides: by dimension; strides in elements.
+    """
 
     dtype: str
     sizes: tuple[int, ...]
@@ -120,6 +126,8 @@ class _Binding:
         if node.op in ("lt", "le", "eq", "ne"):
             lanes = self._common_lanes(args)
             return self._emit(f"{node.op}_{lanes}", self._in_lanes(args, lanes), "i")
+        if node.op == "add" and node.dtype == "float32":
+            return self._float_sum(args[0], args[1])
         if node.dtype == "float32":
             return self._emit(f"{node.op}_f", args, "f")
         if node.dtype == "bool":
@@ -203,9 +211,7 @@ class _Binding:
             f"{node.op}_{lanes}", condition + self._in_lanes(args, lanes), lanes, interval
         )
 
-    def _divided(
-        self, word: str, dtype: str, value: int, divisor: int, interval: Interval
-    ) -> int:
+    def _divided(self, word: str, dtype: str, value: int, divisor: int, interval: Interval) -> int:
         given = self.ranges[value]
         if word == "remainder":
             if interval == given:
@@ -227,6 +233,14 @@ class _Binding:
             op, extra = "shift_right", divisor.bit_length() - 1
         arg = self._lane(value, lanes)
         return self._emit(f"{op}_{lanes}", (arg,), lanes, interval, extra=extra)
+
+    def _float_sum(self, first: int, second: int) -> int:
+        for product, other in ((first, second), (second, first)):
+            if self.shape(product) == TILE and product != RAW:
+                step = self.steps[product]
+                if step.op == "mul_f":
+                    return self._emit("mul_add_f", (*step.args, other), "f")
+        return self._emit("add_f", (first, second), "f")
 
     def _two(self, word: str, dtype: str, first: int, second: int, interval: Interval) -> int:
         lanes = "i" if dtype == "int32" else self._common_lanes((first, second), interval)
@@ -290,7 +304,7 @@ class _Binding:
 
     def _fit(self, index: int, size: int, dimension: int) -> int:
         low, high = self.ranges[index]
-        if 0 <= low and high < size:
+        if low >= 0 and high < size:
             return index
         if size == 0:
             raise IndexError(

@@ -49,7 +49,7 @@ def interval_of(word: str, dtype: str, args: tuple[Interval, ...], data: int | N
         found = min(quotients), max(quotients)
     elif word == "remainder":
         assert data is not None
-        if 0 <= low and high < data:
+        if low >= 0 and high < data:
             found = low, high
         else:
             found = (0, data - 1) if data > 0 else (data + 1, 0)

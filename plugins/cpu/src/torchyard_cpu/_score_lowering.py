@@ -1,9 +1,9 @@
 """From a program's text to a graph of typed operations.
 
 Everything is float32 as in torch's own evaluation, and integers are exact. What would compute in
-another dtype (float64, bfloat16, narrow integers) is refused: captured tensors of bfloat16 and narrow
-integers are read, since each of their values is one of float32 or int32, but arithmetic among
-themselves is not.
+another dtype (float64, bfloat16, narrow integers) is refused. Captured tensors of bfloat16 and
+narrow integers are read, since each of their values is one of float32 or int32; float64 ones are
+not, since torch would compute in float64 from there on.
 """
 
 from __future__ import annotations
@@ -99,13 +99,11 @@ class _Lowering:
         return self.graph
 
     def _step(self, step: Step) -> int:
+        if step.dtype not in _COMPUTED and step.word != "getitem":
+            raise UnsupportedScoreError(f"{step.word} computes in {str(step.dtype)[6:]}")
         handler = _HANDLERS.get(step.word)
         if handler is None:
             raise UnsupportedScoreError(f"has no {step.word}")
-        if step.word == "getitem":
-            return self._getitem(step)
-        if step.dtype not in _COMPUTED:
-            raise UnsupportedScoreError(f"{step.word} computes in {str(step.dtype)[6:]}")
         return handler(self, step)
 
     def _refuse(self, step: Step, what: str) -> UnsupportedScoreError:
@@ -133,13 +131,13 @@ class _Lowering:
 
     def _common(self, items: tuple[Any, ...]) -> str:
         """Return the dtype in which torch compares these."""
-        examples = [
+        examples: list[Any] = [
             item
             if isinstance(item, bool | int | float)
             else torch.empty((), dtype=self._value(item)[1], device="meta")
             for item in items
         ]
-        dtype = torch.result_type(*examples)
+        dtype = torch.result_type(examples[0], examples[1])
         if dtype in STORED and dtype not in _COMPUTED:
             return STORED[dtype]  # comparing loses nothing
         if dtype not in _COMPUTED:
@@ -147,9 +145,10 @@ class _Lowering:
         return _COMPUTED[dtype]
 
     def _plain(self, step: Step, count: int) -> tuple[Any, ...]:
-        """Return the arguments of a step that has so many, and no keyword."""
-        if step.kwargs:
-            raise self._refuse(step, f"with {step.kwargs[0][0]}=")
+        """Return the arguments of a step that has so many, and no keyword that matters."""
+        for name, value in step.kwargs:
+            if name != "inplace" or value:
+                raise self._refuse(step, f"with {name}=")
         if len(step.args) != count:
             raise self._refuse(step, f"with {len(step.args)} arguments")
         return step.args

@@ -1,7 +1,8 @@
 // Softmax of scores that a program has modified.
 //
-// Modified scores may be anything: there is no optimistic reference, the strip's true maxima are
-// taken. They stay in natural units until the reference is subtracted, so that scores near
+// Row by row: relative to the reference that the row has, if any, and where its weights leave the
+// safe range, or none of that was defined (scores of NaN or +inf), again relative to the true
+// maximum. Scores stay in natural units until the reference is subtracted, so that scores near
 // float32's limits stay finite.
 #pragma once
 
@@ -33,48 +34,57 @@ struct Modified {
     }
     program.begin(first_row, keys, panels);
     for (int r = 0; r < kRows; ++r) {
-      float* row = buffer + r * stride;
+      const ScoreSource result = program.apply(r, buffer + r * stride, keys);
+      float* row_weight = weight + r * Isa::kLanes;
+      if (tile.reference[r] > kMinusInfinity) {
+        exponentiate(tile.reference[r], r, result, keys, panels, probabilities, weight);
+        if (!Isa::any_not_below(Isa::load(row_weight), kOptimisticLimit)) continue;
+        Isa::store(row_weight, Isa::zero());
+      }
       const float before = tile.reference[r];
-      const float found = modify(program, r, row, keys, panels);
+      const float found = largest(r, result, keys, panels);
       if (found > before) {
         tile.reference[r] = found;
         Plain::rescale(layout, tile, r, (before - found) * static_cast<float>(kLog2E));
       }
-      exponentiate(tile.reference[r], r, row, panels, probabilities, weight);
+      exponentiate(tile.reference[r], r, result, keys, panels, probabilities, weight);
     }
   }
 
  private:
-  // Replaces a row of raw scores by the modified ones, hidden ones by -inf; returns the largest.
-  static float modify(ScoreTile<Format>& program, int r, float* row, const Keys* keys, int panels) {
-    const ScoreSource result = program.apply(r, row, keys);
+  // The largest visible score of a row, NaN not counted.
+  static float largest(int r, ScoreSource scores, const Keys* keys, int panels) {
     const Vec invisible = Isa::set1(kMinusInfinity);
     Vec best = invisible;
     for (int p = 0; p < panels; ++p) {
       for (int i = 0; i < kPanelKeys / Isa::kLanes; ++i) {
-        const int64_t at = p * (kPanelKeys / Isa::kLanes) + i;
-        Vec s = ScoreSteps<Isa>::template get<Vec>(result, at);
+        Vec s = ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
         if (keys[p].masked) s = Isa::select(Isa::mask(keys[p].word[r], i), s, invisible);
         best = Isa::max_ignoring_nan(s, best);
-        Isa::store(row + at * Isa::kLanes, s);
       }
     }
     return Isa::largest(best);
   }
 
-  static void exponentiate(float reference, int r, const float* row, int panels,
+  // Adds a row's weights relative to `reference` and writes its probabilities.
+  static void exponentiate(float reference, int r, ScoreSource scores, const Keys* keys, int panels,
                            uint32_t* probabilities, float* weight) {
     const Vec subtracted = Isa::set1(reference == kMinusInfinity ? 0.0f : reference);
     const Vec to_log2 = Isa::set1(static_cast<float>(kLog2E));
-    for (int sub = 0; sub < panels * L::kSubPanels; ++sub) {
-      Vec e[Plain::kVectors];
+    for (int p = 0; p < panels; ++p) {
+      for (int sub = 0; sub < L::kSubPanels; ++sub) {
+        Vec e[Plain::kVectors];
 #pragma GCC unroll 4
-      for (int j = 0; j < Plain::kVectors; ++j) {
-        const Vec s = Isa::load(row + sub * L::kTileKeys + j * Isa::kLanes);
-        e[j] =
-            Isa::template exp2<typename Format::Exp2>(Isa::mul(Isa::sub(s, subtracted), to_log2));
+        for (int j = 0; j < Plain::kVectors; ++j) {
+          const int i = sub * Plain::kVectors + j;
+          const Vec s =
+              ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
+          e[j] =
+              Isa::template exp2<typename Format::Exp2>(Isa::mul(Isa::sub(s, subtracted), to_log2));
+          if (keys[p].masked) e[j] = Isa::keep(Isa::mask(keys[p].word[r], i), e[j]);
+        }
+        Plain::finish_row(e, r, p * L::kSubPanels + sub, probabilities, weight);
       }
-      Plain::finish_row(e, r, sub, probabilities, weight);
     }
   }
 };

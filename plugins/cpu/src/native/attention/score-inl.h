@@ -135,6 +135,7 @@ class ScoreTile {
         default:
           if (step->op >= ScoreOp::load_float32 && step->op <= ScoreOp::load_bool) {
             load(*step, out, a);
+            if (shape == kTile) prefetch(*step, r);
           } else {
             Steps::run(*step, out, vectors, a, source(step->b, r, raw), source(step->c, r, raw));
           }
@@ -168,9 +169,35 @@ class ScoreTile {
     int64_t base;
     std::memcpy(&base, offset.at, sizeof(base));
     const int64_t lane_bytes = step.op == ScoreOp::load_int64 ? 8 : 4;
+    // Neighbouring panels are loaded as one.
+    for (int p = 0; p < panels_;) {
+      int end = p + 1;
+      while (end < panels_ && panel_[end] == panel_[end - 1] + 1) ++end;
+      const int64_t lanes = (end - p) * kPanelKeys;
+      Steps::load_panels(step, out + p * kPanelKeys * lane_bytes,
+                         base + step.extra * panel_[p] * kPanelKeys,
+                         lanes - kPanelKeys + keys_of(end - 1), lanes);
+      p = end;
+    }
+  }
+
+  // Asks for what the next tile of rows will load, guessing that rows are equally far apart.
+  void prefetch(const ScoreStep& step, int64_t r) const {
+    const int64_t other = r == 0 ? 1 : r - 1;
+    if (other >= live_) return;
+    int64_t mine;
+    int64_t near;
+    std::memcpy(&mine, source(step.a, r, nullptr).at, sizeof(mine));
+    std::memcpy(&near, source(step.a, other, nullptr).at, sizeof(near));
+    const int64_t ahead = mine + (r == 0 ? near - mine : mine - near) * kTileRows;
+    if (step.extra != 1 && step.extra != -1) return;
+    const int64_t element = Steps::stored_bytes(step.op);
     for (int p = 0; p < panels_; ++p) {
-      Steps::load_panel(step, out + p * kPanelKeys * lane_bytes,
-                        base + step.extra * panel_[p] * kPanelKeys, keys_of(p), kPanelKeys);
+      const int64_t first = ahead + step.extra * panel_[p] * kPanelKeys;
+      for (int64_t i = 0; i < kPanelKeys; i += 64 / element) {
+        __builtin_prefetch(reinterpret_cast<const char*>(
+            static_cast<intptr_t>(step.data + (first + step.extra * i) * element)));
+      }
     }
   }
 

@@ -106,6 +106,11 @@ struct ScoreSteps {
     using Lane = LaneT;
     static Lane lane(Stored x) { return x; }
   };
+  struct ElementNarrow {
+    using Stored = int64_t;
+    using Lane = int32_t;
+    static Lane lane(Stored x) { return static_cast<Lane>(x); }
+  };
   struct ElementBool {
     using Stored = uint8_t;
     using Lane = int32_t;
@@ -115,16 +120,17 @@ struct ScoreSteps {
   template <class E, class Offset>
   static inline void gather_by(char* out, int64_t n, ScoreSource a, const void* data) {
     const auto* from = static_cast<const typename E::Stored*>(data);
-    constexpr int64_t kWidth = sizeof(typename E::Lane);
-    for (int64_t i = 0; i < n; ++i) {
-      const char* at = a.at + i * a.step * L::kCount * static_cast<int64_t>(sizeof(Offset));
-      Offset offset[L::kCount];
-      std::memcpy(offset, at, sizeof(offset));
-      typename E::Lane lane[L::kCount];
-#pragma GCC unroll 16
-      for (int j = 0; j < L::kCount; ++j) lane[j] = E::lane(from[offset[j]]);
-      std::memcpy(out + i * L::kCount * kWidth, lane, sizeof(lane));
+    const auto* offset = reinterpret_cast<const Offset*>(a.at);
+    auto* to = reinterpret_cast<typename E::Lane*>(out);
+    const int64_t count = n * L::kCount;
+    // A row's offset is in all lanes; where it is asked for per key it is read again each time.
+    if (a.step == 0) {
+      const typename E::Lane same = E::lane(from[offset[0]]);
+      for (int64_t i = 0; i < count; ++i) to[i] = same;
+      return;
     }
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[offset[i]]);
   }
   template <class E>
   static __attribute__((noinline)) void gather(char* out, int64_t n, ScoreSource a,
@@ -146,6 +152,7 @@ struct ScoreSteps {
         reinterpret_cast<const typename E::Stored*>(static_cast<intptr_t>(step.data)) + offset;
     auto* to = reinterpret_cast<typename E::Lane*>(out);
     if (stride == 1) {
+#pragma GCC unroll 1
       for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[i]);
     } else if (stride == -1) {
       for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[-i]);
@@ -194,6 +201,12 @@ struct ScoreSteps {
           L::store(out + i * static_cast<int64_t>(sizeof(Long)), chosen);
         }
         return;
+      case ScoreOp::mul_add_f:
+        for (int64_t i = 0; i < n; ++i) {
+          const Float sum = Isa::fma(get<Float>(a, i), get<Float>(b, i), get<Float>(c, i));
+          L::store(out + i * static_cast<int64_t>(sizeof(Float)), sum);
+        }
+        return;
         TORCHYARD_UNARY(neg_f, Float, Float, -x)
         TORCHYARD_UNARY(abs_f, Float, Float, L::floats(L::bits(x) & 0x7fffffff))
         TORCHYARD_UNARY(sqrt_f, Float, Float, Isa::sqrt(x))
@@ -240,6 +253,7 @@ struct ScoreSteps {
         TORCHYARD_GATHER(float32, ElementFloat32)
         TORCHYARD_GATHER(bfloat16, ElementBfloat16)
         TORCHYARD_GATHER(int64, ElementInteger<int64_t, int64_t>)
+        TORCHYARD_GATHER(narrow, ElementNarrow)
         TORCHYARD_GATHER(int32, ElementInteger<int32_t, int32_t>)
         TORCHYARD_GATHER(int16, ElementInteger<int16_t, int32_t>)
         TORCHYARD_GATHER(int8, ElementInteger<int8_t, int32_t>)
@@ -253,9 +267,25 @@ struct ScoreSteps {
 #undef TORCHYARD_BINARY
 #undef TORCHYARD_GATHER
 
-  // Loads a panel's elements; see `load`.
-  static void load_panel(const ScoreStep& step, char* out, int64_t offset, int64_t count,
-                         int64_t lanes) {
+  static int64_t stored_bytes(ScoreOp op) {
+    switch (op) {
+      case ScoreOp::load_int64:
+      case ScoreOp::load_narrow:
+        return 8;
+      case ScoreOp::load_float32:
+      case ScoreOp::load_int32:
+        return 4;
+      case ScoreOp::load_bfloat16:
+      case ScoreOp::load_int16:
+        return 2;
+      default:
+        return 1;
+    }
+  }
+
+  // Loads the elements of panels in a row; see `load`.
+  static void load_panels(const ScoreStep& step, char* out, int64_t offset, int64_t count,
+                          int64_t lanes) {
     switch (step.op) {
       case ScoreOp::load_float32:
         return load<ElementFloat32>(out, step, offset, count, lanes);
@@ -263,6 +293,8 @@ struct ScoreSteps {
         return load<ElementBfloat16>(out, step, offset, count, lanes);
       case ScoreOp::load_int64:
         return load<ElementInteger<int64_t, int64_t>>(out, step, offset, count, lanes);
+      case ScoreOp::load_narrow:
+        return load<ElementNarrow>(out, step, offset, count, lanes);
       case ScoreOp::load_int32:
         return load<ElementInteger<int32_t, int32_t>>(out, step, offset, count, lanes);
       case ScoreOp::load_int16:
