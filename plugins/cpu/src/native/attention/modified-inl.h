@@ -33,16 +33,20 @@ struct Modified {
       Plain::scores(layout, tile, scale, packed_keys[p], keys[p], buffer + p * kPanelKeys, stride);
     }
     program.begin(first_row, keys, panels);
-    for (int r = 0; r < kRows; ++r) {
+    for (int r = static_cast<int>(program.live()); r < kRows; ++r) {
+      clear_row(r, panels, probabilities, weight);
+    }
+    for (int r = 0; r < kRows && r < program.live(); ++r) {
       const ScoreSource result = program.apply(r, buffer + r * stride, keys);
       float* row_weight = weight + r * Isa::kLanes;
-      if (tile.reference[r] > kMinusInfinity) {
-        exponentiate(tile.reference[r], r, result, keys, panels, probabilities, weight);
+      const float before = tile.reference[r];
+      if (before > kMinusInfinity && !program.rising) {
+        exponentiate(before, r, result, keys, panels, probabilities, weight);
         if (!Isa::any_not_below(Isa::load(row_weight), kOptimisticLimit)) continue;
         Isa::store(row_weight, Isa::zero());
       }
-      const float before = tile.reference[r];
       const float found = largest(r, result, keys, panels);
+      program.rising = before > kMinusInfinity && found > before + kRise;
       if (found > before) {
         tile.reference[r] = found;
         Plain::rescale(layout, tile, r, (before - found) * static_cast<float>(kLog2E));
@@ -52,6 +56,18 @@ struct Modified {
   }
 
  private:
+  // Gives a row that does not exist, and so has no values of the program, weights of 0.
+  static void clear_row(int r, int panels, uint32_t* probabilities, float* weight) {
+    Vec none[Plain::kVectors];
+    for (int j = 0; j < Plain::kVectors; ++j) none[j] = Isa::zero();
+    for (int sub = 0; sub < panels * L::kSubPanels; ++sub) {
+      Plain::finish_row(none, r, sub, probabilities, weight);
+    }
+  }
+
+  // About what takes a row's weights out of the safe range.
+  static constexpr float kRise = 20.0f;
+
   // The largest visible score of a row, NaN not counted.
   static float largest(int r, ScoreSource scores, const Keys* keys, int panels) {
     const Vec invisible = Isa::set1(kMinusInfinity);

@@ -61,6 +61,7 @@ class ScoreTile {
   template <int kRows>
   void begin(int64_t row, const TilePanel<kRows>* keys, int panels) {
     row_ = row;
+    rising = false;  // not from another tile: which one that is depends on the number of threads
     const int64_t left = job_.row_count - row;
     live_ = left < kRows ? left : kRows;
     const bool fresh = !started_;
@@ -76,13 +77,21 @@ class ScoreTile {
     if (!same) run_group(kColumn, -1, nullptr, panels * kPanelVectors, keys, panels);
   }
 
-  // Modifies row `r` of the tile: `score` holds panels * 64 scores. Returns where the results are.
+  // How many of the tile's rows exist.
+  int64_t live() const { return live_; }
+
+  // Modifies row `r` of the tile, which exists: `score` holds panels * 64 scores. Returns where the
+  // results are.
   template <int kRows>
   ScoreSource apply(int64_t r, const float* score, const TilePanel<kRows>* keys) {
     const char* raw = reinterpret_cast<const char*>(score);
     run_group(kTile, r, raw, panels_ * kPanelVectors, keys, panels_);
     return source(program_.result, r, raw);
   }
+
+  // Whether the row before rose far above its reference: scores that grow with the key (ALiBi) do
+  // so in each strip, and an attempt at the old reference would be lost.
+  bool rising = false;
 
  private:
   static bool is_index(const ScoreStep& step) {
