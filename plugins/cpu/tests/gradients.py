@@ -127,8 +127,8 @@ def check(
 
     Its errors may be those of the naive computation in the inputs' dtype: products and sums in
     float32, weights, slopes and gradients rounded to the dtype, from the same out and lse. That may
-    be lucky, so a floor is added, relative to each gradient's sum of magnitudes: one rounding to the
-    dtype, a few of float32's, and what a score's sum and the lse bring to an exponent.
+    be lucky, so a floor is added, relative to each gradient's sum of magnitudes: one rounding to
+    the dtype, a few of float32's, and what a score's sum and the lse bring to an exponent.
     """
     result = forward(problem)
     got = run(kernel, problem, result, threads=threads, row_padding=row_padding)
@@ -158,9 +158,7 @@ def _formulas(
     narrow = compute is torch.float32
     heads, group = problem.key.shape[1], problem.query.shape[1] // problem.key.shape[1]
     query = problem.query.to(compute)
-    key, value = (
-        t.to(compute).repeat_interleave(group, 1) for t in (problem.key, problem.value)
-    )
+    key, value = (t.to(compute).repeat_interleave(group, 1) for t in (problem.key, problem.value))
     grad = problem.grad_out.to(compute)
     scores = problem.scores(compute)
     empty = result.lse.isneginf()

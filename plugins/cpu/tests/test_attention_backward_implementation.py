@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchyard import Platform, ReasonCode, resolve
+from torchyard import Platform, ReasonCode, registry
 from torchyard_attention import create_block_mask, flex_attention
 from torchyard_attention.contract import (
     BACKWARD,
@@ -51,7 +51,9 @@ def test_a_modified_score_is_refused_with_the_reason() -> None:
 
 
 def test_the_backward_is_the_first_choice_on_the_cpu() -> None:
-    assert resolve(BACKWARD, REQUEST).chosen == "cpu.native"
+    decision = registry().decide(BACKWARD, REQUEST)
+
+    assert decision.chosen == "cpu.native"
 
 
 def test_the_environment_holds_the_backward_to_an_instruction_set(

@@ -20,10 +20,15 @@ KERNELS = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give every fourth case to every run, the others to the sweep's session."""
     from .test_attention_sweep import CASES
 
     if "case" in metafunc.fixturenames:
-        metafunc.parametrize("case", CASES, ids=str)
+        cases = [
+            pytest.param(case, id=str(case), marks=[pytest.mark.sweep] if i % 4 else [])
+            for i, case in enumerate(CASES)
+        ]
+        metafunc.parametrize("case", cases)
 
 
 @pytest.mark.parametrize(("kernel", "dtype"), KERNELS)

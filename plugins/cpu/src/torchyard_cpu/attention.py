@@ -54,9 +54,7 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
     return verdict
 
 
-def supports_backward(
-    request: AttentionRequest, platform: Platform, *, isa: str = ""
-) -> Verdict:
+def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether a backward kernel serves the request. Arguments as for :func:`supports`."""
     if request.device != "cpu":
         return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")

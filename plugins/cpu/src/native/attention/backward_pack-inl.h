@@ -9,6 +9,9 @@
 namespace torchyard {
 namespace {
 
+// The magnitude of infinity; every NaN's is greater.
+constexpr uint32_t kNotFiniteBits = 0x7f800000;
+
 template <class Format>
 struct RowPacker {
   using Isa = typename Format::Isa;
@@ -67,7 +70,7 @@ struct RowPacker {
       }
     }
     for (int r = 0; r < kTileRows; ++r) out[padded / Format::kPair * columns + r] = 0;
-    return Isa::largest_bits(largest) >= kInfinityBits;
+    return Isa::largest_bits(largest) >= kNotFiniteBits;
   }
 
   static float dot(const Element* a, const Element* b, int64_t size) {
