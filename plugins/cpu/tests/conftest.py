@@ -192,6 +192,12 @@ def attention() -> Attention:
     return _ATTENTION
 
 
+@pytest.fixture(scope="session")
+def gradient_errors() -> dict[str, list[float]]:
+    """Return the worst error / bound of each backward kernel so far, for the summary."""
+    return _GRADIENT_ERRORS
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -200,10 +206,16 @@ def _seed() -> None:
 
 
 _ATTENTION = Attention()
+_GRADIENT_ERRORS: dict[str, list[float]] = {}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how near each kernel came to its bound."""
+    if _GRADIENT_ERRORS:
+        terminalreporter.section("worst error / bound of dq, dk, dv, maximum and RMS each; calls")
+        for kernel, (*ratios, calls) in sorted(_GRADIENT_ERRORS.items()):
+            numbers = " ".join(f"{ratio:.2f}" for ratio in ratios)
+            terminalreporter.write_line(f"{kernel:45} {numbers} {calls:5.0f}")
     if not _ATTENTION.worst:
         return
     terminalreporter.section("worst error / bound: out's maximum, out's RMS, lse; calls")

@@ -9,7 +9,7 @@ from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlo
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._score_program import native_score
 
-__all__ = ["NativeForward"]
+__all__ = ["NativeForward", "mask_place", "tensor_place"]
 
 
 class NativeForward:
@@ -49,13 +49,13 @@ class NativeForward:
         _native.attention_forward(
             self._kernels[query.dtype],
             (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
-            _place(query),
-            _place(key),
-            _place(value),
-            _place(out),
+            tensor_place(query),
+            tensor_place(key),
+            tensor_place(value),
+            tensor_place(out),
             0 if lse is None else lse.data_ptr(),
             call.scale,
-            None if call.mask is None else _mask(call.mask),
+            None if call.mask is None else mask_place(call.mask),
             score,
             torch.get_num_threads(),
             False,
@@ -69,12 +69,14 @@ def _kernel(dtype: str, features: frozenset[str]) -> str:
     return name
 
 
-def _place(tensor: Tensor) -> tuple[int, int, int, int]:
+def tensor_place(tensor: Tensor) -> tuple[int, int, int, int]:
+    """Return a tensor's address and the strides of batch, head and row."""
     batch, head, row, _ = tensor.stride()
     return tensor.data_ptr(), batch, head, row
 
 
-def _mask(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+def mask_place(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+    """Return a mask's sizes and addresses, as _native's functions take them."""
     batches, heads, _ = mask.kv_num_blocks.shape
     return (
         *mask.block_size,

@@ -45,6 +45,34 @@ def attention_forward(
     /,
 ) -> None: ...
 
+# Run an attention backward kernel, without the GIL. As attention_forward, and:
+#
+# Args:
+#     kernel: a name from :func:`backward_kernels` whose features this processor has.
+#     out, lse: what a forward returned; read. lse must not be 0.
+#     grad_out: address, and the strides of batch, head and row.
+#     grad_lse: address of contiguous float32 [B, Hq, Sq], or 0 for zeros.
+#     grad_query, grad_key, grad_value: written, in the inputs' dtype; as grad_out.
+def attention_backward(
+    kernel: str,
+    dims: tuple[int, int, int, int, int, int, int],
+    query: tuple[int, int, int, int],
+    key: tuple[int, int, int, int],
+    value: tuple[int, int, int, int],
+    out: tuple[int, int, int, int],
+    lse: int,
+    grad_out: tuple[int, int, int, int],
+    grad_lse: int,
+    grad_query: tuple[int, int, int, int],
+    grad_key: tuple[int, int, int, int],
+    grad_value: tuple[int, int, int, int],
+    scale: float,
+    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    threads: int,
+    poison: bool,
+    /,
+) -> None: ...
+
 # Return the best attention forward kernel's name; None where there is none.
 #
 # Args:
@@ -61,3 +89,11 @@ def kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
 
 # Return the names of the steps of score programs; a step gives its operation by the position here.
 def score_ops() -> tuple[str, ...]: ...
+
+# As select_kernel, for the attention backward.
+def select_backward_kernel(
+    dtype: str, features: Iterable[str], isa: str | None, /
+) -> str | None: ...
+
+# As kernels, for the attention backward.
+def backward_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...

@@ -1,4 +1,4 @@
-"""cpu.native: attention forward by native kernels."""
+"""cpu.native: attention forward and backward by native kernels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,24 @@ from functools import partial
 from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
-from torchyard_attention.contract import FORWARD, AttentionRequest, Forward, ScoreKind
+from torchyard_attention.contract import (
+    BACKWARD,
+    FORWARD,
+    AttentionRequest,
+    Backward,
+    Forward,
+    ScoreKind,
+)
 from torchyard_cpu import _isa
 
-__all__ = ["DTYPES", "MAX_HEAD_DIM", "NAME", "supports", "torchyard_implementations"]
+__all__ = [
+    "DTYPES",
+    "MAX_HEAD_DIM",
+    "NAME",
+    "supports",
+    "supports_backward",
+    "torchyard_implementations",
+]
 
 NAME: Final = "cpu.native"
 DTYPES: Final = ("float32", "bfloat16")
@@ -18,7 +32,7 @@ MAX_HEAD_DIM: Final = 256
 
 
 def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a kernel serves the request.
+    """Say whether a forward kernel serves the request.
 
     Args:
         request: the call.
@@ -26,6 +40,22 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
         isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
             the machine has.
     """
+    verdict = supports_backward(request, platform, isa=isa)
+    if not verdict.supported:
+        return verdict
+    if not request.unit_stride:
+        return Verdict.no(
+            ReasonCode.LAYOUT,
+            "expected query, key and value with a contiguous last dimension",
+            "call contiguous() on them",
+        )
+    if request.max_scores:
+        return Verdict.no(ReasonCode.OUTPUT, "does not return the greatest scores")
+    return verdict
+
+
+def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
+    """Say whether a backward kernel serves the request. Arguments as for :func:`supports`."""
     if request.device != "cpu":
         return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")
     if request.dtype not in DTYPES:
@@ -39,14 +69,6 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
             return Verdict.no(
                 ReasonCode.HEAD_DIM, f"{field}: expected 1 to {MAX_HEAD_DIM}, got {size}"
             )
-    if not request.unit_stride:
-        return Verdict.no(
-            ReasonCode.LAYOUT,
-            "expected query, key and value with a contiguous last dimension",
-            "call contiguous() on them",
-        )
-    if request.max_scores:
-        return Verdict.no(ReasonCode.OUTPUT, "does not return the greatest scores")
     if isa and isa not in _isa.FEATURES:
         return Verdict.no(
             ReasonCode.ISA,
@@ -83,8 +105,11 @@ def _lacking_of_score(request: AttentionRequest) -> str:
 
 @hookimpl
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
-    """Return the one implementation, held to TORCHYARD_CPU_ISA where that is set."""
+    """Return the contract's one implementation, held to TORCHYARD_CPU_ISA where that is set."""
     isa = plugin_setting("cpu", "isa")
+    if contract == BACKWARD:
+        answer = partial(supports_backward, isa=isa)
+        return [Implementation(BACKWARD, NAME, answer, partial(_load_backward, isa))]
     return [Implementation(FORWARD, NAME, partial(supports, isa=isa), partial(_load, isa))]
 
 
@@ -92,3 +117,9 @@ def _load(isa: str) -> Forward:
     from torchyard_cpu._attention_forward import NativeForward
 
     return NativeForward(isa)
+
+
+def _load_backward(isa: str) -> Backward:
+    from torchyard_cpu._attention_backward import NativeBackward
+
+    return NativeBackward(isa)

@@ -50,6 +50,19 @@ struct FloatFormat {
     for (int j = 0; j < kVectors; ++j) Isa::store(p + j * Isa::kLanes, v[j]);
   }
 
+  // Writes rows of kVectors * kLanes floats, one after the other, as words that hold kPair rows
+  // each.
+  template <int kRows, int kVectors>
+  static TORCHYARD_INLINE void store_rows(uint32_t* p, const Vec (&v)[kRows][kVectors]) {
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        Isa::store(p + (r * kVectors + j) * Isa::kLanes, v[r][j]);
+      }
+    }
+  }
+
   // Writes kLanes results as elements.
   static TORCHYARD_INLINE void store_output(Element* p, Vec v) {
     Isa::store_first(p, v, Isa::kLanes);

@@ -50,6 +50,23 @@ struct Bf16PairFormat {
     }
   }
 
+  template <int kRows, int kVectors>
+  static TORCHYARD_INLINE void store_rows(uint32_t* p, const Vec (&v)[kRows][kVectors]) {
+    static_assert(kRows % 2 == 0, "two rows of floats make one of pairs");
+    const __m512i interleave =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+#pragma GCC unroll 3
+    for (int r = 0; r < kRows; r += 2) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(v[r + 1][j], v[r][j]);
+        _mm512_storeu_si512(p + (r / 2 * kVectors + j) * Isa::kLanes,
+                            _mm512_permutexvar_epi16(interleave, both));
+      }
+    }
+  }
+
   static TORCHYARD_INLINE void store_output(Element* p, Vec v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v));
   }

@@ -9,11 +9,15 @@
 #include <initializer_list>
 
 #include "attention/attention.h"
+#include "attention/backward.h"
+#include "attention/backward_dispatch.h"
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 
 namespace {
 
+using torchyard::BackwardArgs;
+using torchyard::BackwardKernel;
 using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
@@ -192,10 +196,12 @@ PyObject* index_error(const ScoreProgram& program) {
                       static_cast<long long>(step.data), static_cast<long long>(step.extra));
 }
 
-const ForwardKernel* read_kernel(PyObject* name) {
+// Finds a kernel by `find` and checks that this processor can run it.
+template <class Kernel>
+const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*)) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (text == nullptr) return nullptr;
-  const ForwardKernel* kernel = torchyard::find_forward(text);
+  const Kernel* kernel = find(text);
   if (kernel == nullptr) {
     PyErr_Format(PyExc_ValueError, "kernel: expected a name from kernels(), got '%s'", text);
     return nullptr;
@@ -209,24 +215,45 @@ const ForwardKernel* read_kernel(PyObject* name) {
   return kernel;
 }
 
+bool read_threads(PyObject* number, int* out) {
+  const long threads = PyLong_AsLong(number);
+  if (threads == -1 && PyErr_Occurred() != nullptr) return false;
+  constexpr long kMostThreads = 1024;
+  if (threads < 1 || threads > kMostThreads) {
+    PyErr_Format(PyExc_ValueError, "threads: expected 1 to %ld, got %ld", kMostThreads, threads);
+    return false;
+  }
+  *out = static_cast<int>(threads);
+  return true;
+}
+
+bool read_address(PyObject* number, float** out) {
+  const long long address = PyLong_AsLongLong(number);
+  if (address == -1 && PyErr_Occurred() != nullptr) return false;
+  *out = pointer<float>(address);
+  return true;
+}
+
+bool read_output(PyObject* tuple, const char* what, torchyard::StridedOutput* out) {
+  torchyard::Strided place;
+  if (!read_tensor(tuple, what, &place)) return false;
+  *out = {const_cast<void*>(place.data), place.batch, place.head, place.row};
+  return true;
+}
+
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 12) {
     PyErr_Format(PyExc_TypeError, "attention_forward: expected 12 arguments, got %zd", argc);
     return nullptr;
   }
-  const ForwardKernel* kernel = read_kernel(argv[0]);
+  const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward);
   if (kernel == nullptr) return nullptr;
   ForwardArgs args;
-  torchyard::Strided out;
   if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
       !read_tensor(argv[3], "key", &args.key) || !read_tensor(argv[4], "value", &args.value) ||
-      !read_tensor(argv[5], "out", &out)) {
+      !read_output(argv[5], "out", &args.out) || !read_address(argv[6], &args.lse)) {
     return nullptr;
   }
-  args.out = {const_cast<void*>(out.data), out.batch, out.head, out.row};
-  const long long lse = PyLong_AsLongLong(argv[6]);
-  if (lse == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  args.lse = pointer<float>(lse);
   args.scale = PyFloat_AsDouble(argv[7]);
   if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
   MaskBlocks mask;
@@ -243,28 +270,66 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     score.failure = &failure;
     args.score = &score;
   }
-  const long threads = PyLong_AsLong(argv[10]);
-  if (threads == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  constexpr long kMostThreads = 1024;
-  if (threads < 1 || threads > kMostThreads) {
-    PyErr_Format(PyExc_ValueError, "threads: expected 1 to %ld, got %ld", kMostThreads, threads);
-    return nullptr;
-  }
+  int threads;
+  if (!read_threads(argv[10], &threads)) return nullptr;
   const int poison = PyObject_IsTrue(argv[11]);
   if (poison < 0) return nullptr;
 
   torchyard::Status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = torchyard::attention_forward(args, *kernel, static_cast<int>(threads), poison != 0);
+  status = torchyard::attention_forward(args, *kernel, threads, poison != 0);
   Py_END_ALLOW_THREADS;
   if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
   if (status == torchyard::Status::kIndexOutOfRange) return index_error(score);
   Py_RETURN_NONE;
 }
 
-PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 16) {
+    PyErr_Format(PyExc_TypeError, "attention_backward: expected 16 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward);
+  if (kernel == nullptr) return nullptr;
+  BackwardArgs args;
+  ForwardArgs& call = args.call;
+  float* grad_lse;
+  if (!read_dims(argv[1], &call) || !read_tensor(argv[2], "query", &call.query) ||
+      !read_tensor(argv[3], "key", &call.key) || !read_tensor(argv[4], "value", &call.value) ||
+      !read_output(argv[5], "out", &call.out) || !read_address(argv[6], &call.lse) ||
+      !read_tensor(argv[7], "grad_out", &args.grad_out) || !read_address(argv[8], &grad_lse) ||
+      !read_output(argv[9], "grad_query", &args.grad_query) ||
+      !read_output(argv[10], "grad_key", &args.grad_key) ||
+      !read_output(argv[11], "grad_value", &args.grad_value)) {
+    return nullptr;
+  }
+  args.grad_lse = grad_lse;
+  call.scale = PyFloat_AsDouble(argv[12]);
+  if (call.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
+  MaskBlocks mask;
+  call.mask = nullptr;
+  if (argv[13] != Py_None) {
+    if (!read_mask(argv[13], call, &mask)) return nullptr;
+    call.mask = &mask;
+  }
+  int threads;
+  if (!read_threads(argv[14], &threads)) return nullptr;
+  const int poison = PyObject_IsTrue(argv[15]);
+  if (poison < 0) return nullptr;
+
+  torchyard::Status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = torchyard::attention_backward(args, *kernel, threads, poison != 0);
+  Py_END_ALLOW_THREADS;
+  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+template <class Kernel>
+PyObject* select(const char* function, PyObject* const* argv, Py_ssize_t argc,
+                 const Kernel* (*choose)(DType, torchyard::FeatureSet, const char*)) {
   if (argc != 3) {
-    PyErr_Format(PyExc_TypeError, "select_kernel: expected 3 arguments, got %zd", argc);
+    PyErr_Format(PyExc_TypeError, "%s: expected 3 arguments, got %zd", function, argc);
     return nullptr;
   }
   const char* dtype = PyUnicode_AsUTF8AndSize(argv[0], nullptr);
@@ -287,11 +352,19 @@ PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   }
   for (const DType known : {DType::kFloat32, DType::kBFloat16}) {
     if (std::strcmp(dtype_name(known), dtype) != 0) continue;
-    const ForwardKernel* kernel = torchyard::select_forward(known, features, isa);
+    const Kernel* kernel = choose(known, features, isa);
     if (kernel == nullptr) Py_RETURN_NONE;
     return PyUnicode_FromString(kernel->name);
   }
   Py_RETURN_NONE;
+}
+
+PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  return select("select_kernel", argv, argc, torchyard::select_forward);
+}
+
+PyObject* select_backward_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  return select("select_backward_kernel", argv, argc, torchyard::select_backward);
 }
 
 // A tuple of the names of `features`.
@@ -316,12 +389,13 @@ PyObject* feature_names(torchyard::FeatureSet features) {
 
 PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
 
-PyObject* kernels(PyObject*, PyObject*) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(torchyard::kForwardKernelCount);
+template <class Kernel>
+PyObject* table(const Kernel* const* kernels, size_t size) {
+  const Py_ssize_t count = static_cast<Py_ssize_t>(size);
   PyObject* rows = PyTuple_New(count);
   if (rows == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const ForwardKernel& kernel = *torchyard::kForwardKernels[i];
+    const Kernel& kernel = *kernels[i];
     PyObject* required = feature_names(kernel.required);
     PyObject* row =
         required == nullptr
@@ -335,6 +409,14 @@ PyObject* kernels(PyObject*, PyObject*) {
   return rows;
 }
 
+PyObject* kernels(PyObject*, PyObject*) {
+  return table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
+}
+
+PyObject* backward_kernels(PyObject*, PyObject*) {
+  return table(torchyard::kBackwardKernels, torchyard::kBackwardKernelCount);
+}
+
 template <class Function>
 PyCFunction erased(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -343,6 +425,8 @@ PyCFunction erased(Function* function) {
 PyMethodDef methods[] = {
     {"attention_forward", erased(attention_forward), METH_FASTCALL,
      "Run an attention forward kernel on raw addresses."},
+    {"attention_backward", erased(attention_backward), METH_FASTCALL,
+     "Run an attention backward kernel on raw addresses."},
     {"select_kernel", erased(select_kernel), METH_FASTCALL,
      "Return the name of the attention forward kernel for a dtype and a feature set."},
     {"cpu_features", cpu_features, METH_NOARGS,
@@ -350,6 +434,10 @@ PyMethodDef methods[] = {
     {"kernels", kernels, METH_NOARGS,
      "Return (name, dtype, isa, required features) of each attention forward kernel."},
     {"score_ops", score_ops, METH_NOARGS, "Return the names of the steps of score programs."},
+    {"select_backward_kernel", erased(select_backward_kernel), METH_FASTCALL,
+     "Return the name of the attention backward kernel for a dtype and a feature set."},
+    {"backward_kernels", backward_kernels, METH_NOARGS,
+     "Return (name, dtype, isa, required features) of each attention backward kernel."},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,0 +1,13 @@
+// Attention backward for AVX2 with FMA and F16C; bfloat16 is widened to float32 while it is packed.
+#include "attention/backward_rows-inl.h"
+#include "simd/avx2.h"
+
+namespace torchyard {
+
+TORCHYARD_DEFINE_BACKWARD(attention_backward_f32_6x16_avx2, "avx2", kFloat32, kAvx2 | kFma | kF16c,
+                          BackwardRows<FloatFormat<Avx2, float, Exp2Degree5>, PlainScores>)
+TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x16_avx2, "avx2", kBFloat16,
+                          kAvx2 | kFma | kF16c,
+                          BackwardRows<FloatFormat<Avx2, Bf16, Exp2Degree5>, PlainScores>)
+
+}  // namespace torchyard

@@ -1,0 +1,240 @@
+// Working memory and threads of one backward; the arithmetic is the kernel's.
+#include "attention/backward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "attention/mask.h"
+#include "base/parallel.h"
+#include "base/scratch.h"
+
+namespace torchyard {
+
+namespace {
+
+using Counter = std::atomic<int64_t>;
+
+// Rows whose weights are held at a time: the sums over rows are read and written once per block.
+constexpr int64_t kBlockRows = 132;
+
+constexpr int64_t kMostPanels = 8;
+
+// A key block's operands, sums and weights stay in a common second-level cache.
+constexpr size_t kScratchBytes = size_t{720} << 10;
+
+// Key blocks per thread that keep all threads busy to the end although they differ in size.
+constexpr int64_t kBlocksPerThread = 4;
+
+struct Schedule {
+  int64_t heads;  // kv heads of all batches
+  int64_t group;  // query heads per kv head
+  int64_t panels;
+  int64_t panels_per_block;
+  int64_t key_blocks;  // per head; one where there are no keys
+  int64_t block_rows;  // of the mask, or all rows
+  int64_t rows_per_block;
+  int64_t splits;      // blocks of rows per row block of the mask
+  int64_t row_blocks;  // blocks of rows per query head
+  int64_t in_flight;   // heads that tickets take turns among, so that threads seldom share one
+  int64_t ring;        // heads whose sums of dquery exist at a time
+  int64_t tickets;
+
+  Schedule(const BackwardArgs& args, const BackwardKernel& kernel, int threads)
+      : heads(args.call.batches * args.call.key_heads),
+        group(args.call.key_heads == 0 ? 0 : args.call.query_heads / args.call.key_heads),
+        panels(panel_count(args.call)) {
+    const MaskBlocks* mask = args.call.mask;
+    const int64_t rows = args.call.query_rows;
+    block_rows = mask == nullptr ? rows : std::min(mask->block_rows, rows);
+    // Cut at whole tiles and without regard to threads: the cuts decide the order of sums.
+    const int64_t tiles = ceil_div(std::max<int64_t>(block_rows, 1), kernel.tile_rows);
+    const int64_t parts = ceil_div(tiles * kernel.tile_rows, kBlockRows);
+    rows_per_block = ceil_div(tiles, parts) * kernel.tile_rows;
+    splits = ceil_div(block_rows, rows_per_block);
+    row_blocks = (mask == nullptr ? 1 : mask->row_blocks) * splits;
+    // Where keys are cut changes no sum, so it may depend on the number of threads.
+    const int64_t most = std::min(kMostPanels, std::max<int64_t>(panels, 1));
+    panels_per_block = 1;
+    while (panels_per_block < most &&
+           kernel.scratch_bytes(args, {rows_per_block, panels_per_block + 1}) <= kScratchBytes) {
+      ++panels_per_block;
+    }
+    if (panels_per_block > 2) panels_per_block &= ~int64_t{1};
+    while (threads > 1 && panels_per_block > 2 &&
+           heads * ceil_div(panels, panels_per_block) < kBlocksPerThread * threads) {
+      panels_per_block = (panels_per_block / 2 + 1) & ~int64_t{1};
+    }
+    key_blocks = std::max<int64_t>(1, ceil_div(panels, panels_per_block));
+    in_flight = std::min<int64_t>(heads, threads);
+    ring = std::min(heads, threads == 1 ? 1 : 2 * in_flight);
+    tickets = heads * key_blocks;
+  }
+};
+
+// Where each piece of working memory lies in the caller's one block.
+struct Plan {
+  size_t sums_bytes;   // one block of rows
+  size_t sums_at;      // [ring][group][row_blocks]
+  size_t done_at;      // [ring][group][row_blocks] Counter
+  size_t finished_at;  // [heads] Counter
+  size_t thread_bytes;
+  size_t words_offset;
+  size_t kernel_offset;
+  size_t thread_at;
+  size_t total;
+
+  Plan(const BackwardArgs& args, const BackwardKernel& kernel, const Schedule& schedule,
+       int threads) {
+    const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+    size_t at = 0;
+    const auto place = [&at](size_t bytes) {
+      const size_t start = at;
+      at += page_rounded(bytes);
+      return start;
+    };
+    const size_t blocks = size(schedule.ring * schedule.group * schedule.row_blocks);
+    sums_bytes = kernel.grad_query_bytes(args, schedule.rows_per_block);
+    sums_at = place(sums_bytes * blocks);
+    done_at = place(blocks * sizeof(Counter));
+    finished_at = place(size(schedule.heads) * sizeof(Counter));
+    words_offset = page_rounded(size(schedule.panels) * sizeof(Panel));
+    kernel_offset = words_offset + page_rounded(composed_bytes(args.call, schedule.rows_per_block));
+    thread_bytes = kernel_offset + page_rounded(kernel.scratch_bytes(
+                                       args, {schedule.rows_per_block, schedule.panels_per_block}));
+    thread_at = place(thread_bytes * size(threads));
+    total = at;
+  }
+};
+
+class Call {
+ public:
+  Call(const BackwardArgs& args, const BackwardKernel& kernel, const Schedule& schedule,
+       const Plan& plan, std::byte* memory)
+      : args_(args),
+        kernel_(kernel),
+        schedule_(schedule),
+        plan_(plan),
+        memory_(memory),
+        done_(reinterpret_cast<Counter*>(memory + plan.done_at)),
+        finished_(reinterpret_cast<Counter*>(memory + plan.finished_at)) {
+    const int64_t blocks = schedule.ring * schedule.group * schedule.row_blocks;
+    for (int64_t i = 0; i < blocks; ++i) new (&done_[i]) Counter{0};
+    for (int64_t h = 0; h < schedule.heads; ++h) new (&finished_[h]) Counter{0};
+  }
+
+  // Draws tickets until none are left. Runs on every thread.
+  void work() {
+    std::byte* mine = memory_ + plan_.thread_at +
+                      static_cast<size_t>(next_thread_.fetch_add(1)) * plan_.thread_bytes;
+    for (;;) {
+      const int64_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
+      if (ticket >= schedule_.tickets) return;
+      // A ticket may wait for tickets before it, never for later ones.
+      const int64_t per_turn = schedule_.in_flight * schedule_.key_blocks;
+      const int64_t first_head = ticket / per_turn * schedule_.in_flight;
+      const int64_t heads = std::min(schedule_.in_flight, schedule_.heads - first_head);
+      const int64_t within = ticket % per_turn;
+      key_block(first_head + within % heads, within / heads, mine);
+    }
+  }
+
+ private:
+  static void wait_for(const Counter& count, int64_t target) {
+    for (int turn = 0; count.load(std::memory_order_acquire) < target; ++turn) {
+      wait_a_little(std::min(turn, 1 << 20));
+    }
+  }
+
+  void key_block(int64_t head, int64_t number, std::byte* mine) {
+    if (head >= schedule_.ring) {
+      wait_for(finished_[head - schedule_.ring], schedule_.key_blocks);
+    }
+    KeyBlock block;
+    block.capacity = {schedule_.rows_per_block, schedule_.panels_per_block};
+    block.batch = head / args_.call.key_heads;
+    block.key_head = head % args_.call.key_heads;
+    block.first_panel = number * schedule_.panels_per_block;
+    block.panel_count = std::min(schedule_.panels_per_block, schedule_.panels - block.first_panel);
+    block.scratch = mine + plan_.kernel_offset;
+    kernel_.open(args_, block);
+    // Last rows first: under a causal mask key blocks that start together then meet only once.
+    for (int64_t b = schedule_.row_blocks - 1; b >= 0; --b) {
+      for (int64_t g = 0; g < schedule_.group; ++g) row_block(block, head, number, b, g, mine);
+    }
+    kernel_.close(args_, block);
+    finished_[head].fetch_add(1, std::memory_order_release);
+  }
+
+  void row_block(const KeyBlock& block, int64_t head, int64_t number, int64_t b, int64_t g,
+                 std::byte* mine) {
+    const int64_t start = b % schedule_.splits * schedule_.rows_per_block;
+    RowBlock rows;
+    rows.query_head = block.key_head * schedule_.group + g;
+    rows.first_row = b / schedule_.splits * schedule_.block_rows + start;
+    rows.row_count = std::min({schedule_.rows_per_block, schedule_.block_rows - start,
+                               args_.call.query_rows - rows.first_row});
+    if (rows.row_count <= 0) return;
+    Panel* panels = reinterpret_cast<Panel*>(mine);
+    const int64_t listed = list_panels(args_.call, block.batch, rows.query_head, rows.first_row,
+                                       rows.row_count, panels, mine + plan_.words_offset);
+    // The panels of this block; the key blocks before and after it that see the rows.
+    int64_t before = -1;
+    bool after = false;
+    int64_t count = 0;
+    for (int64_t i = 0; i < listed; ++i) {
+      const int64_t owner = panels[i].index / schedule_.panels_per_block;
+      if (owner < number) before = std::max(before, owner);
+      if (owner > number) after = true;
+      if (owner == number) panels[count++] = panels[i];
+    }
+    // Rows that see nothing belong to the first key block: it writes their zeros.
+    if (count == 0 && (listed != 0 || number != 0)) return;
+    std::sort(panels, panels + count,
+              [](const Panel& x, const Panel& y) { return x.index < y.index; });
+    rows.panels = panels;
+    rows.panel_count = count;
+    rows.first = before < 0;
+    rows.last = !after;
+    const int64_t slot = ((head % schedule_.ring) * schedule_.group + g) * schedule_.row_blocks + b;
+    rows.grad_query = reinterpret_cast<float*>(memory_ + plan_.sums_at +
+                                               static_cast<size_t>(slot) * plan_.sums_bytes);
+    // Counts go on from head to head, so that a slot's last user is no one's predecessor.
+    const int64_t base = head * (schedule_.key_blocks + 1) + 1;
+    if (!rows.first) wait_for(done_[slot], base + before);
+    kernel_.rows(args_, block, rows);
+    done_[slot].store(base + number, std::memory_order_release);
+  }
+
+  const BackwardArgs& args_;
+  const BackwardKernel& kernel_;
+  const Schedule& schedule_;
+  const Plan& plan_;
+  std::byte* memory_;
+  Counter* done_;
+  Counter* finished_;
+  std::atomic<int> next_thread_{0};
+  Counter next_ticket_{0};
+};
+
+}  // namespace
+
+Status attention_backward(const BackwardArgs& args, const BackwardKernel& kernel, int threads,
+                          bool poison) {
+  if (args.call.batches == 0 || args.call.key_heads == 0) return Status::kOk;
+  threads = std::max(threads, 1);
+  const Schedule schedule(args, kernel, threads);
+  threads = static_cast<int>(std::min<int64_t>(threads, schedule.tickets));
+  const Plan plan(args, kernel, schedule, threads);
+  Scratch& scratch = thread_scratch();
+  std::byte* memory = scratch.acquire(plan.total);
+  if (memory == nullptr) return Status::kOutOfMemory;
+  if (poison) std::memset(memory, 0xff, plan.total);
+  Call call(args, kernel, schedule, plan, memory);
+  run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
+  scratch.release();
+  return Status::kOk;
+}
+
+}  // namespace torchyard

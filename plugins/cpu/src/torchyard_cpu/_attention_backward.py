@@ -1,0 +1,85 @@
+"""From an attention call's gradients to the native backward kernel's addresses."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import AttentionCall, AttentionGradients
+from torchyard_cpu import _isa, _native
+from torchyard_cpu._attention_forward import mask_place, tensor_place
+
+__all__ = ["NativeBackward"]
+
+
+class NativeBackward:
+    """The backward, with a kernel chosen for each dtype.
+
+    Args:
+        isa: the instruction set to stay within; empty: all that the processor has.
+    """
+
+    def __init__(self, isa: str) -> None:
+        features = frozenset(_native.cpu_features())
+        if isa:
+            features &= _isa.FEATURES[isa]
+        self._kernels = {
+            torch.float32: _kernel("float32", features),
+            torch.bfloat16: _kernel("bfloat16", features),
+        }
+
+    def __call__(
+        self,
+        call: AttentionCall,
+        out: Tensor,
+        lse: Tensor,
+        grad_out: Tensor,
+        grad_lse: Tensor | None,
+    ) -> AttentionGradients:
+        """Compute the gradients.
+
+        Working memory is the float32 sums of the query's gradient for a few kv heads. Tensors whose
+        last dimension is not contiguous are copied first.
+        """
+        query, key, value, out, grad_out = (
+            _unit_stride(tensor) for tensor in (call.query, call.key, call.value, out, grad_out)
+        )
+        batches, query_heads, rows, head_dim = query.shape
+        key_heads, keys = key.shape[1:3]
+        grads = tuple(
+            torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
+            for tensor in (query, key, value)
+        )
+        lse = lse.contiguous()
+        if grad_lse is not None:
+            grad_lse = grad_lse.to(lse.dtype).contiguous()
+        _native.attention_backward(
+            self._kernels[query.dtype],
+            (batches, query_heads, key_heads, rows, keys, head_dim, value.shape[3]),
+            tensor_place(query),
+            tensor_place(key),
+            tensor_place(value),
+            tensor_place(out),
+            lse.data_ptr(),
+            tensor_place(grad_out),
+            0 if grad_lse is None else grad_lse.data_ptr(),
+            tensor_place(grads[0]),
+            tensor_place(grads[1]),
+            tensor_place(grads[2]),
+            call.scale,
+            None if call.mask is None else mask_place(call.mask),
+            torch.get_num_threads(),
+            False,
+        )
+        return AttentionGradients(*grads)
+
+
+def _kernel(dtype: str, features: frozenset[str]) -> str:
+    name = _native.select_backward_kernel(dtype, features, None)
+    assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
+    return name
+
+
+def _unit_stride(tensor: Tensor) -> Tensor:
+    unit = tensor.stride(3) == 1 or tensor.shape[3] == 1
+    return tensor if unit else tensor.contiguous()
