@@ -7,6 +7,7 @@ from torchyard_attention._block_mask import BlockMask, create_block_mask
 from torchyard_attention._errors import DoubleBackwardError, ProgramError
 from torchyard_attention._masks import and_masks, create_mask, noop_mask, or_masks
 from torchyard_attention._merge import merge_states
+from torchyard_attention._varlen import varlen_attention
 
 __all__ = [
     "AuxOutput",
@@ -22,4 +23,5 @@ __all__ = [
     "merge_states",
     "noop_mask",
     "or_masks",
+    "varlen_attention",
 ]
