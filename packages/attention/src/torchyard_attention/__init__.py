@@ -6,6 +6,8 @@ from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attent
 from torchyard_attention._block_mask import BlockMask, create_block_mask
 from torchyard_attention._errors import DoubleBackwardError, ProgramError
 from torchyard_attention._masks import and_masks, create_mask, noop_mask, or_masks
+from torchyard_attention._merge import merge_states
+from torchyard_attention._varlen import varlen_attention
 
 __all__ = [
     "AuxOutput",
@@ -18,6 +20,8 @@ __all__ = [
     "create_mask",
     "explain",
     "flex_attention",
+    "merge_states",
     "noop_mask",
     "or_masks",
+    "varlen_attention",
 ]
