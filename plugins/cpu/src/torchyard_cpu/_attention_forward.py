@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _isa, _native
 
-__all__ = ["NativeForward"]
+__all__ = ["NativeForward", "decodes"]
+
+
+def decodes(query_heads: int, key_heads: int, rows: int) -> bool:
+    """Return whether a call is decoding: so few rows per key head that packing would not pay."""
+    return rows * (query_heads // max(1, key_heads)) <= _native.MAX_DECODE_ROWS
 
 
 class NativeForward:
@@ -23,12 +30,20 @@ class NativeForward:
         if isa:
             features &= _isa.FEATURES[isa]
         self._kernels = {
-            torch.float32: _kernel("float32", features),
-            torch.bfloat16: _kernel("bfloat16", features),
+            torch.float32: _kernel(_native.select_kernel, "float32", features),
+            torch.bfloat16: _kernel(_native.select_kernel, "bfloat16", features),
+        }
+        self._decode_kernels = {
+            torch.float32: _kernel(_native.select_decode, "float32", features),
+            torch.bfloat16: _kernel(_native.select_decode, "bfloat16", features),
         }
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
-        """Compute the outputs; working memory is two packed kv heads or a few more."""
+        """Compute the outputs.
+
+        Working memory is two packed kv heads or a few more; for decoding, which packs nothing, a
+        state per 512 keys.
+        """
         query, key, value = call.query, call.key, call.value
         batches, query_heads, rows, head_dim = query.shape
         key_heads, keys = key.shape[1:3]
@@ -37,8 +52,12 @@ class NativeForward:
         lse = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
-        _native.attention_forward(
-            self._kernels[query.dtype],
+        if decodes(query_heads, key_heads, rows):
+            run, kernel = _native.attention_decode, self._decode_kernels[query.dtype]
+        else:
+            run, kernel = _native.attention_forward, self._kernels[query.dtype]
+        run(
+            kernel,
             (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
             _place(query),
             _place(key),
@@ -53,8 +72,12 @@ class NativeForward:
         return AttentionResult(out, lse)
 
 
-def _kernel(dtype: str, features: frozenset[str]) -> str:
-    name = _native.select_kernel(dtype, features, None)
+def _kernel(
+    select: Callable[[str, frozenset[str], str | None], str | None],
+    dtype: str,
+    features: frozenset[str],
+) -> str:
+    name = select(dtype, features, None)
     assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
     return name
 

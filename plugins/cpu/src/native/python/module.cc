@@ -9,11 +9,13 @@
 #include <initializer_list>
 
 #include "attention/attention.h"
+#include "attention/decode.h"
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 
 namespace {
 
+using torchyard::DecodeKernel;
 using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
@@ -115,12 +117,14 @@ bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
   return true;
 }
 
-const ForwardKernel* read_kernel(PyObject* name) {
+// Finds the kernel called `name` with `find`; `table` is the function that lists the names.
+template <class Kernel>
+const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), const char* table) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (text == nullptr) return nullptr;
-  const ForwardKernel* kernel = torchyard::find_forward(text);
+  const Kernel* kernel = find(text);
   if (kernel == nullptr) {
-    PyErr_Format(PyExc_ValueError, "kernel: expected a name from kernels(), got '%s'", text);
+    PyErr_Format(PyExc_ValueError, "kernel: expected a name from %s(), got '%s'", table, text);
     return nullptr;
   }
   static const torchyard::FeatureSet features = torchyard::detect_features();
@@ -132,55 +136,92 @@ const ForwardKernel* read_kernel(PyObject* name) {
   return kernel;
 }
 
-PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 11) {
-    PyErr_Format(PyExc_TypeError, "attention_forward: expected 11 arguments, got %zd", argc);
-    return nullptr;
-  }
-  const ForwardKernel* kernel = read_kernel(argv[0]);
-  if (kernel == nullptr) return nullptr;
+// The arguments of a call after the kernel's name.
+struct CallArguments {
   ForwardArgs args;
-  torchyard::Strided out;
-  if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
-      !read_tensor(argv[3], "key", &args.key) || !read_tensor(argv[4], "value", &args.value) ||
-      !read_tensor(argv[5], "out", &out)) {
-    return nullptr;
-  }
-  args.out = {const_cast<void*>(out.data), out.batch, out.head, out.row};
-  const long long lse = PyLong_AsLongLong(argv[6]);
-  if (lse == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  args.lse = pointer<float>(lse);
-  args.scale = PyFloat_AsDouble(argv[7]);
-  if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
   MaskBlocks mask;
-  args.mask = nullptr;
-  if (argv[8] != Py_None) {
-    if (!read_mask(argv[8], args, &mask)) return nullptr;
-    args.mask = &mask;
+  int threads;
+  bool poison;
+};
+
+bool read_call(PyObject* const* argv, CallArguments* out) {
+  ForwardArgs& args = out->args;
+  torchyard::Strided to;
+  if (!read_dims(argv[0], &args) || !read_tensor(argv[1], "query", &args.query) ||
+      !read_tensor(argv[2], "key", &args.key) || !read_tensor(argv[3], "value", &args.value) ||
+      !read_tensor(argv[4], "out", &to)) {
+    return false;
   }
-  const long threads = PyLong_AsLong(argv[9]);
-  if (threads == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  args.out = {const_cast<void*>(to.data), to.batch, to.head, to.row};
+  const long long lse = PyLong_AsLongLong(argv[5]);
+  if (lse == -1 && PyErr_Occurred() != nullptr) return false;
+  args.lse = pointer<float>(lse);
+  args.scale = PyFloat_AsDouble(argv[6]);
+  if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return false;
+  args.mask = nullptr;
+  if (argv[7] != Py_None) {
+    if (!read_mask(argv[7], args, &out->mask)) return false;
+    args.mask = &out->mask;
+  }
+  const long threads = PyLong_AsLong(argv[8]);
+  if (threads == -1 && PyErr_Occurred() != nullptr) return false;
   constexpr long kMostThreads = 1024;
   if (threads < 1 || threads > kMostThreads) {
     PyErr_Format(PyExc_ValueError, "threads: expected 1 to %ld, got %ld", kMostThreads, threads);
-    return nullptr;
+    return false;
   }
-  const int poison = PyObject_IsTrue(argv[10]);
-  if (poison < 0) return nullptr;
+  out->threads = static_cast<int>(threads);
+  const int poison = PyObject_IsTrue(argv[9]);
+  out->poison = poison > 0;
+  return poison >= 0;
+}
 
+constexpr Py_ssize_t kCallArguments = 11;
+
+bool check_count(const char* function, Py_ssize_t count, Py_ssize_t expected) {
+  if (count == expected) return true;
+  PyErr_Format(PyExc_TypeError, "%s: expected %zd arguments, got %zd", function, expected, count);
+  return false;
+}
+
+PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (!check_count("attention_forward", argc, kCallArguments)) return nullptr;
+  const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
+  CallArguments call;
+  if (kernel == nullptr || !read_call(argv + 1, &call)) return nullptr;
   torchyard::Status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = torchyard::attention_forward(args, *kernel, static_cast<int>(threads), poison != 0);
+  status = torchyard::attention_forward(call.args, *kernel, call.threads, call.poison);
   Py_END_ALLOW_THREADS;
   if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
-PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 3) {
-    PyErr_Format(PyExc_TypeError, "select_kernel: expected 3 arguments, got %zd", argc);
+PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (!check_count("attention_decode", argc, kCallArguments)) return nullptr;
+  const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
+  CallArguments call;
+  if (kernel == nullptr || !read_call(argv + 1, &call)) return nullptr;
+  if (!torchyard::suits_decode(call.args)) {
+    PyErr_Format(PyExc_ValueError,
+                 "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
+                 "for %lld",
+                 torchyard::kMaxDecodeRows, static_cast<long long>(call.args.query_heads),
+                 static_cast<long long>(call.args.query_rows),
+                 static_cast<long long>(call.args.key_heads));
     return nullptr;
   }
+  torchyard::Status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = torchyard::attention_decode(call.args, *kernel, call.threads, call.poison);
+  Py_END_ALLOW_THREADS;
+  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+template <class Kernel>
+PyObject* select_name(PyObject* const* argv,
+                      const Kernel* (*select)(DType, torchyard::FeatureSet, const char*)) {
   const char* dtype = PyUnicode_AsUTF8AndSize(argv[0], nullptr);
   if (dtype == nullptr) return nullptr;
   torchyard::FeatureSet features = 0;
@@ -201,11 +242,21 @@ PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   }
   for (const DType known : {DType::kFloat32, DType::kBFloat16}) {
     if (std::strcmp(dtype_name(known), dtype) != 0) continue;
-    const ForwardKernel* kernel = torchyard::select_forward(known, features, isa);
+    const Kernel* kernel = select(known, features, isa);
     if (kernel == nullptr) Py_RETURN_NONE;
     return PyUnicode_FromString(kernel->name);
   }
   Py_RETURN_NONE;
+}
+
+PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (!check_count("select_kernel", argc, 3)) return nullptr;
+  return select_name(argv, torchyard::select_forward);
+}
+
+PyObject* select_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (!check_count("select_decode", argc, 3)) return nullptr;
+  return select_name(argv, torchyard::select_decode);
 }
 
 // A tuple of the names of `features`.
@@ -230,12 +281,13 @@ PyObject* feature_names(torchyard::FeatureSet features) {
 
 PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
 
-PyObject* kernels(PyObject*, PyObject*) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(torchyard::kForwardKernelCount);
+template <class Kernel>
+PyObject* list_kernels(const Kernel* const* table, size_t size) {
+  const Py_ssize_t count = static_cast<Py_ssize_t>(size);
   PyObject* rows = PyTuple_New(count);
   if (rows == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const ForwardKernel& kernel = *torchyard::kForwardKernels[i];
+    const Kernel& kernel = *table[i];
     PyObject* required = feature_names(kernel.required);
     PyObject* row =
         required == nullptr
@@ -249,6 +301,14 @@ PyObject* kernels(PyObject*, PyObject*) {
   return rows;
 }
 
+PyObject* kernels(PyObject*, PyObject*) {
+  return list_kernels(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
+}
+
+PyObject* decode_kernels(PyObject*, PyObject*) {
+  return list_kernels(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount);
+}
+
 template <class Function>
 PyCFunction erased(Function* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -257,6 +317,12 @@ PyCFunction erased(Function* function) {
 PyMethodDef methods[] = {
     {"attention_forward", erased(attention_forward), METH_FASTCALL,
      "Run an attention forward kernel on raw addresses."},
+    {"attention_decode", erased(attention_decode), METH_FASTCALL,
+     "Run an attention decode kernel on raw addresses."},
+    {"select_decode", erased(select_decode), METH_FASTCALL,
+     "Return the name of the attention decode kernel for a dtype and a feature set."},
+    {"decode_kernels", decode_kernels, METH_NOARGS,
+     "Return (name, dtype, isa, required features) of each attention decode kernel."},
     {"select_kernel", erased(select_kernel), METH_FASTCALL,
      "Return the name of the attention forward kernel for a dtype and a feature set."},
     {"cpu_features", cpu_features, METH_NOARGS,
@@ -281,7 +347,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 PyMODINIT_FUNC PyInit__native() {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
-  if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0) {
+  if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
+      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0) {
     Py_DECREF(module);
     return nullptr;
   }
