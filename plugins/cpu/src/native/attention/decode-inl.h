@@ -3,8 +3,9 @@
 // Keys are met in chunks of one panel. Scores: kLanes keys at a time, each summed along D in a
 // register of its own, then all registers summed into one vector of scores. Values: rows of values
 // times probabilities, accumulated into the state, which stays in the first-level cache. While one
-// phase computes, the other's next chunk is fetched into the second-level cache: the processor's
-// own prefetcher follows the stream that is being read, not the one that will be.
+// phase computes, the other's next chunk is fetched, a few lines at a time: the processor's own
+// prefetcher follows the stream that is being read, not the one that will be, and a burst of
+// fetches would fill the buffers that the phase's own loads need.
 #pragma once
 
 #include <cstddef>
@@ -130,11 +131,11 @@ class Decode {
     return lanes[0];
   }
 
-  // Fetches a row of `size` elements into the second-level cache.
+  // Starts to load a row of `size` elements into the caches.
   static TORCHYARD_INLINE void fetch(const Element* row, int64_t size) {
     const char* at = reinterpret_cast<const char*>(row);
     const int64_t bytes = size * static_cast<int64_t>(sizeof(Element));
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 2);
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
   }
 
   void begin() {
@@ -225,49 +226,72 @@ class Decode {
   // Writes raw scores of `keys` keys; what lies beyond them is unspecified.
   TORCHYARD_NOINLINE void scores(const Element* keys_at, const Element* values_at, int keys) {
     for (int group = 0; group < keys; group += Isa::kLanes) {
-      const int left = keys - group;
-      const int count = left < Isa::kLanes ? left : Isa::kLanes;
-      for (int i = 0; i < count; ++i) {
-        fetch(values_at + (group + i) * args_.value.row, args_.value_dim);
+      int r = 0;
+      for (; r + 4 <= job_.rows; r += 4) tile_scores<4>(keys_at, values_at, keys, group, r);
+      if (r + 2 <= job_.rows) {
+        tile_scores<2>(keys_at, values_at, keys, group, r);
+        r += 2;
       }
-      for (int r = 0; r < job_.rows; ++r) {
-        const Vec score = count == Isa::kLanes
-                              ? group_scores<true>(keys_at + group * args_.key.row, r, count)
-                              : group_scores<false>(keys_at + group * args_.key.row, r, count);
-        Isa::store(probabilities_ + r * kPanelKeys + group, score);
+      if (r < job_.rows) tile_scores<1>(keys_at, values_at, keys, group, r);
+    }
+  }
+
+  template <int kRows>
+  TORCHYARD_INLINE void tile_scores(const Element* keys_at, const Element* values_at, int keys,
+                                    int group, int r) {
+    constexpr int kKeys = Isa::kLanes / kRows;
+    const bool whole = group + Isa::kLanes <= keys;
+    for (int i = group; i < group + Isa::kLanes; i += kKeys) {
+      // A key that does not exist is read as the last one that does.
+      const Element* row[kKeys];
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; ++k) {
+        const int64_t at = whole || i + k < keys ? i + k : keys - 1;
+        row[k] = keys_at + at * args_.key.row;
+        if (r == 0) fetch(values_at + at * args_.value.row, args_.value_dim);
+      }
+      float lanes[Isa::kLanes];
+      Isa::store(lanes, dots<kRows, kKeys>(row, query_ + r * query_stride_));
+#pragma GCC unroll 4
+      for (int q = 0; q < kRows; ++q) {
+        __builtin_memcpy(probabilities_ + (r + q) * kPanelKeys + i, lanes + q * kKeys,
+                         kKeys * sizeof(float));
       }
     }
   }
 
-  template <bool kWhole>
-  TORCHYARD_INLINE Vec group_scores(const Element* keys_at, int r, int count) {
+  // Lane q * kKeys + k is the product of row q and key k.
+  template <int kRows, int kKeys>
+  TORCHYARD_INLINE Vec dots(const Element* const (&row)[kKeys], const uint32_t* query) const {
     constexpr int kStep = Isa::kLanes * Format::kPair;
-    const int64_t row = args_.key.row;
-    const uint32_t* query = query_ + r * query_stride_;
-    Vec sum[Isa::kLanes];
+    Vec sum[kRows * kKeys];
 #pragma GCC unroll 16
-    for (int i = 0; i < Isa::kLanes; ++i) sum[i] = Isa::zero();
+    for (int i = 0; i < kRows * kKeys; ++i) sum[i] = Isa::zero();
     int64_t d = 0;
     for (; d + kStep <= args_.head_dim; d += kStep) {
-      const Vec left = Isa::load(query);
-#pragma GCC unroll 16
-      for (int i = 0; i < Isa::kLanes; ++i) {
-        // A key that does not exist is read as the last one that does.
-        const int64_t k = kWhole || i < count ? i : count - 1;
-        sum[i] = Format::dot(sum[i], left, Format::words(keys_at + k * row + d, kStep));
-      }
+      dot_step<kRows, kKeys>(sum, row, query, d, kStep);
       query += Isa::kLanes;
     }
     if (d < args_.head_dim) {
-      const int rest = static_cast<int>(args_.head_dim - d);
-      const Vec left = Isa::load(query);
-#pragma GCC unroll 16
-      for (int i = 0; i < Isa::kLanes; ++i) {
-        const int64_t k = kWhole || i < count ? i : count - 1;
-        sum[i] = Format::dot(sum[i], left, Format::words(keys_at + k * row + d, rest));
-      }
+      dot_step<kRows, kKeys>(sum, row, query, d, static_cast<int>(args_.head_dim - d));
     }
     return Isa::lane_sums(sum);
+  }
+
+  template <int kRows, int kKeys>
+  TORCHYARD_INLINE void dot_step(Vec (&sum)[kRows * kKeys], const Element* const (&row)[kKeys],
+                                 const uint32_t* query, int64_t d, int count) const {
+    Vec left[kRows];
+#pragma GCC unroll 4
+    for (int q = 0; q < kRows; ++q) left[q] = Isa::load(query + q * query_stride_);
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; ++k) {
+      const Vec right = Format::words(row[k] + d, count);
+#pragma GCC unroll 4
+      for (int q = 0; q < kRows; ++q) {
+        sum[q * kKeys + k] = Format::dot(sum[q * kKeys + k], left[q], right);
+      }
+    }
   }
 
   // Turns a row's scores into probabilities and moves its reference to the new maximum.
@@ -376,6 +400,28 @@ class Decode {
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j)
         Isa::store(out + i * columns_ + j * Isa::kLanes, sum[i][j]);
+    }
+  }
+
+  template <int kVectors, bool kWhole>
+  static TORCHYARD_INLINE void load_values(Vec (&value)[kVectors], const Element* first,
+                                           const Element* second, int64_t left) {
+    if constexpr (Format::kPair == 2 && kWhole && kVectors % 2 == 0) {
+      if (second != nullptr) {
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; j += 2) {
+          Format::value_pairs(first + j * Isa::kLanes, second + j * Isa::kLanes, &value[j],
+                              &value[j + 1]);
+        }
+        return;
+      }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      const int64_t rest = left - j * Isa::kLanes;
+      const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
+      value[j] = Format::value_words(first + j * Isa::kLanes,
+                                     second == nullptr ? nullptr : second + j * Isa::kLanes, n);
     }
   }
 
