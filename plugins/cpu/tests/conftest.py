@@ -66,7 +66,8 @@ class Attention:
                 mask.bits.data_ptr(),
                 mask.first_partial.data_ptr(),
             )
-        _native.attention_forward(
+        decoding = kernel.startswith("attention_decode_")
+        (_native.attention_decode if decoding else _native.attention_forward)(
             kernel,
             (batches, heads, key_heads, rows, keys, head_dim, value_dim),
             *((t.data_ptr(), *t.stride()[:3]) for t in (query, key, value, out)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,12 @@ from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlo
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._score_program import native_score
 
-__all__ = ["NativeForward", "mask_place", "tensor_place"]
+__all__ = ["NativeForward", "decodes", "mask_place", "tensor_place"]
+
+
+def decodes(query_heads: int, key_heads: int, rows: int) -> bool:
+    """Return whether a call is decoding: so few rows per key head that packing would not pay."""
+    return rows * (query_heads // max(1, key_heads)) <= _native.MAX_DECODE_ROWS
 
 
 class NativeForward:
@@ -24,12 +31,19 @@ class NativeForward:
         if isa:
             features &= _isa.FEATURES[isa]
         self._kernels = {
-            torch.float32: _kernel("float32", features),
-            torch.bfloat16: _kernel("bfloat16", features),
+            torch.float32: _kernel(_native.select_kernel, "float32", features),
+            torch.bfloat16: _kernel(_native.select_kernel, "bfloat16", features),
+        }
+        self._decode_kernels = {
+            torch.float32: _kernel(_native.select_decode, "float32", features),
+            torch.bfloat16: _kernel(_native.select_decode, "bfloat16", features),
         }
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
-        """Compute the outputs; working memory is two packed kv heads or a few more.
+        """Compute the outputs.
+
+        Working memory is two packed kv heads or a few more; for decoding, which packs nothing, a
+        state per 512 keys.
 
         Raises:
             IndexError: the score_mod of a visible pair takes an element that its captured tensor
@@ -43,11 +57,7 @@ class NativeForward:
         lse = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
-        score = None
-        if call.score_mod is not None and rows and keys and batches:
-            score = native_score(call.score_mod, (batches, query_heads, rows, keys))
-        _native.attention_forward(
-            self._kernels[query.dtype],
+        places = (
             (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
             tensor_place(query),
             tensor_place(key),
@@ -56,15 +66,25 @@ class NativeForward:
             0 if lse is None else lse.data_ptr(),
             call.scale,
             None if call.mask is None else mask_place(call.mask),
-            score,
-            torch.get_num_threads(),
-            False,
         )
+        threads = torch.get_num_threads()
+        if call.score_mod is None and decodes(query_heads, key_heads, rows):
+            kernel = self._decode_kernels[query.dtype]
+            _native.attention_decode(kernel, *places, threads, False)
+            return AttentionResult(out, lse)
+        score = None
+        if call.score_mod is not None and rows and keys and batches:
+            score = native_score(call.score_mod, (batches, query_heads, rows, keys))
+        _native.attention_forward(self._kernels[query.dtype], *places, score, threads, False)
         return AttentionResult(out, lse)
 
 
-def _kernel(dtype: str, features: frozenset[str]) -> str:
-    name = _native.select_kernel(dtype, features, None)
+def _kernel(
+    select: Callable[[str, frozenset[str], str | None], str | None],
+    dtype: str,
+    features: frozenset[str],
+) -> str:
+    name = select(dtype, features, None)
     assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
     return name
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 MAX_HEAD_DIM: int
+MAX_DECODE_ROWS: int
 
 # Run an attention forward kernel, without the GIL.
 #
@@ -73,6 +74,25 @@ def attention_backward(
     /,
 ) -> None: ...
 
+# Run an attention decode kernel: attention_forward for few query rows, with nothing packed.
+#
+# As attention_forward, with a name from :func:`decode_kernels`; raises ValueError also where
+# Hq / Hkv * Sq exceeds MAX_DECODE_ROWS.
+def attention_decode(
+    kernel: str,
+    dims: tuple[int, int, int, int, int, int, int],
+    query: tuple[int, int, int, int],
+    key: tuple[int, int, int, int],
+    value: tuple[int, int, int, int],
+    out: tuple[int, int, int, int],
+    lse: int,
+    scale: float,
+    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    threads: int,
+    poison: bool,
+    /,
+) -> None: ...
+
 # Return the best attention forward kernel's name; None where there is none.
 #
 # Args:
@@ -97,3 +117,7 @@ def select_backward_kernel(
 
 # As kernels, for the attention backward.
 def backward_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+
+# As select_kernel and kernels, for decoding.
+def select_decode(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
+def decode_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...

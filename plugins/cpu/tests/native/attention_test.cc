@@ -8,11 +8,15 @@
 #include <memory>
 #include <vector>
 
+#include "attention/decode.h"
 #include "attention/dispatch.h"
 #include "attention_inputs.h"
 
 namespace {
 
+using torchyard::ceil_div;
+using torchyard::DecodeKernel;
+using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
 
@@ -56,8 +60,17 @@ bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double sca
   return wrong;
 }
 
+torchyard::Status call(const ForwardArgs& args, const ForwardKernel& kernel, int threads) {
+  return torchyard::attention_forward(args, kernel, threads, true);
+}
+
+torchyard::Status call(const ForwardArgs& args, const DecodeKernel& kernel, int threads) {
+  return torchyard::attention_decode(args, kernel, threads, true);
+}
+
 // Returns the number of wrong rows.
-int64_t run(const ForwardKernel& kernel, const Shape& s) {
+template <class Kernel>
+int64_t run(const Kernel& kernel, const Shape& s) {
   const DType dtype = kernel.dtype;
   Tensors t{Buffer(dtype, s.batches, s.query_heads, s.rows, s.head_dim, 1),
             Buffer(dtype, s.batches, s.key_heads, s.keys, s.head_dim, 3),
@@ -88,9 +101,7 @@ int64_t run(const ForwardKernel& kernel, const Shape& s) {
   args.lse = lse.data();
   args.scale = 0.4;
   args.mask = mask == nullptr ? nullptr : &mask->blocks;
-  if (torchyard::attention_forward(args, kernel, s.threads, true) != torchyard::Status::kOk) {
-    return 1;
-  }
+  if (call(args, kernel, s.threads) != torchyard::Status::kOk) return 1;
   // bfloat16: one rounding of each probability and one of the result, doubled; float32: the
   // roundings of the scores' sums, generously.
   const double bound = dtype == DType::kFloat32 ? 0x1p-17 : 0x1p-7;
@@ -118,30 +129,48 @@ const Shape kShapes[] = {
     {1, 1, 1, 2, 90, 10, 10, 300, 1, 1},     {1, 1, 1, 1, 65, 2, 240, 1, 1, 1},
 };
 
-}  // namespace
+const Shape kDecodeShapes[] = {
+    {1, 1, 1, 1, 1, 1, 1, 0, 0, 1},      {1, 2, 1, 5, 0, 8, 8, 0, 0, 1},
+    {2, 2, 2, 7, 63, 17, 5, 0, 0, 1},    {1, 3, 1, 1, 65, 40, 72, 0, 0, 2},
+    {1, 16, 1, 1, 600, 33, 31, 0, 0, 3}, {1, 1, 1, 4, 70, 256, 255, 0, 0, 1},
+    {2, 8, 2, 2, 1100, 64, 64, 0, 0, 2}, {1, 2, 2, 16, 513, 128, 129, 128, 128, 2},
+    {1, 2, 1, 7, 611, 7, 9, 3, 20, 1},   {1, 1, 1, 3, 700, 12, 12, 1, 1000, 1},
+    {1, 1, 1, 2, 90, 10, 10, 300, 1, 1}, {2, 4, 1, 4, 1300, 24, 48, 2, 13, 2},
+};
 
-int main() {
+// Runs every kernel of a table on every shape; adds to the counts.
+template <class Kernel, size_t kShapeCount>
+void run_table(const Kernel* const* table, size_t size, const Shape (&shapes)[kShapeCount],
+               int* cases, int* failures) {
   const torchyard::FeatureSet features = torchyard::detect_features();
-  int cases = 0;
-  int failures = 0;
-  for (size_t i = 0; i < torchyard::kForwardKernelCount; ++i) {
-    const ForwardKernel& kernel = *torchyard::kForwardKernels[i];
+  for (size_t i = 0; i < size; ++i) {
+    const Kernel& kernel = *table[i];
     if ((kernel.required & ~features) != 0) {
       std::printf("%s: not run, this processor lacks its instructions\n", kernel.name);
       continue;
     }
     int case_number = 0;
-    for (const Shape& shape : kShapes) {
-      ++cases;
+    for (const Shape& shape : shapes) {
+      ++*cases;
       const int64_t wrong = run(kernel, shape);
       if (wrong != 0) {
-        ++failures;
+        ++*failures;
         std::printf("%s, shape %d: %d wrong rows\n", kernel.name, case_number,
                     static_cast<int>(wrong));
       }
       ++case_number;
     }
   }
+}
+
+}  // namespace
+
+int main() {
+  int cases = 0;
+  int failures = 0;
+  run_table(torchyard::kForwardKernels, torchyard::kForwardKernelCount, kShapes, &cases, &failures);
+  run_table(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount, kDecodeShapes, &cases,
+            &failures);
   std::printf("%d cases, %d failures\n", cases, failures);
   return cases == 0 || failures != 0;
 }

@@ -1,5 +1,6 @@
 // Attention for AVX2 with FMA and F16C; bfloat16 is widened to float32 while it is packed.
 #include "simd/avx2.h"
+#include "attention/decode-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {
@@ -8,5 +9,10 @@ TORCHYARD_DEFINE_FORWARD(attention_forward_f32_6x16_avx2, "avx2", kFloat32, kAvx
                          FloatFormat<Avx2, float, Exp2Degree5>)
 TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x16_avx2, "avx2", kBFloat16, kAvx2 | kFma | kF16c,
                          FloatFormat<Avx2, Bf16, Exp2Degree5>)
+
+TORCHYARD_DEFINE_DECODE(attention_decode_f32_avx2, "avx2", kFloat32, kAvx2 | kFma | kF16c,
+                        FloatFormat<Avx2, float, Exp2Degree5>)
+TORCHYARD_DEFINE_DECODE(attention_decode_bf16_avx2, "avx2", kBFloat16, kAvx2 | kFma | kF16c,
+                        FloatFormat<Avx2, Bf16, Exp2Degree5>)
 
 }  // namespace torchyard

@@ -1,5 +1,6 @@
 // Attention for AVX-512 F, BW, DQ and VL; bfloat16 is widened to float32 while it is packed.
 #include "simd/avx512.h"
+#include "attention/decode-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {
@@ -10,5 +11,12 @@ TORCHYARD_DEFINE_FORWARD(attention_forward_f32_6x64_avx512, "avx512", kFloat32,
 TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x64_avx512, "avx512", kBFloat16,
                          kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
                          FloatFormat<Avx512, Bf16, Exp2Degree5>)
+
+TORCHYARD_DEFINE_DECODE(attention_decode_f32_avx512, "avx512", kFloat32,
+                        kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+                        FloatFormat<Avx512, float, Exp2Degree5>)
+TORCHYARD_DEFINE_DECODE(attention_decode_bf16_avx512, "avx512", kBFloat16,
+                        kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+                        FloatFormat<Avx512, Bf16, Exp2Degree5>)
 
 }  // namespace torchyard

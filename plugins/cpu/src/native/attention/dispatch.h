@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "attention/attention.h"
+#include "attention/decode.h"
 
 namespace torchyard {
 
@@ -16,5 +17,13 @@ extern const size_t kForwardKernelCount;
 const ForwardKernel* select_forward(DType dtype, FeatureSet features, const char* isa);
 
 const ForwardKernel* find_forward(const char* name);
+
+extern const DecodeKernel* const kDecodeKernels[];
+extern const size_t kDecodeKernelCount;
+
+// As select_forward and find_forward, for decoding.
+const DecodeKernel* select_decode(DType dtype, FeatureSet features, const char* isa);
+
+const DecodeKernel* find_decode(const char* name);
 
 }  // namespace torchyard

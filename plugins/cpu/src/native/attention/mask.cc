@@ -12,6 +12,8 @@ uint64_t tail_of(const ForwardArgs& args, int64_t panel) {
   return left >= kPanelKeys ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
 }
 
+uint64_t ones(int64_t count) { return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1; }
+
 // The lists of one row block of one head.
 struct BlockRow {
   const MaskBlocks& mask;
@@ -106,10 +108,6 @@ class ComposedWords {
   }
 
  private:
-  static uint64_t ones(int64_t count) {
-    return count >= 64 ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-  }
-
   int64_t total_;
   int64_t keys_;
   int64_t rows_;
@@ -166,6 +164,48 @@ void mark_needed(const ForwardArgs& args, int64_t batch, int64_t key_head, uint8
       const BlockRow row(mask, batch, key_head * group + g, b);
       for (int j = 0; j < row.full; ++j) mark_block(args, row.full_block(j), needed);
       for (int j = 0; j < row.partial; ++j) mark_block(args, row.partial_block(j), needed);
+    }
+  }
+}
+
+void row_words(const ForwardArgs& args, int64_t batch, int64_t query_head, int64_t row,
+               int64_t first_key, int64_t end_key, uint64_t* words, int64_t stride) {
+  const MaskBlocks& mask = *args.mask;
+  const BlockRow lists(mask, batch, query_head, row / mask.block_rows);
+  const int64_t size = mask.block_keys;
+  const auto touches = [&](int64_t block) {
+    return block * size < end_key && (block + 1) * size > first_key;
+  };
+  for (int j = 0; j < lists.full; ++j) {
+    const int64_t block = lists.full_block(j);
+    if (!touches(block)) continue;
+    const int64_t end = std::min((block + 1) * size, end_key);
+    for (int64_t key = std::max(block * size, first_key); key < end;) {
+      const int64_t panel = (key - first_key) / kPanelKeys;
+      const int64_t stop = std::min(end, first_key + (panel + 1) * kPanelKeys);
+      words[panel * stride] |= ones(stop - key) << ((key - first_key) % kPanelKeys);
+      key = stop;
+    }
+  }
+  const int64_t row_bytes = ceil_div(size, 8);
+  for (int j = 0; j < lists.partial; ++j) {
+    const int64_t block = lists.partial_block(j);
+    if (!touches(block)) continue;
+    const uint8_t* bits = lists.bits(j) + row % mask.block_rows * row_bytes;
+    const int64_t begin = std::max<int64_t>(0, first_key - block * size) / 8 * 8;
+    const int64_t count = std::min(size, end_key - block * size);
+    for (int64_t k = begin; k < count; k += 8) {
+      uint64_t byte = bits[k / 8] & ones(std::min<int64_t>(8, count - k));
+      int64_t place = block * size + k - first_key;
+      if (place < 0) {
+        byte >>= -place;
+        place = 0;
+      }
+      const int64_t shift = place % kPanelKeys;
+      words[place / kPanelKeys * stride] |= byte << shift;
+      if (shift > kPanelKeys - 8 && (byte >> (kPanelKeys - shift)) != 0) {
+        words[(place / kPanelKeys + 1) * stride] |= byte >> (kPanelKeys - shift);
+      }
     }
   }
 }

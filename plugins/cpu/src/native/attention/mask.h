@@ -25,6 +25,11 @@ int64_t list_panels(const ForwardArgs& args, int64_t batch, int64_t query_head, 
 // Sets needed[panel] to 1 for each panel that any row of any of the kv head's query heads sees.
 void mark_needed(const ForwardArgs& args, int64_t batch, int64_t key_head, uint8_t* needed);
 
+// Adds to words[panel * stride] the visibility of one row, for the panels of keys [first_key,
+// end_key); first_key begins a panel. Bits of keys beyond the end are unspecified.
+void row_words(const ForwardArgs& args, int64_t batch, int64_t query_head, int64_t row,
+               int64_t first_key, int64_t end_key, uint64_t* words, int64_t stride);
+
 // The number of listed blocks of a row block, summed over all heads of the mask.
 int64_t listed_blocks(const MaskBlocks& mask, int64_t row_block);
 

@@ -11,6 +11,7 @@
 #include "attention/attention.h"
 #include "attention/backward.h"
 #include "attention/backward_dispatch.h"
+#include "attention/decode.h"
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 
@@ -18,6 +19,7 @@ namespace {
 
 using torchyard::BackwardArgs;
 using torchyard::BackwardKernel;
+using torchyard::DecodeKernel;
 using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
@@ -196,14 +198,15 @@ PyObject* index_error(const ScoreProgram& program) {
                       static_cast<long long>(step.data), static_cast<long long>(step.extra));
 }
 
-// Finds a kernel by `find` and checks that this processor can run it.
+// Finds a kernel by `find` and checks that this processor can run it; `table` is the function that
+// lists the names.
 template <class Kernel>
-const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*)) {
+const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), const char* table) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (text == nullptr) return nullptr;
   const Kernel* kernel = find(text);
   if (kernel == nullptr) {
-    PyErr_Format(PyExc_ValueError, "kernel: expected a name from kernels(), got '%s'", text);
+    PyErr_Format(PyExc_ValueError, "kernel: expected a name from %s(), got '%s'", table, text);
     return nullptr;
   }
   static const torchyard::FeatureSet features = torchyard::detect_features();
@@ -246,7 +249,7 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     PyErr_Format(PyExc_TypeError, "attention_forward: expected 12 arguments, got %zd", argc);
     return nullptr;
   }
-  const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward);
+  const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
   if (kernel == nullptr) return nullptr;
   ForwardArgs args;
   if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
@@ -284,12 +287,55 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   Py_RETURN_NONE;
 }
 
+PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 11) {
+    PyErr_Format(PyExc_TypeError, "attention_decode: expected 11 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
+  if (kernel == nullptr) return nullptr;
+  ForwardArgs args;
+  if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
+      !read_tensor(argv[3], "key", &args.key) || !read_tensor(argv[4], "value", &args.value) ||
+      !read_output(argv[5], "out", &args.out) || !read_address(argv[6], &args.lse)) {
+    return nullptr;
+  }
+  args.scale = PyFloat_AsDouble(argv[7]);
+  if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
+  MaskBlocks mask;
+  args.mask = nullptr;
+  if (argv[8] != Py_None) {
+    if (!read_mask(argv[8], args, &mask)) return nullptr;
+    args.mask = &mask;
+  }
+  args.score = nullptr;
+  int threads;
+  if (!read_threads(argv[9], &threads)) return nullptr;
+  const int poison = PyObject_IsTrue(argv[10]);
+  if (poison < 0) return nullptr;
+  if (!torchyard::suits_decode(args)) {
+    PyErr_Format(PyExc_ValueError,
+                 "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
+                 "for %lld",
+                 torchyard::kMaxDecodeRows, static_cast<long long>(args.query_heads),
+                 static_cast<long long>(args.query_rows), static_cast<long long>(args.key_heads));
+    return nullptr;
+  }
+
+  torchyard::Status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = torchyard::attention_decode(args, *kernel, threads, poison != 0);
+  Py_END_ALLOW_THREADS;
+  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
 PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 16) {
     PyErr_Format(PyExc_TypeError, "attention_backward: expected 16 arguments, got %zd", argc);
     return nullptr;
   }
-  const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward);
+  const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward, "backward_kernels");
   if (kernel == nullptr) return nullptr;
   BackwardArgs args;
   ForwardArgs& call = args.call;
@@ -363,6 +409,10 @@ PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   return select("select_kernel", argv, argc, torchyard::select_forward);
 }
 
+PyObject* select_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  return select("select_decode", argv, argc, torchyard::select_decode);
+}
+
 PyObject* select_backward_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   return select("select_backward_kernel", argv, argc, torchyard::select_backward);
 }
@@ -413,6 +463,10 @@ PyObject* kernels(PyObject*, PyObject*) {
   return table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
 }
 
+PyObject* decode_kernels(PyObject*, PyObject*) {
+  return table(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount);
+}
+
 PyObject* backward_kernels(PyObject*, PyObject*) {
   return table(torchyard::kBackwardKernels, torchyard::kBackwardKernelCount);
 }
@@ -425,6 +479,12 @@ PyCFunction erased(Function* function) {
 PyMethodDef methods[] = {
     {"attention_forward", erased(attention_forward), METH_FASTCALL,
      "Run an attention forward kernel on raw addresses."},
+    {"attention_decode", erased(attention_decode), METH_FASTCALL,
+     "Run an attention decode kernel on raw addresses."},
+    {"select_decode", erased(select_decode), METH_FASTCALL,
+     "Return the name of the attention decode kernel for a dtype and a feature set."},
+    {"decode_kernels", decode_kernels, METH_NOARGS,
+     "Return (name, dtype, isa, required features) of each attention decode kernel."},
     {"attention_backward", erased(attention_backward), METH_FASTCALL,
      "Run an attention backward kernel on raw addresses."},
     {"select_kernel", erased(select_kernel), METH_FASTCALL,
@@ -456,7 +516,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 PyMODINIT_FUNC PyInit__native() {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
-  if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0) {
+  if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
+      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

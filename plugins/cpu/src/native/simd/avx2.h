@@ -121,6 +121,21 @@ struct Avx2 {
     return best;
   }
 
+  // Lane i of the result is the sum of v[i].
+  static Vec lane_sums(const Vec (&v)[kLanes]) {
+    Vec halves[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      halves[i] = add(_mm256_permute2f128_ps(v[i], v[i + 4], 0x20),
+                      _mm256_permute2f128_ps(v[i], v[i + 4], 0x31));
+    }
+    const Vec low =
+        add(_mm256_unpacklo_ps(halves[0], halves[1]), _mm256_unpackhi_ps(halves[0], halves[1]));
+    const Vec high =
+        add(_mm256_unpacklo_ps(halves[2], halves[3]), _mm256_unpackhi_ps(halves[2], halves[3]));
+    return add(_mm256_shuffle_ps(low, high, 0x44), _mm256_shuffle_ps(low, high, 0xee));
+  }
+
   // Transposes an 8 x 8 matrix of 32-bit words in place.
   static void transpose(Vec (&row)[kLanes]) {
     Vec pairs[8];

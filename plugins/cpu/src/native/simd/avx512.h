@@ -99,6 +99,29 @@ struct Avx512 {
   }
   static uint32_t largest_bits(Vec v) { return _mm512_reduce_max_epu32(_mm512_castps_si512(v)); }
 
+  // Lane i of the result is the sum of v[i].
+  static Vec lane_sums(const Vec (&v)[kLanes]) {
+    Vec halves[8];
+    Vec quarters[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      halves[i] = add(_mm512_shuffle_f32x4(v[i], v[i + 4], 0x44),
+                      _mm512_shuffle_f32x4(v[i], v[i + 4], 0xee));
+      halves[i + 4] = add(_mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0x44),
+                          _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0xee));
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      quarters[i] = add(_mm512_shuffle_f32x4(halves[i], halves[i + 4], 0x88),
+                        _mm512_shuffle_f32x4(halves[i], halves[i + 4], 0xdd));
+    }
+    const Vec low = add(_mm512_unpacklo_ps(quarters[0], quarters[1]),
+                        _mm512_unpackhi_ps(quarters[0], quarters[1]));
+    const Vec high = add(_mm512_unpacklo_ps(quarters[2], quarters[3]),
+                         _mm512_unpackhi_ps(quarters[2], quarters[3]));
+    return add(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
+  }
+
   // Transposes a 16 x 16 matrix of 32-bit words in place.
   static void transpose(Vec (&row)[kLanes]) {
     __m512i pairs[16];

@@ -117,6 +117,10 @@ struct Scalar {
     return best;
   }
 
+  static Vec lane_sums(const Vec (&v)[kLanes]) {
+    return Vec{sum(v[0]), sum(v[1]), sum(v[2]), sum(v[3])};
+  }
+
   // Transposes a 4 x 4 matrix of 32-bit words in place.
   static void transpose(Vec (&row)[kLanes]) {
     for (int i = 0; i < kLanes; ++i) {

@@ -1,0 +1,492 @@
+// The decode kernel: a few rows against keys and values where they lie.
+//
+// Keys are met in chunks of one panel. Scores: kLanes keys at a time, each summed along D in a
+// register of its own, then all registers summed into one vector of scores. Values: rows of values
+// times probabilities, accumulated into the state, which stays in the first-level cache. While one
+// phase computes, the other's next chunk is fetched, a few lines at a time: the processor's own
+// prefetcher follows the stream that is being read, not the one that will be, and a burst of
+// fetches would fill the buffers that the phase's own loads need.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/decode.h"
+#include "attention/format.h"
+#include "attention/tile-inl.h"
+
+namespace torchyard {
+namespace {
+
+template <class Format>
+class Decode {
+ public:
+  using Isa = typename Format::Isa;
+  using Element = typename Format::Element;
+  using Vec = typename Format::Vec;
+
+  static size_t state_floats(const ForwardArgs& args) {
+    const size_t rows = static_cast<size_t>(rows_of(args));
+    // Whole lines, so that threads that write neighbouring states do not share one.
+    return (rows * (static_cast<size_t>(columns_of(args)) + 2) + 15) / 16 * 16;
+  }
+
+  static size_t scratch_bytes(const ForwardArgs& args) {
+    const size_t words = static_cast<size_t>(kMaxDecodeRows * query_stride(args)) +
+                         size_t{kMaxDecodeRows} * kPanelKeys;
+    return words * sizeof(uint32_t);
+  }
+
+  static void split(const ForwardArgs& args, const DecodeJob& job) {
+    Decode self(args, job);
+    self.begin();
+    for (int64_t key = job.first_key; key < job.end_key; key += kPanelKeys) self.chunk(key);
+  }
+
+  static void finish(const ForwardArgs& args, const DecodeJob& job, const float* states,
+                     int64_t count) {
+    const size_t stride = state_floats(args);
+    const int64_t columns = columns_of(args);
+    for (int r = 0; r < job.rows; ++r) {
+      float reference = kMinusInfinity;
+      for (int64_t s = 0; s < count; ++s) {
+        const float found = state_reference(states + s * stride, job.rows, columns)[r];
+        reference = found > reference ? found : reference;
+      }
+      const float base = reference == kMinusInfinity ? 0.0f : reference;
+      float* sum = reinterpret_cast<float*>(job.scratch);
+      for (int64_t j = 0; j < columns; j += Isa::kLanes) Isa::store(sum + j, Isa::zero());
+      float weight = 0.0f;
+      for (int64_t s = 0; s < count; ++s) {
+        const float* state = states + s * stride;
+        const float part = state_weight(state, job.rows, columns)[r];
+        // Nothing was seen, or only scores of -inf: sums may hold 0 * inf.
+        if (part == 0.0f) continue;
+        const float own = state_reference(state, job.rows, columns)[r];
+        const float factor =
+            first_lane(Isa::template exp2<typename Format::Exp2>(Isa::set1(own - base)));
+        weight += part * factor;
+        const Vec scale = Isa::set1(factor);
+        for (int64_t j = 0; j < columns; j += Isa::kLanes) {
+          Isa::store(sum + j,
+                     Isa::fma(Isa::load(state + r * columns + j), scale, Isa::load(sum + j)));
+        }
+      }
+      write(args, job, r, sum, weight, base);
+    }
+  }
+
+ private:
+  // Rows that share the loads of a chunk's values; more accumulators would not fit.
+  static constexpr int kTileRows = 4;
+
+  const ForwardArgs& args_;
+  const DecodeJob& job_;
+  const Element* key_;
+  const Element* value_;
+  int64_t columns_;
+  int64_t query_stride_;
+  uint32_t* query_;          // [rows][query_stride], zero beyond D
+  uint32_t* probabilities_;  // [rows][kPanelKeys] words or scores
+  float* sum_;
+  float* weight_;
+  float* reference_;
+  float to_log2_;
+
+  Decode(const ForwardArgs& args, const DecodeJob& job)
+      : args_(args),
+        job_(job),
+        key_(static_cast<const Element*>(args.key.data) + job.batch * args.key.batch +
+             job.key_head * args.key.head),
+        value_(static_cast<const Element*>(args.value.data) + job.batch * args.value.batch +
+               job.key_head * args.value.head),
+        columns_(columns_of(args)),
+        query_stride_(query_stride(args)),
+        query_(reinterpret_cast<uint32_t*>(job.scratch)),
+        probabilities_(query_ + kMaxDecodeRows * query_stride_),
+        sum_(job.state),
+        weight_(job.state + job.rows * columns_),
+        reference_(weight_ + job.rows),
+        to_log2_(static_cast<float>(args.scale * kLog2E)) {}
+
+  static int64_t rows_of(const ForwardArgs& args) {
+    return args.query_heads / args.key_heads * args.query_rows;
+  }
+  static int64_t columns_of(const ForwardArgs& args) {
+    return (args.value_dim + Isa::kLanes - 1) / Isa::kLanes * Isa::kLanes;
+  }
+  static int64_t query_stride(const ForwardArgs& args) {
+    constexpr int64_t kStep = int64_t{Isa::kLanes} * Format::kPair;
+    return (args.head_dim + kStep - 1) / kStep * Isa::kLanes;
+  }
+  static const float* state_weight(const float* state, int rows, int64_t columns) {
+    return state + rows * columns;
+  }
+  static const float* state_reference(const float* state, int rows, int64_t columns) {
+    return state + rows * (columns + 1);
+  }
+  static TORCHYARD_INLINE float first_lane(Vec v) {
+    float lanes[Isa::kLanes];
+    Isa::store(lanes, v);
+    return lanes[0];
+  }
+
+  // Starts to load a row of `size` elements into the caches.
+  static TORCHYARD_INLINE void fetch(const Element* row, int64_t size) {
+    const char* at = reinterpret_cast<const char*>(row);
+    const int64_t bytes = size * static_cast<int64_t>(sizeof(Element));
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
+  }
+
+  void begin() {
+    constexpr int kStep = Isa::kLanes * Format::kPair;
+    for (int r = 0; r < job_.rows; ++r) {
+      const Element* row = query_row(r);
+      for (int64_t i = 0; i < args_.head_dim; i += kStep) {
+        const int64_t left = args_.head_dim - i;
+        Isa::store(query_ + r * query_stride_ + i / Format::kPair,
+                   Format::words(row + i, static_cast<int>(left < kStep ? left : kStep)));
+      }
+      weight_[r] = 0.0f;
+      reference_[r] = kMinusInfinity;
+    }
+    for (int64_t j = 0; j < job_.rows * columns_; j += Isa::kLanes) {
+      Isa::store(sum_ + j, Isa::zero());
+    }
+  }
+
+  const Element* query_row(int r) const {
+    const int64_t head =
+        job_.key_head * (args_.query_heads / args_.key_heads) + r / args_.query_rows;
+    return static_cast<const Element*>(args_.query.data) + job_.batch * args_.query.batch +
+           head * args_.query.head + r % args_.query_rows * args_.query.row;
+  }
+
+  const uint64_t* panel_words(int64_t first) const {
+    return job_.words + (first - job_.first_key) / kPanelKeys * kMaxDecodeRows;
+  }
+
+  bool panel_is_seen(int64_t first) const {
+    uint64_t any = 0;
+    for (int r = 0; r < job_.rows; ++r) any |= panel_words(first)[r];
+    return any != 0;
+  }
+
+  void chunk(int64_t first) {
+    const int64_t left = job_.end_key - first;
+    const int keys = static_cast<int>(left < kPanelKeys ? left : kPanelKeys);
+    const uint64_t present = keys == kPanelKeys ? ~uint64_t{0} : (uint64_t{1} << keys) - 1;
+    const uint64_t* words = nullptr;
+    if (job_.words != nullptr) {
+      if (!panel_is_seen(first)) return;
+      words = panel_words(first);
+      uint64_t all = present;
+      for (int r = 0; r < job_.rows; ++r) all &= words[r];
+      if (all == present) words = nullptr;
+    }
+    const Element* keys_at = key_ + first * args_.key.row;
+    const Element* values_at = value_ + first * args_.value.row;
+    scores(keys_at, values_at, keys);
+    for (int r = 0; r < job_.rows; ++r) {
+      soften(r, words == nullptr ? present : words[r] & present);
+    }
+    const Element* next = keys_at + kPanelKeys * args_.key.row;
+    int next_keys = left > kPanelKeys ? static_cast<int>(left - kPanelKeys) : 0;
+    if (next_keys == 0 && job_.next_key != nullptr) {
+      next = static_cast<const Element*>(job_.next_key);
+      next_keys = kPanelKeys;
+    }
+    next_keys = next_keys < keys ? next_keys : keys;
+    if (job_.words != nullptr && left > kPanelKeys && !panel_is_seen(first + kPanelKeys)) {
+      next_keys = 0;
+    }
+    if (words != nullptr && !values_are_finite(values_at, keys)) {
+      add_visible(values_at, words, present);
+      return;
+    }
+    for (int64_t column = 0; column < columns_;
+         column += int64_t{Isa::kTileVectors} * Isa::kLanes) {
+      const int64_t vectors = (columns_ - column) / Isa::kLanes;
+      for (int r = 0; r < job_.rows; r += kTileRows) {
+        const Element* fetched = column == 0 && r == 0 ? next : nullptr;
+        const int rows = job_.rows - r;
+        if (rows >= 4) {
+          values<4>(values_at, keys, r, column, vectors, fetched, next_keys);
+        } else if (rows == 3) {
+          values<3>(values_at, keys, r, column, vectors, fetched, next_keys);
+        } else if (rows == 2) {
+          values<2>(values_at, keys, r, column, vectors, fetched, next_keys);
+        } else {
+          values<1>(values_at, keys, r, column, vectors, fetched, next_keys);
+        }
+      }
+    }
+  }
+
+  // Writes raw scores of `keys` keys; what lies beyond them is unspecified.
+  TORCHYARD_NOINLINE void scores(const Element* keys_at, const Element* values_at, int keys) {
+    for (int group = 0; group < keys; group += Isa::kLanes) {
+      int r = 0;
+      for (; r + 4 <= job_.rows; r += 4) tile_scores<4>(keys_at, values_at, keys, group, r);
+      if (r + 2 <= job_.rows) {
+        tile_scores<2>(keys_at, values_at, keys, group, r);
+        r += 2;
+      }
+      if (r < job_.rows) tile_scores<1>(keys_at, values_at, keys, group, r);
+    }
+  }
+
+  template <int kRows>
+  TORCHYARD_INLINE void tile_scores(const Element* keys_at, const Element* values_at, int keys,
+                                    int group, int r) {
+    constexpr int kKeys = Isa::kLanes / kRows;
+    const bool whole = group + Isa::kLanes <= keys;
+    for (int i = group; i < group + Isa::kLanes; i += kKeys) {
+      // A key that does not exist is read as the last one that does.
+      const Element* row[kKeys];
+#pragma GCC unroll 16
+      for (int k = 0; k < kKeys; ++k) {
+        const int64_t at = whole || i + k < keys ? i + k : keys - 1;
+        row[k] = keys_at + at * args_.key.row;
+        if (r == 0) fetch(values_at + at * args_.value.row, args_.value_dim);
+      }
+      float lanes[Isa::kLanes];
+      Isa::store(lanes, dots<kRows, kKeys>(row, query_ + r * query_stride_));
+#pragma GCC unroll 4
+      for (int q = 0; q < kRows; ++q) {
+        __builtin_memcpy(probabilities_ + (r + q) * kPanelKeys + i, lanes + q * kKeys,
+                         kKeys * sizeof(float));
+      }
+    }
+  }
+
+  // Lane q * kKeys + k is the product of row q and key k.
+  template <int kRows, int kKeys>
+  TORCHYARD_INLINE Vec dots(const Element* const (&row)[kKeys], const uint32_t* query) const {
+    constexpr int kStep = Isa::kLanes * Format::kPair;
+    Vec sum[kRows * kKeys];
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows * kKeys; ++i) sum[i] = Isa::zero();
+    int64_t d = 0;
+    for (; d + kStep <= args_.head_dim; d += kStep) {
+      dot_step<kRows, kKeys>(sum, row, query, d, kStep);
+      query += Isa::kLanes;
+    }
+    if (d < args_.head_dim) {
+      dot_step<kRows, kKeys>(sum, row, query, d, static_cast<int>(args_.head_dim - d));
+    }
+    return Isa::lane_sums(sum);
+  }
+
+  template <int kRows, int kKeys>
+  TORCHYARD_INLINE void dot_step(Vec (&sum)[kRows * kKeys], const Element* const (&row)[kKeys],
+                                 const uint32_t* query, int64_t d, int count) const {
+    Vec left[kRows];
+#pragma GCC unroll 4
+    for (int q = 0; q < kRows; ++q) left[q] = Isa::load(query + q * query_stride_);
+#pragma GCC unroll 16
+    for (int k = 0; k < kKeys; ++k) {
+      const Vec right = Format::words(row[k] + d, count);
+#pragma GCC unroll 4
+      for (int q = 0; q < kRows; ++q) {
+        sum[q * kKeys + k] = Format::dot(sum[q * kKeys + k], left[q], right);
+      }
+    }
+  }
+
+  // Turns a row's scores into probabilities and moves its reference to the new maximum.
+  TORCHYARD_NOINLINE void soften(int r, uint64_t word) {
+    constexpr int kVectors = kPanelKeys / Isa::kLanes;
+    uint32_t* at = probabilities_ + r * kPanelKeys;
+    const Vec factor = Isa::set1(to_log2_);
+    const Vec hidden = Isa::set1(kMinusInfinity);
+    Vec score[kVectors];
+    Vec most = hidden;
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      score[j] = Isa::select(Isa::mask(word, j), Isa::mul(Isa::load(at + j * Isa::kLanes), factor),
+                             hidden);
+      most = Isa::max_ignoring_nan(score[j], most);
+    }
+    const float found = Isa::largest(most);
+    const float old = reference_[r];
+    if (found > old) {
+      const Vec shrink = Isa::template exp2<typename Format::Exp2>(Isa::set1(old - found));
+      float* sum = sum_ + r * columns_;
+      for (int64_t j = 0; j < columns_; j += Isa::kLanes) {
+        Isa::store(sum + j, Isa::mul(Isa::load(sum + j), shrink));
+      }
+      weight_[r] *= first_lane(shrink);
+      reference_[r] = found;
+    }
+    // A row that has seen nothing has only scores of -inf, or NaN, which must get through.
+    const float reference = reference_[r] == kMinusInfinity ? 0.0f : reference_[r];
+    const Vec minus_reference = Isa::set1(-reference);
+    Vec total = Isa::zero();
+#pragma GCC unroll 16
+    for (int j = 0; j < kVectors; ++j) {
+      score[j] = Isa::template exp2<typename Format::Exp2>(Isa::add(score[j], minus_reference));
+      total = Isa::add(total, score[j]);
+    }
+    weight_[r] += Isa::sum(total);
+    Format::template store_probabilities<kVectors>(at, score);
+  }
+
+  // sum(r .. r + kRows) += probabilities . values, in up to kTileVectors vectors of columns.
+  template <int kRows>
+  TORCHYARD_INLINE void values(const Element* at, int keys, int r, int64_t column, int64_t vectors,
+                               const Element* fetched, int fetched_keys) {
+    if constexpr (Isa::kTileVectors >= 4) {
+      if (vectors >= 4) return columns<kRows, 4>(at, keys, r, column, fetched, fetched_keys);
+      if (vectors == 3) return columns<kRows, 3>(at, keys, r, column, fetched, fetched_keys);
+    }
+    if (vectors >= 2) return columns<kRows, 2>(at, keys, r, column, fetched, fetched_keys);
+    columns<kRows, 1>(at, keys, r, column, fetched, fetched_keys);
+  }
+
+  template <int kRows, int kVectors>
+  TORCHYARD_NOINLINE void columns(const Element* at, int keys, int r, int64_t column,
+                                  const Element* fetched, int fetched_keys) {
+    const int64_t left = args_.value_dim - column;
+    constexpr int64_t kWidth = int64_t{kVectors} * Isa::kLanes;
+    float* sum = sum_ + r * columns_ + column;
+    const uint32_t* probabilities = probabilities_ + r * kPanelKeys;
+    if (left >= kWidth) {
+      add<kRows, kVectors, true>(at + column, keys, sum, probabilities, left, fetched,
+                                 fetched_keys);
+    } else {
+      add<kRows, kVectors, false>(at + column, keys, sum, probabilities, left, fetched,
+                                  fetched_keys);
+    }
+  }
+
+  template <int kRows, int kVectors, bool kWhole>
+  TORCHYARD_INLINE void add(const Element* at, int keys, float* out, const uint32_t* probabilities,
+                            int64_t left, const Element* fetched, int fetched_keys) {
+    const int64_t row = args_.value.row;
+    Vec sum[kRows][kVectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j)
+        sum[i][j] = Isa::load(out + i * columns_ + j * Isa::kLanes);
+    }
+    for (int key = 0; key < keys; key += Format::kPair) {
+      const Element* first = at + key * row;
+      const Element* second = Format::kPair == 2 && key + 1 < keys ? first + row : nullptr;
+      if (fetched != nullptr && key < fetched_keys) {
+        for (int i = 0; i < Format::kPair; ++i) {
+          fetch(fetched + (key + i) * args_.key.row, args_.head_dim);
+        }
+      }
+      Vec value[kVectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        const int64_t rest = left - j * Isa::kLanes;
+        const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
+        value[j] = Format::value_words(first + j * Isa::kLanes,
+                                       second == nullptr ? nullptr : second + j * Isa::kLanes, n);
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < kRows; ++i) {
+        const Vec weight =
+            Isa::broadcast_word(probabilities + i * kPanelKeys + key / Format::kPair);
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) sum[i][j] = Format::dot(sum[i][j], weight, value[j]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < kRows; ++i) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j)
+        Isa::store(out + i * columns_ + j * Isa::kLanes, sum[i][j]);
+    }
+  }
+
+  template <int kVectors, bool kWhole>
+  static TORCHYARD_INLINE void load_values(Vec (&value)[kVectors], const Element* first,
+                                           const Element* second, int64_t left) {
+    if constexpr (Format::kPair == 2 && kWhole && kVectors % 2 == 0) {
+      if (second != nullptr) {
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; j += 2) {
+          Format::value_pairs(first + j * Isa::kLanes, second + j * Isa::kLanes, &value[j],
+                              &value[j + 1]);
+        }
+        return;
+      }
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < kVectors; ++j) {
+      const int64_t rest = left - j * Isa::kLanes;
+      const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
+      value[j] = Format::value_words(first + j * Isa::kLanes,
+                                     second == nullptr ? nullptr : second + j * Isa::kLanes, n);
+    }
+  }
+
+  bool values_are_finite(const Element* at, int keys) const {
+    Vec most = Isa::zero();
+    for (int key = 0; key < keys; ++key) {
+      for (int64_t j = 0; j < args_.value_dim; j += Isa::kLanes) {
+        const int64_t left = args_.value_dim - j;
+        const int n = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
+        most = Isa::magnitude_bits_max(most, Isa::load_first(at + key * args_.value.row + j, n));
+      }
+    }
+    return Isa::largest_bits(most) < kInfinityBits;
+  }
+
+  // As add, where a hidden value is not finite: 0 * NaN is NaN, so only visible keys take part.
+  TORCHYARD_NOINLINE void add_visible(const Element* at, const uint64_t* words, uint64_t present) {
+    for (int r = 0; r < job_.rows; ++r) {
+      for (uint64_t left = words[r] & present; left != 0; left &= left - 1) {
+        const int key = __builtin_ctzll(left);
+        const uint32_t word = probabilities_[r * kPanelKeys + key / Format::kPair];
+        const Vec weight = Isa::set1(Format::unpack(word, key % Format::kPair));
+        float* sum = sum_ + r * columns_;
+        for (int64_t j = 0; j < columns_; j += Isa::kLanes) {
+          const int64_t rest = args_.value_dim - j;
+          const int n = static_cast<int>(rest < Isa::kLanes ? rest : Isa::kLanes);
+          const Vec value = Isa::load_first(at + key * args_.value.row + j, n);
+          Isa::store(sum + j, Isa::fma(weight, value, Isa::load(sum + j)));
+        }
+      }
+    }
+  }
+
+  static void write(const ForwardArgs& args, const DecodeJob& job, int r, const float* sum,
+                    float weight, float base) {
+    const int64_t group = args.query_heads / args.key_heads;
+    const int64_t head = job.key_head * group + r / args.query_rows;
+    const int64_t row = r % args.query_rows;
+    Element* out = static_cast<Element*>(args.out.data) + job.batch * args.out.batch +
+                   head * args.out.head + row * args.out.row;
+    const bool empty = weight == 0.0f;
+    const Vec inverse = Isa::set1(empty ? 0.0f : 1.0f / weight);
+    for (int64_t j = 0; j < args.value_dim; j += Isa::kLanes) {
+      const int64_t left = args.value_dim - j;
+      const int n = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
+      const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum + j), inverse);
+      Isa::store_first(out + j, v, n);
+    }
+    if (args.lse != nullptr) {
+      args.lse[(job.batch * args.query_heads + head) * args.query_rows + row] =
+          empty ? kMinusInfinity : static_cast<float>(base * kLn2 + __builtin_log(weight));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace torchyard
+
+#define TORCHYARD_DEFINE_DECODE(name, isa, dtype, required, ...) \
+  extern const DecodeKernel name;                                \
+  const DecodeKernel name = {#name,                              \
+                             isa,                                \
+                             DType::dtype,                       \
+                             required,                           \
+                             Decode<__VA_ARGS__>::state_floats,  \
+                             Decode<__VA_ARGS__>::scratch_bytes, \
+                             Decode<__VA_ARGS__>::split,         \
+                             Decode<__VA_ARGS__>::finish};
