@@ -64,7 +64,7 @@ def _place(tensor: Tensor) -> tuple[int, int, int, int]:
     return tensor.data_ptr(), batch, head, row
 
 
-def _mask(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+def _mask(mask: MaskBlocks) -> tuple[int, ...]:
     batches, heads, _ = mask.kv_num_blocks.shape
     return (
         *mask.block_size,
@@ -76,4 +76,6 @@ def _mask(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int, int
         mask.full_kv_indices.data_ptr(),
         mask.bits.data_ptr(),
         mask.first_partial.data_ptr(),
+        mask.kv_indices.shape[3],
+        mask.full_kv_indices.shape[3],
     )

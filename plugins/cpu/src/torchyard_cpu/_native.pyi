@@ -16,7 +16,8 @@ MAX_HEAD_DIM: int
 #     scale: multiplies the raw scores.
 #     mask: None, or rows and keys per block, the mask's batches (1 or B) and heads (1 or Hq), and
 #         the addresses of kv_num_blocks, kv_indices, full_kv_num_blocks (or 0), full_kv_indices
-#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks.
+#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, and
+#         the widths of kv_indices and full_kv_indices.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #
@@ -34,7 +35,7 @@ def attention_forward(
     out: tuple[int, int, int, int],
     lse: int,
     scale: float,
-    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    mask: tuple[int, ...] | None,
     threads: int,
     poison: bool,
     /,
