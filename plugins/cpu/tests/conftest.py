@@ -65,6 +65,8 @@ class Attention:
                 mask.full_kv_indices.data_ptr(),
                 mask.bits.data_ptr(),
                 mask.first_partial.data_ptr(),
+                mask.kv_indices.shape[3],
+                mask.full_kv_indices.shape[3],
             )
         decoding = kernel.startswith("attention_decode_")
         (_native.attention_decode if decoding else _native.attention_forward)(

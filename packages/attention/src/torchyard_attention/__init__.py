@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torchyard_attention import masks, scores
 from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attention
 from torchyard_attention._block_mask import BlockMask, create_block_mask
 from torchyard_attention._errors import DoubleBackwardError, ProgramError
@@ -20,8 +21,10 @@ __all__ = [
     "create_mask",
     "explain",
     "flex_attention",
+    "masks",
     "merge_states",
     "noop_mask",
     "or_masks",
+    "scores",
     "varlen_attention",
 ]

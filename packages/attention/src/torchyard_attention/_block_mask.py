@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch._guards import detect_fake_mode
 from torch.utils import _pytree as pytree
 
 from torchyard_attention import _ops
 from torchyard_attention._mask_blocks import first_slots, ordered
 from torchyard_attention._program import CAUSAL
+from torchyard_attention._structure import visibility_of
+from torchyard_attention._structured_blocks import blocks_within
 from torchyard_attention._trace import MASK_INPUTS, trace
 from torchyard_attention.contract import MaskBlocks
 
@@ -29,8 +33,10 @@ class BlockMask:
 
     Attributes:
         seq_lengths: (Sq, Sk).
-        kv_num_blocks, kv_indices: int32 [Bm, Hm, Qb] and [Bm, Hm, Qb, Kb]: partial blocks.
-        full_kv_num_blocks, full_kv_indices: likewise: blocks that are visible whole.
+        kv_num_blocks, kv_indices: int32 [Bm, Hm, Qb] and [Bm, Hm, Qb, Kp]: partial blocks. Kp is at
+            least the longest row's count; torch's lists are Kb wide.
+        full_kv_num_blocks, full_kv_indices: likewise, with a width of their own: blocks that are
+            visible whole.
         bits: uint8 [N, BQ, ceil(BK / 8)], see ``torchyard_attention.contract.MaskBlocks``.
         first_partial: int64 [Bm, Hm, Qb].
         BLOCK_SIZE: (BQ, BK).
@@ -70,7 +76,8 @@ class BlockMask:
         """Build a mask from lists of blocks, as torch's method of the same name.
 
         A pair is visible if its block is listed as full, or listed as partial and allowed by
-        ``mask_mod`` (everything, without one).
+        ``mask_mod`` (everything, without one). Lists may be narrower than Kb where ``seq_lengths``
+        is given.
 
         Raises:
             ValueError: shapes or dtypes do not fit; names the argument.
@@ -89,7 +96,7 @@ class BlockMask:
         if seq_lengths is None:
             seq_lengths = (q_blocks * block_size[0], kv_blocks * block_size[1])
         expected = tuple(-(-n // size) for n, size in zip(seq_lengths, block_size, strict=True))
-        if (q_blocks, kv_blocks) != expected:
+        if q_blocks != expected[0] or max(kv_blocks, full_kv_indices.shape[-1]) > expected[1]:
             raise ValueError(
                 f"kv_indices: expected {list(expected)} blocks for lengths {list(seq_lengths)} and "
                 f"BLOCK_SIZE {list(block_size)}, got {[q_blocks, kv_blocks]}"
@@ -129,7 +136,7 @@ class BlockMask:
 
     def sparsity(self) -> float:
         """Return the percentage of blocks that are hidden, 0 to 100."""
-        blocks = self.kv_indices.numel()
+        blocks = self.kv_num_blocks.numel() * self._kv_blocks
         if blocks == 0:
             return 0.0
         visible = int(self.kv_num_blocks.sum()) + int(self.full_kv_num_blocks.sum())
@@ -137,9 +144,13 @@ class BlockMask:
 
     def to_dense(self) -> Tensor:
         """Return which blocks are visible at least in part: int32 [Bm, Hm, Qb, Kb] of 0 and 1."""
-        partial = _dense(self.kv_num_blocks, self.kv_indices)
-        full = _dense(self.full_kv_num_blocks, self.full_kv_indices)
+        partial = _dense(self.kv_num_blocks, self.kv_indices, self._kv_blocks)
+        full = _dense(self.full_kv_num_blocks, self.full_kv_indices, self._kv_blocks)
         return (partial | full).to(torch.int32)
+
+    @property
+    def _kv_blocks(self) -> int:
+        return -(-self.seq_lengths[1] // self.BLOCK_SIZE[1])
 
     def to(self, device: torch.device | str) -> BlockMask:
         """Return the mask with its tensors on another device."""
@@ -199,8 +210,11 @@ def create_block_mask(
 ) -> BlockMask:
     """Build a block mask from a function of indices, as torch's function of the same name.
 
-    The function is recorded, not run per pair, and evaluated one stripe of blocks at a time: no
-    Sq x Sk mask is ever held, with or without compilation.
+    The function is recorded, not run per pair. A mask that knows its structure (those of
+    ``torchyard_attention.masks``, and what and_masks and or_masks make of them) is evaluated only
+    in blocks of which its structure is unsure; any other function one stripe of blocks at a time.
+    The result is the same. No Sq x Sk mask is ever held, with or without compilation. Inside of
+    torch.compile, torch.export and with fake tensors every mask is evaluated by stripes.
 
     Args:
         mask_mod: ``(b, h, q_idx, kv_idx) -> bool``: whether a query sees a key.
@@ -224,7 +238,7 @@ def create_block_mask(
             raise ValueError(f"{name}: expected a positive size, got {size}")
     place = torch.device(device) if device is not None else _default_device()
     text, captured = _traced(mask_mod, place)
-    blocks = _ops.block_mask(text, captured, sizes, block_size, place)
+    blocks = _blocks(mask_mod, text, captured, sizes, block_size, place)
     if not separate_full_blocks:
         return _without_full_blocks(blocks, sizes, block_size, mask_mod)
     return BlockMask(
@@ -244,11 +258,30 @@ def create_block_mask(
     )
 
 
+def _blocks(
+    mask_mod: MaskMod,
+    text: str,
+    captured: list[Tensor],
+    sizes: tuple[int, int, int, int],
+    block_size: tuple[int, int],
+    device: torch.device,
+) -> MaskBlocks:
+    if not torch.compiler.is_compiling() and detect_fake_mode() is None:
+        with torch.no_grad():
+            blocks = blocks_within(
+                text, tuple(captured), partial(visibility_of, mask_mod), sizes, block_size, device
+            )
+        if blocks is not None:
+            return blocks
+    return _ops.block_mask(text, captured, sizes, block_size, device)
+
+
 def _without_full_blocks(
     blocks: MaskBlocks, sizes: tuple[int, int, int, int], block_size: tuple[int, int], mod: MaskMod
 ) -> BlockMask:
-    listed = _dense(blocks.kv_num_blocks, blocks.kv_indices) | _dense(
-        blocks.full_kv_num_blocks, blocks.full_kv_indices
+    kv_blocks = -(-sizes[3] // block_size[1])
+    listed = _dense(blocks.kv_num_blocks, blocks.kv_indices, kv_blocks) | _dense(
+        blocks.full_kv_num_blocks, blocks.full_kv_indices, kv_blocks
     )
     counts, indices = ordered(listed)
     return BlockMask.from_kv_blocks(
@@ -278,16 +311,17 @@ def _pair(block_size: int | tuple[int, int]) -> tuple[int, int]:
 def _check_lists(name: str, counts: Tensor, indices: Tensor) -> None:
     if counts.ndim != 3 or indices.ndim != 4 or indices.shape[:3] != counts.shape:
         raise ValueError(
-            f"{name}_num_blocks, {name}_indices: expected shapes [B, H, Qb] and [B, H, Qb, Kb], "
+            f"{name}_num_blocks, {name}_indices: expected shapes [B, H, Qb] and [B, H, Qb, K], "
             f"got {list(counts.shape)} and {list(indices.shape)}"
         )
 
 
-def _dense(counts: Tensor, indices: Tensor) -> Tensor:
+def _dense(counts: Tensor, indices: Tensor, kv_blocks: int) -> Tensor:
     listed = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
-    dense = torch.zeros_like(indices, dtype=torch.bool)
-    # Unlisted places may repeat a listed block's number, so they must not write False over True.
-    return dense.scatter_reduce(-1, indices.long(), listed, reduce="amax")
+    # Unlisted places may hold anything; they all write to one place more, which is dropped.
+    places = torch.where(listed, indices, kv_blocks).long()
+    dense = torch.zeros((*counts.shape, kv_blocks + 1), dtype=torch.bool, device=counts.device)
+    return dense.scatter(-1, places, True)[..., :kv_blocks]
 
 
 _TENSORS: Final = (

@@ -6,6 +6,8 @@ or full, and of the partial ones the bits are kept.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Final
 
 import torch
@@ -16,6 +18,11 @@ from torchyard_attention.contract import MaskBlocks
 
 # Elements of one stripe: large enough to hide Python's overhead, small enough for the cache.
 _STRIPE: Final = 1 << 21
+
+# Elements of the blocks that are evaluated together: with what becomes of them, a core's L2.
+_TILE: Final = 1 << 18
+
+_GATHER_BITS: Final = 0x0102040810204080 if sys.byteorder == "little" else -0x7FBFDFEFF7FBFDFF
 
 
 def blocks_of(
@@ -77,23 +84,50 @@ def partial_bits(
     block_size: tuple[int, int],
 ) -> Tensor:
     """Evaluate a mask program on the listed blocks only and return their bits, in list order."""
+    places = torch.arange(kv_indices.shape[-1], device=kv_num_blocks.device)
+    where = (places < kv_num_blocks[..., None]).nonzero(as_tuple=True)
+    place = (where[0], where[1], where[2], kv_indices[where].long())
+    rows, row_bytes = block_size[0], _ceil_div(block_size[1], 8)
+    bits = torch.empty(
+        (len(where[0]), rows, row_bytes), dtype=torch.uint8, device=kv_num_blocks.device
+    )
+    done = 0
+    for part in block_bits(text, captured, place, lengths, block_size):
+        bits[done : done + len(part)] = part
+        done += len(part)
+    return bits
+
+
+def block_bits(
+    text: str,
+    captured: tuple[Tensor, ...],
+    place: tuple[Tensor, Tensor, Tensor, Tensor],
+    lengths: tuple[int, int],
+    block_size: tuple[int, int],
+) -> Iterator[Tensor]:
+    """Evaluate a mask program on some blocks and yield their bits, a few blocks at a time.
+
+    Args:
+        text: the program.
+        captured: its captured tensors.
+        place: int64 [n] each: the blocks' batches, heads, rows and columns.
+        lengths: (Sq, Sk).
+        block_size: (BQ, BK).
+    """
     (rows, keys), (q_length, kv_length) = block_size, lengths
-    device = kv_num_blocks.device
-    places = torch.arange(kv_indices.shape[-1], device=device) < kv_num_blocks[..., None]
-    where_b, where_h, where_row, where_place = places.nonzero(as_tuple=True)
-    columns = kv_indices[where_b, where_h, where_row, where_place].long()
-    q = where_row[:, None] * rows + torch.arange(rows, device=device)
-    k = columns[:, None] * keys + torch.arange(keys, device=device)
-    inside = (q < q_length)[:, :, None] & (k < kv_length)[:, None, :]
-    visible = torch.zeros((len(columns), rows, keys), dtype=torch.bool, device=device)
-    q_safe, k_safe = q.clamp(max=max(q_length - 1, 0)), k.clamp(max=max(kv_length - 1, 0))
-    chunk = max(1, _STRIPE // (rows * keys))
-    for first in range(0, len(columns), chunk):
-        part = slice(first, first + chunk)
-        visible[part] = evaluate_mask_blocks(
-            text, where_b[part], where_h[part], q_safe[part], k_safe[part], captured
+    device = place[0].device
+    in_row, in_column = torch.arange(rows, device=device), torch.arange(keys, device=device)
+    chunk = max(1, _TILE // (rows * keys))
+    for first in range(0, len(place[0]), chunk):
+        b, h, row, column = (part[first : first + chunk] for part in place)
+        q, k = row[:, None] * rows + in_row, column[:, None] * keys + in_column
+        visible = evaluate_mask_blocks(
+            text, b, h, q.clamp(max=q_length - 1), k.clamp(max=kv_length - 1), captured
         )
-    return pack_bits(visible & inside)
+        bits = pack_bits(visible)
+        bits &= pack_bits((k < kv_length)[:, None, :])
+        bits &= (q < q_length)[:, :, None].to(torch.uint8) * 255
+        yield bits
 
 
 def check_lists(
@@ -101,33 +135,38 @@ def check_lists(
     kv_indices: Tensor,
     full_kv_num_blocks: Tensor,
     full_kv_indices: Tensor,
+    *,
+    blocks: int,
 ) -> None:
-    """Raise ValueError unless every listed block exists and is listed once.
+    """Raise ValueError unless every listed block is one of ``blocks`` and is listed once.
 
     A kernel reads at these places, and a block that is listed twice would be counted twice.
     """
-    blocks = kv_indices.shape[-1]
-    listed = torch.zeros_like(kv_indices)
+    listed = []
     for name, counts, indices in (
         ("kv", kv_num_blocks, kv_indices),
         ("full_kv", full_kv_num_blocks, full_kv_indices),
     ):
-        if counts.numel() and not 0 <= int(counts.min()) <= int(counts.max()) <= blocks:
+        most = min(blocks, indices.shape[-1])
+        if counts.numel() and not 0 <= int(counts.min()) <= int(counts.max()) <= most:
             raise ValueError(
-                f"{name}_num_blocks: expected counts from 0 to {blocks}, got "
+                f"{name}_num_blocks: expected counts from 0 to {most}, got "
                 f"{int(counts.min())} to {int(counts.max())}"
             )
-        used = torch.arange(blocks, device=counts.device) < counts[..., None]
+        used = torch.arange(indices.shape[-1], device=counts.device) < counts[..., None]
         wrong = indices[used & ((indices < 0) | (indices >= blocks))]
         if wrong.numel():
             raise ValueError(
                 f"{name}_indices: expected block numbers from 0 to {blocks - 1}, got "
                 f"{int(wrong[0])}"
             )
-        places = torch.where(used, indices, 0).long()
-        listed.scatter_add_(-1, places, used.to(torch.int32))
-    if listed.numel() and int(listed.max()) > 1:
-        batch, head, row, column = (listed > 1).nonzero()[0].tolist()
+        listed.append(torch.where(used, indices, blocks))
+    ordered_lists = torch.cat(listed, dim=-1).sort(dim=-1).values
+    left, right = ordered_lists[..., :-1], ordered_lists[..., 1:]
+    twice = ((left == right) & (right < blocks)).nonzero()
+    if len(twice):
+        batch, head, row, place = twice[0].tolist()
+        column = int(left[batch, head, row, place])
         raise ValueError(
             f"kv_indices, full_kv_indices: expected each block once, got block {column} twice in "
             f"row {row} of batch {batch}, head {head}"
@@ -136,11 +175,15 @@ def check_lists(
 
 def pack_bits(visible: Tensor) -> Tensor:
     """Pack bool [N, BQ, BK] into uint8 [N, BQ, ceil(BK / 8)], lowest bit first."""
-    count, rows, keys = visible.shape
-    padded = torch.nn.functional.pad(visible, (0, -keys % 8))
-    weights = torch.tensor([1, 2, 4, 8, 16, 32, 64, 128], dtype=torch.uint8, device=visible.device)
-    bytes_ = padded.view(count, rows, padded.shape[2] // 8, 8).to(torch.uint8) * weights
-    return bytes_.sum(dim=-1, dtype=torch.uint8).contiguous()
+    padded = torch.nn.functional.pad(visible, (0, -visible.shape[2] % 8)).contiguous()
+    # Eight bytes of 0 and 1 as one word: the product moves bit 0 of byte i to bit 56 + i.
+    words = padded.view(torch.int64) * _GATHER_BITS
+    return words.bitwise_right_shift_(56).to(torch.uint8)
+
+
+def visible_bytes(keys: int, device: torch.device) -> Tensor:
+    """Return the bytes of a row of a block that sees all its keys: uint8 [ceil(keys / 8)]."""
+    return pack_bits(torch.ones((1, 1, keys), dtype=torch.bool, device=device)).flatten()
 
 
 def unpack_bits(bits: Tensor, keys: int) -> Tensor:

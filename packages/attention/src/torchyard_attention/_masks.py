@@ -2,38 +2,80 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_, or_
+
 import torch
 from torch import Tensor
 
 from torchyard_attention._block_mask import MaskMod
 from torchyard_attention._evaluate import evaluate_mask
+from torchyard_attention._structure import (
+    BlockRows,
+    StructuredMask,
+    Visibility,
+    nothing_whole,
+    visibility_of,
+)
 from torchyard_attention._trace import MASK_INPUTS, trace
 
 
-def and_masks(*mask_mods: MaskMod) -> MaskMod:
-    """Return a mask_mod that shows what all of the given ones show; everything, if none is."""
-    _check_callable(mask_mods)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Conjunction:
+    mask_mods: tuple[MaskMod, ...]
 
-    def and_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        result = b.new_ones((), dtype=torch.bool)
-        for mask_mod in mask_mods:
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        if not self.mask_mods:
+            return b.new_ones((), dtype=torch.bool)
+        result: Tensor = self.mask_mods[0](b, h, q_idx, kv_idx)
+        for mask_mod in self.mask_mods[1:]:
             result = result & mask_mod(b, h, q_idx, kv_idx)
         return result
 
-    return and_mask
+    def visibility(self, rows: BlockRows) -> Visibility | None:
+        known = [visibility_of(mask_mod, rows) for mask_mod in self.mask_mods]
+        parts = [part for part in known if part is not None]
+        if not parts:
+            return None
+        seen = reduce(and_, parts)
+        return seen if len(parts) == len(known) else nothing_whole(seen)
 
 
-def or_masks(*mask_mods: MaskMod) -> MaskMod:
-    """Return a mask_mod that shows what any of the given ones shows; nothing, if none is."""
-    _check_callable(mask_mods)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Disjunction:
+    mask_mods: tuple[MaskMod, ...]
 
-    def or_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        result = b.new_zeros((), dtype=torch.bool)
-        for mask_mod in mask_mods:
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        if not self.mask_mods:
+            return b.new_zeros((), dtype=torch.bool)
+        result: Tensor = self.mask_mods[0](b, h, q_idx, kv_idx)
+        for mask_mod in self.mask_mods[1:]:
             result = result | mask_mod(b, h, q_idx, kv_idx)
         return result
 
-    return or_mask
+    def visibility(self, rows: BlockRows) -> Visibility | None:
+        known = [visibility_of(mask_mod, rows) for mask_mod in self.mask_mods]
+        parts = [part for part in known if part is not None]
+        return reduce(or_, parts) if parts and len(parts) == len(known) else None
+
+
+def and_masks(*mask_mods: MaskMod) -> StructuredMask:
+    """Return a mask_mod that shows what all of the given ones show; everything, if none is.
+
+    It knows its structure if any of the given ones does.
+    """
+    _check_callable(mask_mods)
+    return _Conjunction(mask_mods)
+
+
+def or_masks(*mask_mods: MaskMod) -> StructuredMask:
+    """Return a mask_mod that shows what any of the given ones shows; nothing, if none is.
+
+    It knows its structure if all of the given ones do.
+    """
+    _check_callable(mask_mods)
+    return _Disjunction(mask_mods)
 
 
 def noop_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -314,7 +314,7 @@ def _block_mask_fake(
 
 def _partial_bits(*args: Any) -> Tensor:
     *lists, captured, text, q_length, kv_length, rows, keys = args
-    _mask_blocks.check_lists(*lists)
+    _mask_blocks.check_lists(*lists, blocks=-(-kv_length // keys))
     return _mask_blocks.partial_bits(
         text, tuple(captured), lists[0], lists[1], (q_length, kv_length), (rows, keys)
     )

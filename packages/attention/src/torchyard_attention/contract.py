@@ -144,14 +144,16 @@ class MaskBlocks:
     """A mask as data: which blocks of (queries x keys) are visible, wholly or in part.
 
     With Bm in {1, B}, Hm in {1, Hq}, BQ rows and BK keys per block, Qb = ceil(Sq / BQ) and
-    Kb = ceil(Sk / BK). A block that is listed nowhere is hidden.
+    Kb = ceil(Sk / BK). A block that is listed nowhere is hidden. A list has as many places per row
+    as its longest row needs, or more: its width says nothing about Kb, and what stands in places
+    beyond a row's count may be anything.
 
     Attributes:
         block_size: (BQ, BK).
         kv_num_blocks: int32 [Bm, Hm, Qb]: how many blocks of a row of blocks are visible in part.
-        kv_indices: int32 [Bm, Hm, Qb, Kb]: which, in the first kv_num_blocks places.
+        kv_indices: int32 [Bm, Hm, Qb, any width]: which, in the first kv_num_blocks places.
         full_kv_num_blocks: int32 [Bm, Hm, Qb]: how many are visible whole.
-        full_kv_indices: int32 [Bm, Hm, Qb, Kb]: which.
+        full_kv_indices: int32 [Bm, Hm, Qb, any width]: which; as wide as kv_indices or not.
         bits: uint8 [N, BQ, ceil(BK / 8)]: one bit per (row, key) of each partial block: bit k % 8
             of byte k // 8. Rows beyond Sq and keys beyond Sk are 0.
         first_partial: int64 [Bm, Hm, Qb]: where in ``bits`` the row of blocks begins; its j-th

@@ -104,8 +104,8 @@ def mask_blocks(
     if not separate_full_blocks:
         whole = torch.zeros_like(whole)
     partial = some & ~whole
-    kv_num_blocks, kv_indices = ordered(partial)
-    full_kv_num_blocks, full_kv_indices = ordered(whole)
+    kv_num_blocks, kv_indices = _narrow(*ordered(partial))
+    full_kv_num_blocks, full_kv_indices = _narrow(*ordered(whole))
     return MaskBlocks(
         block_size=block_size,
         kv_num_blocks=kv_num_blocks,
@@ -115,6 +115,12 @@ def mask_blocks(
         bits=pack_bits(blocks[partial]),
         first_partial=first_slots(kv_num_blocks),
     )
+
+
+def _narrow(counts: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return lists that are as wide as their longest row, so that nobody relies on more."""
+    longest = int(counts.max()) if counts.numel() else 0
+    return counts, indices[..., :longest].contiguous()
 
 
 def traced_score_mod(

@@ -23,16 +23,18 @@ def dense_visibility(mask: MaskBlocks, q_length: int, kv_length: int) -> Tensor:
         implementation avoids.
     """
     rows, keys = mask.block_size
-    batch, heads, q_blocks, kv_blocks = mask.kv_indices.shape
+    batch, heads, q_blocks = mask.kv_num_blocks.shape
+    kv_blocks = -(-kv_length // keys)
     device = mask.kv_indices.device
     shape = (batch, heads, q_blocks, kv_blocks, rows, keys)
     blocks = torch.zeros(shape, dtype=torch.bool, device=device)
-    place = torch.arange(kv_blocks, device=device)
 
+    place = torch.arange(mask.kv_indices.shape[3], device=device)
     at = (place < mask.kv_num_blocks.unsqueeze(-1)).nonzero(as_tuple=True)
     slots = mask.first_partial[at[:3]] + at[3]
     blocks[(*at[:3], mask.kv_indices[at].long())] = unpack_bits(mask.bits[slots], keys)
 
+    place = torch.arange(mask.full_kv_indices.shape[3], device=device)
     at = (place < mask.full_kv_num_blocks.unsqueeze(-1)).nonzero(as_tuple=True)
     blocks[(*at[:3], mask.full_kv_indices[at].long())] = True
 

@@ -95,7 +95,7 @@ def tensor_place(tensor: Tensor) -> tuple[int, int, int, int]:
     return tensor.data_ptr(), batch, head, row
 
 
-def mask_place(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int, int, int]:
+def mask_place(mask: MaskBlocks) -> tuple[int, ...]:
     """Return a mask's sizes and addresses, as _native's functions take them."""
     batches, heads, _ = mask.kv_num_blocks.shape
     return (
@@ -108,4 +108,6 @@ def mask_place(mask: MaskBlocks) -> tuple[int, int, int, int, int, int, int, int
         mask.full_kv_indices.data_ptr(),
         mask.bits.data_ptr(),
         mask.first_partial.data_ptr(),
+        mask.kv_indices.shape[3],
+        mask.full_kv_indices.shape[3],
     )

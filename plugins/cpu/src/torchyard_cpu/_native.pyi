@@ -17,7 +17,8 @@ MAX_DECODE_ROWS: int
 #     scale: multiplies the raw scores.
 #     mask: None, or rows and keys per block, the mask's batches (1 or B) and heads (1 or Hq), and
 #         the addresses of kv_num_blocks, kv_indices, full_kv_num_blocks (or 0), full_kv_indices
-#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks.
+#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, and
+#         the widths of kv_indices and full_kv_indices.
 #     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
 #         slots there are of each shape (uniform, row, column, tile), and the result's operand.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
@@ -39,7 +40,7 @@ def attention_forward(
     out: tuple[int, int, int, int],
     lse: int,
     scale: float,
-    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    mask: tuple[int, ...] | None,
     score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
     threads: int,
     poison: bool,
@@ -68,7 +69,7 @@ def attention_backward(
     grad_key: tuple[int, int, int, int],
     grad_value: tuple[int, int, int, int],
     scale: float,
-    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    mask: tuple[int, ...] | None,
     threads: int,
     poison: bool,
     /,
@@ -87,7 +88,7 @@ def attention_decode(
     out: tuple[int, int, int, int],
     lse: int,
     scale: float,
-    mask: tuple[int, int, int, int, int, int, int, int, int, int] | None,
+    mask: tuple[int, ...] | None,
     threads: int,
     poison: bool,
     /,

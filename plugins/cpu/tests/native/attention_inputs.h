@@ -105,7 +105,9 @@ struct Mask {
     blocks.block_rows = s.block_rows;
     blocks.block_keys = s.block_keys;
     blocks.row_blocks = ceil_div(s.rows, s.block_rows);
-    blocks.key_blocks = ceil_div(s.keys, s.block_keys);
+    // One list as narrow as it may be for any rows, the other with a place to spare.
+    blocks.partial_width = ceil_div(s.keys, s.block_keys);
+    blocks.full_width = blocks.partial_width + 1;
     blocks.batches = blocks.heads = 1;
     visible.assign(static_cast<size_t>(s.rows * s.keys), 0);
     // Per block: hidden, whole or random.
@@ -131,7 +133,7 @@ struct Mask {
     std::vector<int32_t> full;
     first_partial.push_back(static_cast<int64_t>(bits.size()) /
                             (s.block_rows * ceil_div(s.block_keys, 8)));
-    for (int64_t kb = 0; kb < blocks.key_blocks; ++kb) {
+    for (int64_t kb = 0; kb < ceil_div(s.keys, s.block_keys); ++kb) {
       const unsigned kind = generator() % 3;
       if (kind == 0) continue;
       (kind == 1 ? full : partial).push_back(static_cast<int32_t>(kb));
@@ -152,8 +154,8 @@ struct Mask {
     }
     partial_count.push_back(static_cast<int32_t>(partial.size()));
     full_count.push_back(static_cast<int32_t>(full.size()));
-    partial.resize(static_cast<size_t>(blocks.key_blocks));
-    full.resize(static_cast<size_t>(blocks.key_blocks));
+    partial.resize(static_cast<size_t>(blocks.partial_width));
+    full.resize(static_cast<size_t>(blocks.full_width));
     partial_index.insert(partial_index.end(), partial.begin(), partial.end());
     full_index.insert(full_index.end(), full.begin(), full.end());
   }

@@ -57,11 +57,10 @@ class BlockRows:
         height = min(rows, self._queries - block * rows)
         return seen.flatten(-2)[:, :, :height, : self._keys]
 
-    @staticmethod
-    def _slots(counts: Tensor, indices: Tensor) -> Tensor:
+    def _slots(self, counts: Tensor, indices: Tensor) -> Tensor:
         """Return int64 [Bm, Hm, Kb]: each key block's place in the list of indices, or -1."""
-        blocks = indices.shape[-1]
-        place = torch.arange(blocks, device=indices.device).expand(indices.shape)
+        blocks = -(-self._keys // self._mask.block_size[1])
+        place = torch.arange(indices.shape[-1], device=indices.device).expand(indices.shape)
         listed = place < counts.unsqueeze(-1)
         # Unlisted entries may hold anything; they all land in one extra place, which is dropped.
         target = torch.where(listed, indices.long(), blocks)

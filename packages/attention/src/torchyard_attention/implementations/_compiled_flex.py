@@ -90,7 +90,15 @@ def _blocks(call: AttentionCall) -> tuple[Tensor, ...]:
         none = torch.zeros(shape[:3], dtype=torch.int32, device=device)
         every = torch.arange(shape[3], dtype=torch.int32, device=device).expand(shape).contiguous()
         return none, every, none + shape[3], every
-    place = torch.arange(mask.kv_indices.shape[-1], device=device)
+    # torch reads the number of key blocks off the lists.
+    kv_blocks = -(-call.key.shape[2] // mask.block_size[1])
+    partial, full = (
+        torch.nn.functional.pad(indices, (0, kv_blocks - indices.shape[3]))
+        if indices.shape[3] != kv_blocks
+        else indices
+        for indices in (mask.kv_indices, mask.full_kv_indices)
+    )
+    place = torch.arange(kv_blocks, device=device)
     listed = place < mask.kv_num_blocks.unsqueeze(-1)
     count = len(mask.bits)
     # Two slots more, for blocks that are hidden or visible whole, and a rounded count, so that
@@ -99,19 +107,19 @@ def _blocks(call: AttentionCall) -> tuple[Tensor, ...]:
     bits = mask.bits.new_zeros((rounded, *mask.bits.shape[1:]))
     bits[:count] = mask.bits
     bits[rounded - 1] = 255
-    slots = torch.full_like(mask.kv_indices, rounded - 2)
+    slots = torch.full_like(partial, rounded - 2)
     whole = place < mask.full_kv_num_blocks.unsqueeze(-1)
     for lists, seen, values in (
-        (mask.kv_indices, listed, mask.first_partial.unsqueeze(-1) + place),
-        (mask.full_kv_indices, whole, torch.full_like(place, rounded - 1)),
+        (partial, listed, mask.first_partial.unsqueeze(-1) + place),
+        (full, whole, torch.full_like(place, rounded - 1)),
     ):
         at = seen.nonzero(as_tuple=True)
         slots[(*at[:3], lists[at].long())] = values.expand_as(lists)[at].to(slots.dtype)
     return (
         mask.kv_num_blocks,
-        mask.kv_indices,
+        partial,
         mask.full_kv_num_blocks,
-        mask.full_kv_indices,
+        full,
         slots,
         bits,
     )

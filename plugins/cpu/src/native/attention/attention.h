@@ -55,14 +55,15 @@ struct StridedOutput {
 // Which (row, key) pairs are visible, by blocks of block_rows x block_keys.
 //
 // `*_count` is int32 [batches, heads, row_blocks], `*_index` int32 [batches, heads, row_blocks,
-// key_blocks], `first_partial` int64 like the counts; all contiguous. `bits` is uint8
+// *_width], `first_partial` int64 like the counts; all contiguous. `bits` is uint8
 // [partial blocks, block_rows, ceil(block_keys / 8)]: bit k % 8 of byte k / 8 is key k of the
 // block. The j-th partial block of a row block has slot first_partial + j.
 struct MaskBlocks {
   int64_t block_rows;
   int64_t block_keys;
   int64_t row_blocks;
-  int64_t key_blocks;
+  int64_t partial_width;  // places per row of partial_index, used or not
+  int64_t full_width;
   int64_t batches;  // 1 or B
   int64_t heads;    // 1 or Hq
   const int32_t* partial_count;

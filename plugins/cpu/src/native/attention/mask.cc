@@ -29,8 +29,8 @@ struct BlockRow {
         partial(mask_.partial_count[at]),
         full(mask_.full_count == nullptr ? 0 : mask_.full_count[at]) {}
 
-  int64_t partial_block(int j) const { return mask.partial_index[at * mask.key_blocks + j]; }
-  int64_t full_block(int j) const { return mask.full_index[at * mask.key_blocks + j]; }
+  int64_t partial_block(int j) const { return mask.partial_index[at * mask.partial_width + j]; }
+  int64_t full_block(int j) const { return mask.full_index[at * mask.full_width + j]; }
   const uint8_t* bits(int j) const {
     const int64_t row_bytes = ceil_div(mask.block_keys, 8);
     return mask.bits + (mask.first_partial[at] + j) * mask.block_rows * row_bytes;

@@ -94,8 +94,8 @@ bool read_tensor(PyObject* tuple, const char* what, torchyard::Strided* out) {
 }
 
 bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
-  int64_t m[10];
-  if (!read_integers(tuple, "mask", 10, m)) return false;
+  int64_t m[12];
+  if (!read_integers(tuple, "mask", 12, m)) return false;
   if (m[0] < 1 || m[1] < 1) {
     PyErr_Format(PyExc_ValueError, "mask: expected block sizes of at least 1, got %lld x %lld",
                  static_cast<long long>(m[0]), static_cast<long long>(m[1]));
@@ -111,7 +111,6 @@ bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
   out->block_rows = m[0];
   out->block_keys = m[1];
   out->row_blocks = torchyard::ceil_div(args.query_rows, m[0]);
-  out->key_blocks = torchyard::ceil_div(args.keys, m[1]);
   out->batches = m[2];
   out->heads = m[3];
   out->partial_count = pointer<const int32_t>(m[4]);
@@ -120,6 +119,8 @@ bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
   out->full_index = pointer<const int32_t>(m[7]);
   out->bits = pointer<const uint8_t>(m[8]);
   out->first_partial = pointer<const int64_t>(m[9]);
+  out->partial_width = m[10];
+  out->full_width = m[11];
   return true;
 }
 

@@ -1,0 +1,79 @@
+"""Masks that show the first keys to every query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._masks import or_masks
+from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention.masks._band import causal, sliding_window
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _KeysBefore:
+    length: int
+
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return kv_idx - self.length < 0
+
+    def visibility(self, rows: BlockRows) -> Visibility:
+        return Visibility.between(rows, torch.zeros_like, lambda q: torch.full_like(q, self.length))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _KeysBeforeOfBatch:
+    lengths: Tensor
+
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return kv_idx < self.lengths[b]
+
+    def visibility(self, rows: BlockRows) -> Visibility:
+        end = self.lengths.to(rows.first)[:, None, None, None]
+        seen = Intervals(torch.zeros_like(end), end)
+        return Visibility(seen, seen)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class QueriesBefore:
+    """Show everything to the first queries and nothing to the others."""
+
+    length: int
+
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return q_idx - self.length < 0
+
+    def visibility(self, rows: BlockRows) -> Visibility:
+        return Visibility.of_queries(rows, rows.first < self.length, rows.last < self.length)
+
+
+def padding(lengths: int | Tensor) -> StructuredMask:
+    """Show every query the first ``lengths`` keys: one number, or one per batch, integers [B]."""
+    if isinstance(lengths, Tensor):
+        if lengths.ndim != 1 or lengths.is_floating_point():
+            raise ValueError(
+                f"lengths: expected integers [B], got {lengths.dtype} {list(lengths.shape)}"
+            )
+        return _KeysBeforeOfBatch(lengths)
+    if lengths < 0:
+        raise ValueError(f"lengths: expected 0 or more keys, got {lengths}")
+    return _KeysBefore(lengths)
+
+
+def prefix_lm(lengths: int | Tensor) -> StructuredMask:
+    """Show a query the prefix and what came before it.
+
+    Args:
+        lengths: of the prefix, as in :func:`padding`; queries of the prefix see all of it.
+    """
+    return or_masks(causal, padding(lengths))
+
+
+def global_local(tokens: int, size: int) -> StructuredMask:
+    """Show a query what is less than ``size`` positions away, and the first ``tokens`` keys.
+
+    The first ``tokens`` queries see everything. Source: Longformer (arXiv 2004.05150) section 3.1.
+    """
+    return or_masks(sliding_window(size, ahead=size - 1), padding(tokens), QueriesBefore(tokens))

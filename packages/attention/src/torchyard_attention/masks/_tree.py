@@ -1,0 +1,72 @@
+"""Trees of tokens: each sees its ancestors, as speculative decoding verifies them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Tree:
+    enter: Tensor
+    leave: Tensor
+    context: int
+
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        beyond = kv_idx - self.context
+        node = beyond.clamp(min=0)
+        time = self.enter[q_idx]
+        ancestor = (self.enter[node] <= time) & (time < self.leave[node])
+        return (beyond < 0) | ancestor
+
+    def visibility(self, rows: BlockRows) -> Visibility:
+        nodes = self.enter.shape[0]
+        if rows.q_length > nodes or rows.kv_length > self.context + nodes:
+            raise ValueError(
+                f"tree: expected at most {nodes} queries and {self.context} + {nodes} keys, got "
+                f"{rows.q_length} and {rows.kv_length}"
+            )
+        start = torch.zeros_like(rows.first)[:, None]
+        end = rows.last[:, None] + (self.context + 1)
+        return Visibility(Intervals(start, end), Intervals(start, start + self.context))
+
+
+def tree(parents: Tensor, *, context: int = 0) -> StructuredMask:
+    """Show a node of a tree itself, its ancestors and the context before the tree.
+
+    Args:
+        parents: integers [n]: each node's parent, an earlier node; -1 for a root. Queries are the
+            nodes.
+        context: keys before the tree; key ``context + i`` is node i.
+    """
+    if parents.ndim != 1 or parents.is_floating_point():
+        raise ValueError(
+            f"parents: expected integers [n], got {parents.dtype} {list(parents.shape)}"
+        )
+    if context < 0:
+        raise ValueError(f"context: expected 0 or more keys, got {context}")
+    above = parents.tolist()
+    for node, parent in enumerate(above):
+        if not -1 <= parent < node:
+            raise ValueError(
+                f"parents: expected -1 or an earlier node for node {node}, got {parent}"
+            )
+    # Visit times: an ancestor is entered no later and left only after all below it.
+    sizes = [1] * len(above)
+    for node in reversed(range(len(above))):
+        if above[node] >= 0:
+            sizes[above[node]] += sizes[node]
+    enter, free, clock = [0] * len(above), [0] * len(above), 0
+    for node, parent in enumerate(above):
+        if parent < 0:
+            enter[node], clock = clock, clock + sizes[node]
+        else:
+            enter[node] = free[parent]
+            free[parent] += sizes[node]
+        free[node] = enter[node] + 1
+    entered = torch.tensor(enter, dtype=torch.int64, device=parents.device)
+    return _Tree(entered, entered + torch.tensor(sizes, device=parents.device), context)
