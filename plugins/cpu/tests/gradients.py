@@ -101,6 +101,8 @@ def run(
             mask.full_kv_indices.data_ptr(),
             mask.bits.data_ptr(),
             mask.first_partial.data_ptr(),
+            mask.kv_indices.shape[3],
+            mask.full_kv_indices.shape[3],
         ),
         threads,
         True,
