@@ -105,7 +105,7 @@ MODS: dict[str, Mod] = {
         + torch.square(s)
     ),
     "powers": lambda s, b, h, q, k: (
-        s**2 + s**3 + 2**s + (s.abs() + 1) ** -2 + (s.abs() + 1) ** 0.5 + q**2
+        s**2 + s**3 + 2**s + (s.abs() + 1) ** -2 + (s.abs() + 1) ** 0.5 + q**2 * 1e-3
     ),
     "fills": lambda s, b, h, q, k: (
         s + torch.full_like(s, 2.5) + torch.zeros_like(q) + s.new_ones(()) + s.new_full((), 3)
