@@ -53,7 +53,8 @@ def test_a_modified_score_is_refused_with_the_reason() -> None:
 def test_the_backward_is_the_first_choice_on_the_cpu() -> None:
     decision = registry().decide(BACKWARD, REQUEST)
 
-    assert decision.chosen == "cpu.native"
+    assert decision.chosen is not None
+    assert decision.chosen.name == "cpu.native"
 
 
 def test_the_environment_holds_the_backward_to_an_instruction_set(

@@ -46,7 +46,7 @@ class NativeBackward:
         )
         batches, query_heads, rows, head_dim = query.shape
         key_heads, keys = key.shape[1:3]
-        grads = tuple(
+        grad_query, grad_key, grad_value = (
             torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
             for tensor in (query, key, value)
         )
@@ -63,15 +63,15 @@ class NativeBackward:
             lse.data_ptr(),
             tensor_place(grad_out),
             0 if grad_lse is None else grad_lse.data_ptr(),
-            tensor_place(grads[0]),
-            tensor_place(grads[1]),
-            tensor_place(grads[2]),
+            tensor_place(grad_query),
+            tensor_place(grad_key),
+            tensor_place(grad_value),
             call.scale,
             None if call.mask is None else mask_place(call.mask),
             torch.get_num_threads(),
             False,
         )
-        return AttentionGradients(*grads)
+        return AttentionGradients(grad_query, grad_key, grad_value)
 
 
 def _kernel(dtype: str, features: frozenset[str]) -> str:
