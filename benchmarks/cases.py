@@ -143,4 +143,11 @@ CASES: Final = (
         for name, score_mod in _MODIFIED.items()
     ),
     Case("training", (1, 8, 8, 1024, 1024, 64), torch.float32, mask_mod=_causal, training=True),
+    Case(
+        "training bfloat16",
+        (1, 8, 8, 2048, 2048, 64),
+        torch.bfloat16,
+        mask_mod=_causal,
+        training=True,
+    ),
 )
