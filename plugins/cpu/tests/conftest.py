@@ -76,7 +76,7 @@ class Attention:
             lse.data_ptr(),
             head_dim**-0.5 if scale is None else scale,
             place,
-            None,
+            *(() if decoding else (None,)),  # no score program
             threads,
             True,
         )

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/decode.h"
+#include "attention/decode_state-inl.h"
 #include "attention/format.h"
 #include "attention/tile-inl.h"
 
@@ -24,12 +24,7 @@ class Decode {
   using Isa = typename Format::Isa;
   using Element = typename Format::Element;
   using Vec = typename Format::Vec;
-
-  static size_t state_floats(const ForwardArgs& args) {
-    const size_t rows = static_cast<size_t>(rows_of(args));
-    // Whole lines, so that threads that write neighbouring states do not share one.
-    return (rows * (static_cast<size_t>(columns_of(args)) + 2) + 15) / 16 * 16;
-  }
+  using State = DecodeState<Format>;
 
   static size_t scratch_bytes(const ForwardArgs& args) {
     const size_t words = static_cast<size_t>(kMaxDecodeRows * query_stride(args)) +
@@ -41,39 +36,6 @@ class Decode {
     Decode self(args, job);
     self.begin();
     for (int64_t key = job.first_key; key < job.end_key; key += kPanelKeys) self.chunk(key);
-  }
-
-  static void finish(const ForwardArgs& args, const DecodeJob& job, const float* states,
-                     int64_t count) {
-    const size_t stride = state_floats(args);
-    const int64_t columns = columns_of(args);
-    for (int r = 0; r < job.rows; ++r) {
-      float reference = kMinusInfinity;
-      for (int64_t s = 0; s < count; ++s) {
-        const float found = state_reference(states + s * stride, job.rows, columns)[r];
-        reference = found > reference ? found : reference;
-      }
-      const float base = reference == kMinusInfinity ? 0.0f : reference;
-      float* sum = reinterpret_cast<float*>(job.scratch);
-      for (int64_t j = 0; j < columns; j += Isa::kLanes) Isa::store(sum + j, Isa::zero());
-      float weight = 0.0f;
-      for (int64_t s = 0; s < count; ++s) {
-        const float* state = states + s * stride;
-        const float part = state_weight(state, job.rows, columns)[r];
-        // Nothing was seen, or only scores of -inf: sums may hold 0 * inf.
-        if (part == 0.0f) continue;
-        const float own = state_reference(state, job.rows, columns)[r];
-        const float factor =
-            first_lane(Isa::template exp2<typename Format::Exp2>(Isa::set1(own - base)));
-        weight += part * factor;
-        const Vec scale = Isa::set1(factor);
-        for (int64_t j = 0; j < columns; j += Isa::kLanes) {
-          Isa::store(sum + j,
-                     Isa::fma(Isa::load(state + r * columns + j), scale, Isa::load(sum + j)));
-        }
-      }
-      write(args, job, r, sum, weight, base);
-    }
   }
 
  private:
@@ -100,7 +62,7 @@ class Decode {
              job.key_head * args.key.head),
         value_(static_cast<const Element*>(args.value.data) + job.batch * args.value.batch +
                job.key_head * args.value.head),
-        columns_(columns_of(args)),
+        columns_(State::columns_of(args)),
         query_stride_(query_stride(args)),
         query_(reinterpret_cast<uint32_t*>(job.scratch)),
         probabilities_(query_ + kMaxDecodeRows * query_stride_),
@@ -109,28 +71,10 @@ class Decode {
         reference_(weight_ + job.rows),
         to_log2_(static_cast<float>(args.scale * kLog2E)) {}
 
-  static int64_t rows_of(const ForwardArgs& args) {
-    return args.query_heads / args.key_heads * args.query_rows;
-  }
-  static int64_t columns_of(const ForwardArgs& args) {
-    return (args.value_dim + Isa::kLanes - 1) / Isa::kLanes * Isa::kLanes;
-  }
   static int64_t query_stride(const ForwardArgs& args) {
     constexpr int64_t kStep = int64_t{Isa::kLanes} * Format::kPair;
     return (args.head_dim + kStep - 1) / kStep * Isa::kLanes;
   }
-  static const float* state_weight(const float* state, int rows, int64_t columns) {
-    return state + rows * columns;
-  }
-  static const float* state_reference(const float* state, int rows, int64_t columns) {
-    return state + rows * (columns + 1);
-  }
-  static TORCHYARD_INLINE float first_lane(Vec v) {
-    float lanes[Isa::kLanes];
-    Isa::store(lanes, v);
-    return lanes[0];
-  }
-
   // Starts to load a row of `size` elements into the caches.
   static TORCHYARD_INLINE void fetch(const Element* row, int64_t size) {
     const char* at = reinterpret_cast<const char*>(row);
@@ -316,7 +260,7 @@ class Decode {
       for (int64_t j = 0; j < columns_; j += Isa::kLanes) {
         Isa::store(sum + j, Isa::mul(Isa::load(sum + j), shrink));
       }
-      weight_[r] *= first_lane(shrink);
+      weight_[r] *= State::first_lane(shrink);
       reference_[r] = found;
     }
     // A row that has seen nothing has only scores of -inf, or NaN, which must get through.
@@ -454,27 +398,6 @@ class Decode {
       }
     }
   }
-
-  static void write(const ForwardArgs& args, const DecodeJob& job, int r, const float* sum,
-                    float weight, float base) {
-    const int64_t group = args.query_heads / args.key_heads;
-    const int64_t head = job.key_head * group + r / args.query_rows;
-    const int64_t row = r % args.query_rows;
-    Element* out = static_cast<Element*>(args.out.data) + job.batch * args.out.batch +
-                   head * args.out.head + row * args.out.row;
-    const bool empty = weight == 0.0f;
-    const Vec inverse = Isa::set1(empty ? 0.0f : 1.0f / weight);
-    for (int64_t j = 0; j < args.value_dim; j += Isa::kLanes) {
-      const int64_t left = args.value_dim - j;
-      const int n = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
-      const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum + j), inverse);
-      Isa::store_first(out + j, v, n);
-    }
-    if (args.lse != nullptr) {
-      args.lse[(job.batch * args.query_heads + head) * args.query_rows + row] =
-          empty ? kMinusInfinity : static_cast<float>(base * kLn2 + __builtin_log(weight));
-    }
-  }
 };
 
 }  // namespace
@@ -486,7 +409,7 @@ class Decode {
                              isa,                                \
                              DType::dtype,                       \
                              required,                           \
-                             Decode<__VA_ARGS__>::state_floats,  \
+                             DecodeState<__VA_ARGS__>::floats,   \
                              Decode<__VA_ARGS__>::scratch_bytes, \
                              Decode<__VA_ARGS__>::split,         \
-                             Decode<__VA_ARGS__>::finish};
+                             DecodeState<__VA_ARGS__>::finish};
