@@ -1,0 +1,225 @@
+// Reads the module's arguments: integers and tuples of them, checked against the contracts.
+//
+// Each function returns false, or null, with a Python exception set where an argument does not fit.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <initializer_list>
+
+#include "attention/attention.h"
+#include "attention/layout.h"
+
+namespace torchyard {
+namespace {
+
+// Reads a tuple of exactly `count` integers. `what` names the argument in the error.
+bool read_integers(PyObject* tuple, const char* what, Py_ssize_t count, int64_t* out) {
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count) {
+    PyErr_Format(PyExc_TypeError, "%s: expected a tuple of %zd integers", what, count);
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    out[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
+    if (out[i] == -1 && PyErr_Occurred() != nullptr) return false;
+  }
+  return true;
+}
+
+template <class T>
+T* pointer(int64_t address) {
+  return reinterpret_cast<T*>(static_cast<intptr_t>(address));
+}
+
+bool read_dims(PyObject* tuple, ForwardArgs* args) {
+  int64_t d[7];
+  if (!read_integers(tuple, "dims", 7, d)) return false;
+  for (const int64_t size : d) {
+    if (size < 0) {
+      PyErr_SetString(PyExc_ValueError, "dims: expected sizes of at least 0");
+      return false;
+    }
+  }
+  args->batches = d[0];
+  args->query_heads = d[1];
+  args->key_heads = d[2];
+  args->query_rows = d[3];
+  args->keys = d[4];
+  args->head_dim = d[5];
+  args->value_dim = d[6];
+  if (d[1] != 0 && (d[2] == 0 || d[1] % d[2] != 0)) {
+    PyErr_Format(PyExc_ValueError,
+                 "dims: expected query heads to be a multiple of key heads, got %lld and %lld",
+                 static_cast<long long>(d[1]), static_cast<long long>(d[2]));
+    return false;
+  }
+  if (d[5] < 1 || d[5] > kMaxHeadDim || d[6] < 1 || d[6] > kMaxHeadDim) {
+    PyErr_Format(PyExc_ValueError, "dims: expected head sizes of 1 to %d, got %lld and %lld",
+                 kMaxHeadDim, static_cast<long long>(d[5]), static_cast<long long>(d[6]));
+    return false;
+  }
+  return true;
+}
+
+bool read_tensor(PyObject* tuple, const char* what, Strided* out) {
+  int64_t t[4];
+  if (!read_integers(tuple, what, 4, t)) return false;
+  *out = {pointer<const void>(t[0]), t[1], t[2], t[3]};
+  return true;
+}
+
+bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
+  int64_t m[12];
+  if (!read_integers(tuple, "mask", 12, m)) return false;
+  if (m[0] < 1 || m[1] < 1) {
+    PyErr_Format(PyExc_ValueError, "mask: expected block sizes of at least 1, got %lld x %lld",
+                 static_cast<long long>(m[0]), static_cast<long long>(m[1]));
+    return false;
+  }
+  if ((m[2] != 1 && m[2] != args.batches) || (m[3] != 1 && m[3] != args.query_heads)) {
+    PyErr_Format(PyExc_ValueError,
+                 "mask: expected 1 or %lld batches and 1 or %lld heads, got %lld and %lld",
+                 static_cast<long long>(args.batches), static_cast<long long>(args.query_heads),
+                 static_cast<long long>(m[2]), static_cast<long long>(m[3]));
+    return false;
+  }
+  out->block_rows = m[0];
+  out->block_keys = m[1];
+  out->row_blocks = ceil_div(args.query_rows, m[0]);
+  out->batches = m[2];
+  out->heads = m[3];
+  out->partial_count = pointer<const int32_t>(m[4]);
+  out->partial_index = pointer<const int32_t>(m[5]);
+  out->full_count = pointer<const int32_t>(m[6]);
+  out->full_index = pointer<const int32_t>(m[7]);
+  out->bits = pointer<const uint8_t>(m[8]);
+  out->first_partial = pointer<const int64_t>(m[9]);
+  out->partial_width = m[10];
+  out->full_width = m[11];
+  return true;
+}
+
+const char* const kScoreOps[] = {
+#define TORCHYARD_SCORE_OP(name) #name,
+#include "attention/score_ops.inc"
+#undef TORCHYARD_SCORE_OP
+};
+constexpr int64_t kScoreOpCount = sizeof(kScoreOps) / sizeof(kScoreOps[0]);
+
+bool operand_fits(const ScoreProgram& program, int64_t operand, int64_t shape) {
+  if (operand == kRawScore) return shape == kTile;
+  return operand >= 0 && (operand & 3) <= shape && operand >> 2 < program.slots[operand & 3];
+}
+
+// `tuple` is (steps, counts, slots, result); `steps` stays borrowed from its bytes.
+bool read_score(PyObject* tuple, ScoreProgram* out) {
+  char* bytes;
+  Py_ssize_t length;
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
+    PyErr_SetString(PyExc_TypeError, "score: expected a tuple of 4");
+    return false;
+  }
+  if (PyBytes_AsStringAndSize(PyTuple_GetItem(tuple, 0), &bytes, &length) != 0) return false;
+  if (!read_integers(PyTuple_GetItem(tuple, 1), "score: counts", 4, out->counts) ||
+      !read_integers(PyTuple_GetItem(tuple, 2), "score: slots", 4, out->slots)) {
+    return false;
+  }
+  out->result = PyLong_AsLongLong(PyTuple_GetItem(tuple, 3));
+  if (out->result == -1 && PyErr_Occurred() != nullptr) return false;
+  out->steps = reinterpret_cast<const ScoreStep*>(bytes);
+  int64_t total = 0;
+  bool fits = operand_fits(*out, out->result, kTile);
+  for (int shape = 0; shape < kScoreShapes; ++shape) {
+    const bool within = out->counts[shape] >= 0 && out->slots[shape] >= 0 &&
+                        out->counts[shape] <= kMaxScoreSteps &&
+                        out->slots[shape] <= 2 * kMaxScoreSteps;
+    fits = fits && within;
+    total += within ? out->counts[shape] : 0;
+  }
+  fits = fits && length == total * static_cast<Py_ssize_t>(sizeof(ScoreStep));
+  const ScoreStep* step = out->steps;
+  for (int shape = 0; fits && shape < kScoreShapes; ++shape) {
+    for (int64_t i = 0; fits && i < out->counts[shape]; ++i, ++step) {
+      const int64_t op = static_cast<int64_t>(step->op);
+      fits = op >= 0 && op < kScoreOpCount && step->out >= 0 && step->out < out->slots[shape];
+      // An operand that a step does not have is the raw score or one that fits, and is not read.
+      for (const int64_t operand : {step->a, step->b, step->c}) {
+        fits = fits && (operand == kRawScore || operand_fits(*out, operand, shape));
+      }
+    }
+  }
+  if (!fits) PyErr_SetString(PyExc_ValueError, "score: expected steps within counts and slots");
+  return fits;
+}
+
+PyObject* score_ops(PyObject*, PyObject*) {
+  PyObject* names = PyTuple_New(static_cast<Py_ssize_t>(kScoreOpCount));
+  if (names == nullptr) return nullptr;
+  for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(kScoreOpCount); ++i) {
+    PyObject* name = PyUnicode_FromString(kScoreOps[i]);
+    if (name == nullptr || PyTuple_SetItem(names, i, name) != 0) {
+      Py_DECREF(names);
+      return nullptr;
+    }
+  }
+  return names;
+}
+
+// Says which index was out of range, in torch's words.
+PyObject* index_error(const ScoreProgram& program) {
+  const ScoreStep& step = program.steps[program.failure->step];
+  return PyErr_Format(PyExc_IndexError,
+                      "score_mod: index %lld is out of bounds for dimension %lld with size %lld",
+                      static_cast<long long>(program.failure->value),
+                      static_cast<long long>(step.data), static_cast<long long>(step.extra));
+}
+
+// Finds a kernel by `find` and checks that this processor can run it; `table` is the function that
+// lists the names.
+template <class Kernel>
+const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), const char* table) {
+  const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
+  if (text == nullptr) return nullptr;
+  const Kernel* kernel = find(text);
+  if (kernel == nullptr) {
+    PyErr_Format(PyExc_ValueError, "kernel: expected a name from %s(), got '%s'", table, text);
+    return nullptr;
+  }
+  static const FeatureSet features = detect_features();
+  if ((kernel->required & ~features) != 0) {
+    PyErr_Format(PyExc_RuntimeError, "kernel: '%s' needs instructions that this processor lacks",
+                 text);
+    return nullptr;
+  }
+  return kernel;
+}
+
+bool read_threads(PyObject* number, int* out) {
+  const long threads = PyLong_AsLong(number);
+  if (threads == -1 && PyErr_Occurred() != nullptr) return false;
+  constexpr long kMostThreads = 1024;
+  if (threads < 1 || threads > kMostThreads) {
+    PyErr_Format(PyExc_ValueError, "threads: expected 1 to %ld, got %ld", kMostThreads, threads);
+    return false;
+  }
+  *out = static_cast<int>(threads);
+  return true;
+}
+
+bool read_address(PyObject* number, float** out) {
+  const long long address = PyLong_AsLongLong(number);
+  if (address == -1 && PyErr_Occurred() != nullptr) return false;
+  *out = pointer<float>(address);
+  return true;
+}
+
+bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
+  Strided place;
+  if (!read_tensor(tuple, what, &place)) return false;
+  *out = {const_cast<void*>(place.data), place.batch, place.head, place.row};
+  return true;
+}
+
+}  // namespace
+}  // namespace torchyard
