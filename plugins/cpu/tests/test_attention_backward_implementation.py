@@ -45,7 +45,9 @@ def test_the_backward_is_served_on_every_processor(
 
 
 def test_a_modified_score_is_refused_with_the_reason() -> None:
-    request = dataclasses.replace(REQUEST, score=ScoreKind.POINTWISE)
+    text = '["mul",["s",2.0],{}]\n"%0"'
+    request = dataclasses.replace(REQUEST, score=ScoreKind.POINTWISE, score_text=text)
+    assert attention.supports(request, ANYWHERE).supported, "the forward computes it"
 
     assert attention.supports_backward(request, ANYWHERE).code is ReasonCode.SCORE_MOD
 

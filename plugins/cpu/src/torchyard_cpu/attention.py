@@ -40,9 +40,12 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
         isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
             the machine has.
     """
-    verdict = supports_backward(request, platform, isa=isa)
+    verdict = _supports_sizes(request, platform, isa)
     if not verdict.supported:
         return verdict
+    lacking = _lacking_of_score(request)
+    if lacking:
+        return Verdict.no(ReasonCode.SCORE_MOD, lacking)
     if not request.unit_stride:
         return Verdict.no(
             ReasonCode.LAYOUT,
@@ -56,13 +59,21 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
 
 def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether a backward kernel serves the request. Arguments as for :func:`supports`."""
+    verdict = _supports_sizes(request, platform, isa)
+    if verdict.supported and request.score is not ScoreKind.NONE:
+        return Verdict.no(
+            ReasonCode.SCORE_MOD,
+            f"differentiates unmodified scores, got a {request.score} score_mod",
+        )
+    return verdict
+
+
+def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> Verdict:
+    """Judge what forward and backward have in common: device, dtype, sizes, instruction set."""
     if request.device != "cpu":
         return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")
     if request.dtype not in DTYPES:
         return Verdict.no(ReasonCode.DTYPE, f"computes {' and '.join(DTYPES)}; got {request.dtype}")
-    lacking = _lacking_of_score(request)
-    if lacking:
-        return Verdict.no(ReasonCode.SCORE_MOD, lacking)
     for field in ("head_dim", "value_dim"):
         size = getattr(request, field)
         if not 1 <= size <= MAX_HEAD_DIM:
