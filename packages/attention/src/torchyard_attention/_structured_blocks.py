@@ -367,5 +367,5 @@ def _inside(ranges: Intervals, row: Tensor, column: Tensor) -> Tensor:
 
 def _words(bits: Tensor) -> Tensor:
     """Return uint8 [n, BQ, bytes] as [n, any], in larger words where they fit."""
-    flat = bits.flatten(1)
+    flat = bits.flatten(1).contiguous()
     return flat.view(torch.int64) if flat.shape[1] % 8 == 0 else flat
