@@ -18,6 +18,7 @@ from torchyard_attention.contract import (
 from torchyard_cpu import _isa
 
 __all__ = [
+    "DEVICES",
     "DTYPES",
     "MAX_HEAD_DIM",
     "NAME",
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 NAME: Final = "cpu.native"
+DEVICES: Final = ("cpu",)
 DTYPES: Final = ("float32", "bfloat16")
 MAX_HEAD_DIM: Final = 256
 
@@ -70,8 +72,10 @@ def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str
 
 def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> Verdict:
     """Judge what forward and backward have in common: device, dtype, sizes, instruction set."""
-    if request.device != "cpu":
-        return Verdict.no(ReasonCode.DEVICE, f"expected tensors on cpu, got {request.device}")
+    if request.device not in DEVICES:
+        return Verdict.no(
+            ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
+        )
     if request.dtype not in DTYPES:
         return Verdict.no(ReasonCode.DTYPE, f"computes {' and '.join(DTYPES)}; got {request.dtype}")
     for field in ("head_dim", "value_dim"):
