@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
+from torchyard_cpu._attention_forward import call_places
 
 # How many times the error of the naive computation a kernel may have.
 MARGIN = 1.0
@@ -47,35 +48,17 @@ class Attention:
             row_padding: elements between the rows of out; checked to stay as they were.
         """
         batches, heads, rows, head_dim = query.shape
-        key_heads, keys = key.shape[1:3]
         value_dim = value.shape[3]
         padded = torch.full(
             (batches, heads, rows, value_dim + row_padding), math.nan, dtype=query.dtype
         )
         out = padded[..., :value_dim]
         lse = torch.full((batches, heads, rows), math.nan)
-        place = None
-        if mask is not None:
-            place = (
-                *mask.block_size,
-                *mask.kv_num_blocks.shape[:2],
-                mask.kv_num_blocks.data_ptr(),
-                mask.kv_indices.data_ptr(),
-                mask.full_kv_num_blocks.data_ptr(),
-                mask.full_kv_indices.data_ptr(),
-                mask.bits.data_ptr(),
-                mask.first_partial.data_ptr(),
-                mask.kv_indices.shape[3],
-                mask.full_kv_indices.shape[3],
-            )
+        factor = head_dim**-0.5 if scale is None else scale
         decoding = kernel.startswith("attention_decode_")
         (_native.attention_decode if decoding else _native.attention_forward)(
             kernel,
-            (batches, heads, key_heads, rows, keys, head_dim, value_dim),
-            *((t.data_ptr(), *t.stride()[:3]) for t in (query, key, value, out)),
-            lse.data_ptr(),
-            head_dim**-0.5 if scale is None else scale,
-            place,
+            *call_places(query, key, value, out, lse, factor, mask),
             *(() if decoding else (None,)),  # no score program
             threads,
             True,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
+from torchyard_cpu._attention_forward import call_places, tensor_place
 
 NAMES = ("query", "key", "value")
 
@@ -77,33 +78,12 @@ def run(
         for t in (query, key, value)
     ]
     grads = tuple(p[..., : p.shape[3] - row_padding] for p in padded)
-    mask = problem.mask
     _native.attention_backward(
         kernel,
-        (*query.shape[:2], key.shape[1], query.shape[2], *key.shape[2:], value.shape[3]),
-        _place(query),
-        _place(key),
-        _place(value),
-        _place(result.out),
-        result.lse.data_ptr(),
-        _place(problem.grad_out),
+        *call_places(query, key, value, result.out, result.lse, problem.factor, problem.mask),
+        tensor_place(problem.grad_out),
         0 if problem.grad_lse is None else problem.grad_lse.data_ptr(),
-        *(_place(grad) for grad in grads),
-        problem.factor,
-        None
-        if mask is None
-        else (
-            *mask.block_size,
-            *mask.kv_num_blocks.shape[:2],
-            mask.kv_num_blocks.data_ptr(),
-            mask.kv_indices.data_ptr(),
-            mask.full_kv_num_blocks.data_ptr(),
-            mask.full_kv_indices.data_ptr(),
-            mask.bits.data_ptr(),
-            mask.first_partial.data_ptr(),
-            mask.kv_indices.shape[3],
-            mask.full_kv_indices.shape[3],
-        ),
+        *(tensor_place(grad) for grad in grads),
         threads,
         True,
     )
@@ -193,11 +173,6 @@ def _formulas(
     if narrow:
         grads = (grads[0].to(dtype), grads[1].to(dtype), grads[2].to(dtype))
     return grads, magnitudes
-
-
-def _place(tensor: Tensor) -> tuple[int, int, int, int]:
-    batch, head, row, _ = tensor.stride()
-    return tensor.data_ptr(), batch, head, row
 
 
 def _max(x: Tensor) -> float:

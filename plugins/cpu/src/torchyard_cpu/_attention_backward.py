@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._attention_forward import mask_place, tensor_place
+from torchyard_cpu._attention_forward import call_places, tensor_place
 
 __all__ = ["NativeBackward"]
 
@@ -44,8 +44,6 @@ class NativeBackward:
         query, key, value, out, grad_out = (
             _unit_stride(tensor) for tensor in (call.query, call.key, call.value, out, grad_out)
         )
-        batches, query_heads, rows, head_dim = query.shape
-        key_heads, keys = key.shape[1:3]
         grad_query, grad_key, grad_value = (
             torch.empty_like(tensor, memory_format=torch.contiguous_format, requires_grad=False)
             for tensor in (query, key, value)
@@ -55,19 +53,12 @@ class NativeBackward:
             grad_lse = grad_lse.to(lse.dtype).contiguous()
         _native.attention_backward(
             self._kernels[query.dtype],
-            (batches, query_heads, key_heads, rows, keys, head_dim, value.shape[3]),
-            tensor_place(query),
-            tensor_place(key),
-            tensor_place(value),
-            tensor_place(out),
-            lse.data_ptr(),
+            *call_places(query, key, value, out, lse, call.scale, call.mask),
             tensor_place(grad_out),
             0 if grad_lse is None else grad_lse.data_ptr(),
             tensor_place(grad_query),
             tensor_place(grad_key),
             tensor_place(grad_value),
-            call.scale,
-            None if call.mask is None else mask_place(call.mask),
             torch.get_num_threads(),
             False,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,7 +12,13 @@ from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlo
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._score_program import native_score
 
-__all__ = ["NativeForward", "decodes", "mask_place", "tensor_place"]
+__all__ = ["NativeForward", "call_places", "decodes", "tensor_place"]
+
+_Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
+_Place: TypeAlias = tuple[int, int, int, int]
+_CallPlaces: TypeAlias = tuple[
+    _Dims, _Place, _Place, _Place, _Place, int, float, tuple[int, ...] | None
+]
 
 
 def decodes(query_heads: int, key_heads: int, rows: int) -> bool:
@@ -50,23 +57,13 @@ class NativeForward:
                 does not have.
         """
         query, key, value = call.query, call.key, call.value
-        batches, query_heads, rows, head_dim = query.shape
+        batches, query_heads, rows, _ = query.shape
         key_heads, keys = key.shape[1:3]
-        value_dim = value.shape[3]
-        out = query.new_empty((batches, query_heads, rows, value_dim))
+        out = query.new_empty((batches, query_heads, rows, value.shape[3]))
         lse = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
-        places = (
-            (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
-            tensor_place(query),
-            tensor_place(key),
-            tensor_place(value),
-            tensor_place(out),
-            0 if lse is None else lse.data_ptr(),
-            call.scale,
-            None if call.mask is None else mask_place(call.mask),
-        )
+        places = call_places(query, key, value, out, lse, call.scale, call.mask)
         threads = torch.get_num_threads()
         if call.score_mod is None and decodes(query_heads, key_heads, rows):
             kernel = self._decode_kernels[query.dtype]
@@ -89,13 +86,37 @@ def _kernel(
     return name
 
 
-def tensor_place(tensor: Tensor) -> tuple[int, int, int, int]:
+def call_places(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor | None,
+    scale: float,
+    mask: MaskBlocks | None,
+) -> _CallPlaces:
+    """Return what each of _native's attention functions takes after the kernel's name."""
+    batches, query_heads, rows, head_dim = query.shape
+    _, key_heads, keys, value_dim = value.shape
+    return (
+        (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
+        tensor_place(query),
+        tensor_place(key),
+        tensor_place(value),
+        tensor_place(out),
+        0 if lse is None else lse.data_ptr(),
+        scale,
+        None if mask is None else _mask_place(mask),
+    )
+
+
+def tensor_place(tensor: Tensor) -> _Place:
     """Return a tensor's address and the strides of batch, head and row."""
     batch, head, row, _ = tensor.stride()
     return tensor.data_ptr(), batch, head, row
 
 
-def mask_place(mask: MaskBlocks) -> tuple[int, ...]:
+def _mask_place(mask: MaskBlocks) -> tuple[int, ...]:
     """Return a mask's sizes and addresses, as _native's functions take them."""
     batches, heads, _ = mask.kv_num_blocks.shape
     return (

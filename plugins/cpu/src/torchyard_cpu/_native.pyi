@@ -1,9 +1,13 @@
 # Native kernels on raw addresses. Strides are in elements; the last dimension's is 1.
 
 from collections.abc import Iterable
+from typing import TypeAlias
 
 MAX_HEAD_DIM: int
 MAX_DECODE_ROWS: int
+
+_Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
+_Place: TypeAlias = tuple[int, int, int, int]
 
 # Run an attention forward kernel, without the GIL.
 #
@@ -33,11 +37,11 @@ MAX_DECODE_ROWS: int
 #     ValueError: an argument is outside of what is stated here.
 def attention_forward(
     kernel: str,
-    dims: tuple[int, int, int, int, int, int, int],
-    query: tuple[int, int, int, int],
-    key: tuple[int, int, int, int],
-    value: tuple[int, int, int, int],
-    out: tuple[int, int, int, int],
+    dims: _Dims,
+    query: _Place,
+    key: _Place,
+    value: _Place,
+    out: _Place,
     lse: int,
     scale: float,
     mask: tuple[int, ...] | None,
@@ -57,19 +61,19 @@ def attention_forward(
 #     grad_query, grad_key, grad_value: written, in the inputs' dtype; as grad_out.
 def attention_backward(
     kernel: str,
-    dims: tuple[int, int, int, int, int, int, int],
-    query: tuple[int, int, int, int],
-    key: tuple[int, int, int, int],
-    value: tuple[int, int, int, int],
-    out: tuple[int, int, int, int],
+    dims: _Dims,
+    query: _Place,
+    key: _Place,
+    value: _Place,
+    out: _Place,
     lse: int,
-    grad_out: tuple[int, int, int, int],
-    grad_lse: int,
-    grad_query: tuple[int, int, int, int],
-    grad_key: tuple[int, int, int, int],
-    grad_value: tuple[int, int, int, int],
     scale: float,
     mask: tuple[int, ...] | None,
+    grad_out: _Place,
+    grad_lse: int,
+    grad_query: _Place,
+    grad_key: _Place,
+    grad_value: _Place,
     threads: int,
     poison: bool,
     /,
@@ -81,11 +85,11 @@ def attention_backward(
 # Hq / Hkv * Sq exceeds MAX_DECODE_ROWS.
 def attention_decode(
     kernel: str,
-    dims: tuple[int, int, int, int, int, int, int],
-    query: tuple[int, int, int, int],
-    key: tuple[int, int, int, int],
-    value: tuple[int, int, int, int],
-    out: tuple[int, int, int, int],
+    dims: _Dims,
+    query: _Place,
+    key: _Place,
+    value: _Place,
+    out: _Place,
     lse: int,
     scale: float,
     mask: tuple[int, ...] | None,

@@ -221,5 +221,38 @@ bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
   return true;
 }
 
+// What every attention function is given after the kernel's name: dims, query, key, value, out,
+// lse, scale, mask.
+constexpr Py_ssize_t kCallArguments = 8;
+
+// Reads them; `args->mask` is `mask` or null, `args->score` null.
+bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
+  if (!read_dims(argv[0], args) || !read_tensor(argv[1], "query", &args->query) ||
+      !read_tensor(argv[2], "key", &args->key) || !read_tensor(argv[3], "value", &args->value) ||
+      !read_output(argv[4], "out", &args->out) || !read_address(argv[5], &args->lse)) {
+    return false;
+  }
+  args->scale = PyFloat_AsDouble(argv[6]);
+  if (args->scale == -1.0 && PyErr_Occurred() != nullptr) return false;
+  args->mask = nullptr;
+  args->score = nullptr;
+  if (argv[7] == Py_None) return true;
+  args->mask = mask;
+  return read_mask(argv[7], *args, mask);
+}
+
+// What every attention function is given at the end: threads, poison.
+struct RunArguments {
+  int threads;
+  bool poison;
+};
+
+bool read_run(PyObject* const* argv, RunArguments* out) {
+  if (!read_threads(argv[0], &out->threads)) return false;
+  const int poison = PyObject_IsTrue(argv[1]);
+  out->poison = poison > 0;
+  return poison >= 0;
+}
+
 }  // namespace
 }  // namespace torchyard

@@ -29,75 +29,56 @@ const char* dtype_name(DType dtype) {
   return "";
 }
 
+// Checks the number of arguments of `function`.
+bool takes(const char* function, Py_ssize_t expected, Py_ssize_t given) {
+  if (given == expected) return true;
+  PyErr_Format(PyExc_TypeError, "%s: expected %zd arguments, got %zd", function, expected, given);
+  return false;
+}
+
+// Runs a kernel without the GIL.
+template <class Args, class Kernel>
+Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& args,
+           const Kernel& kernel, const RunArguments& with) {
+  Status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = body(args, kernel, with.threads, with.poison);
+  Py_END_ALLOW_THREADS;
+  return status;
+}
+
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 12) {
-    PyErr_Format(PyExc_TypeError, "attention_forward: expected 12 arguments, got %zd", argc);
-    return nullptr;
-  }
+  if (!takes("attention_forward", kCallArguments + 4, argc)) return nullptr;
   const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
   if (kernel == nullptr) return nullptr;
+  PyObject* const* more = argv + 1 + kCallArguments;
   ForwardArgs args;
-  if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
-      !read_tensor(argv[3], "key", &args.key) || !read_tensor(argv[4], "value", &args.value) ||
-      !read_output(argv[5], "out", &args.out) || !read_address(argv[6], &args.lse)) {
-    return nullptr;
-  }
-  args.scale = PyFloat_AsDouble(argv[7]);
-  if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
   MaskBlocks mask;
-  args.mask = nullptr;
-  if (argv[8] != Py_None) {
-    if (!read_mask(argv[8], args, &mask)) return nullptr;
-    args.mask = &mask;
-  }
   ScoreProgram score;
   torchyard::ScoreFailure failure = {-1, 0};
-  args.score = nullptr;
-  if (argv[9] != Py_None) {
-    if (!read_score(argv[9], &score)) return nullptr;
+  RunArguments with;
+  if (!read_call(argv + 1, &args, &mask) || !read_run(more + 1, &with)) return nullptr;
+  if (more[0] != Py_None) {
+    if (!read_score(more[0], &score)) return nullptr;
     score.failure = &failure;
     args.score = &score;
   }
-  int threads;
-  if (!read_threads(argv[10], &threads)) return nullptr;
-  const int poison = PyObject_IsTrue(argv[11]);
-  if (poison < 0) return nullptr;
-
-  torchyard::Status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = torchyard::attention_forward(args, *kernel, threads, poison != 0);
-  Py_END_ALLOW_THREADS;
-  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
-  if (status == torchyard::Status::kIndexOutOfRange) return index_error(score);
+  const Status status = run(torchyard::attention_forward, args, *kernel, with);
+  if (status == Status::kOutOfMemory) return PyErr_NoMemory();
+  if (status == Status::kIndexOutOfRange) return index_error(score);
   Py_RETURN_NONE;
 }
 
 PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 11) {
-    PyErr_Format(PyExc_TypeError, "attention_decode: expected 11 arguments, got %zd", argc);
-    return nullptr;
-  }
+  if (!takes("attention_decode", kCallArguments + 3, argc)) return nullptr;
   const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
   if (kernel == nullptr) return nullptr;
   ForwardArgs args;
-  if (!read_dims(argv[1], &args) || !read_tensor(argv[2], "query", &args.query) ||
-      !read_tensor(argv[3], "key", &args.key) || !read_tensor(argv[4], "value", &args.value) ||
-      !read_output(argv[5], "out", &args.out) || !read_address(argv[6], &args.lse)) {
+  MaskBlocks mask;
+  RunArguments with;
+  if (!read_call(argv + 1, &args, &mask) || !read_run(argv + 1 + kCallArguments, &with)) {
     return nullptr;
   }
-  args.scale = PyFloat_AsDouble(argv[7]);
-  if (args.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
-  MaskBlocks mask;
-  args.mask = nullptr;
-  if (argv[8] != Py_None) {
-    if (!read_mask(argv[8], args, &mask)) return nullptr;
-    args.mask = &mask;
-  }
-  args.score = nullptr;
-  int threads;
-  if (!read_threads(argv[9], &threads)) return nullptr;
-  const int poison = PyObject_IsTrue(argv[10]);
-  if (poison < 0) return nullptr;
   if (!torchyard::suits_decode(args)) {
     PyErr_Format(PyExc_ValueError,
                  "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
@@ -106,53 +87,30 @@ PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
                  static_cast<long long>(args.query_rows), static_cast<long long>(args.key_heads));
     return nullptr;
   }
-
-  torchyard::Status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = torchyard::attention_decode(args, *kernel, threads, poison != 0);
-  Py_END_ALLOW_THREADS;
-  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  const Status status = run(torchyard::attention_decode, args, *kernel, with);
+  if (status == Status::kOutOfMemory) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
 PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 16) {
-    PyErr_Format(PyExc_TypeError, "attention_backward: expected 16 arguments, got %zd", argc);
-    return nullptr;
-  }
+  if (!takes("attention_backward", kCallArguments + 8, argc)) return nullptr;
   const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward, "backward_kernels");
   if (kernel == nullptr) return nullptr;
+  PyObject* const* more = argv + 1 + kCallArguments;
   BackwardArgs args;
-  ForwardArgs& call = args.call;
+  MaskBlocks mask;
   float* grad_lse;
-  if (!read_dims(argv[1], &call) || !read_tensor(argv[2], "query", &call.query) ||
-      !read_tensor(argv[3], "key", &call.key) || !read_tensor(argv[4], "value", &call.value) ||
-      !read_output(argv[5], "out", &call.out) || !read_address(argv[6], &call.lse) ||
-      !read_tensor(argv[7], "grad_out", &args.grad_out) || !read_address(argv[8], &grad_lse) ||
-      !read_output(argv[9], "grad_query", &args.grad_query) ||
-      !read_output(argv[10], "grad_key", &args.grad_key) ||
-      !read_output(argv[11], "grad_value", &args.grad_value)) {
+  RunArguments with;
+  if (!read_call(argv + 1, &args.call, &mask) ||
+      !read_tensor(more[0], "grad_out", &args.grad_out) || !read_address(more[1], &grad_lse) ||
+      !read_output(more[2], "grad_query", &args.grad_query) ||
+      !read_output(more[3], "grad_key", &args.grad_key) ||
+      !read_output(more[4], "grad_value", &args.grad_value) || !read_run(more + 5, &with)) {
     return nullptr;
   }
   args.grad_lse = grad_lse;
-  call.scale = PyFloat_AsDouble(argv[12]);
-  if (call.scale == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
-  MaskBlocks mask;
-  call.mask = nullptr;
-  if (argv[13] != Py_None) {
-    if (!read_mask(argv[13], call, &mask)) return nullptr;
-    call.mask = &mask;
-  }
-  int threads;
-  if (!read_threads(argv[14], &threads)) return nullptr;
-  const int poison = PyObject_IsTrue(argv[15]);
-  if (poison < 0) return nullptr;
-
-  torchyard::Status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = torchyard::attention_backward(args, *kernel, threads, poison != 0);
-  Py_END_ALLOW_THREADS;
-  if (status == torchyard::Status::kOutOfMemory) return PyErr_NoMemory();
+  const Status status = run(torchyard::attention_backward, args, *kernel, with);
+  if (status == Status::kOutOfMemory) return PyErr_NoMemory();
   Py_RETURN_NONE;
 }
 
