@@ -112,7 +112,7 @@ def flex_attention(
     if not torch.compiler.is_compiling():
         note_use("attention.flex_attention", query.device.type)
     mask = prepared.block_mask
-    out, lse, max_scores = torch.ops.torchyard_attention.forward(
+    arguments = _ops.Arguments(
         prepared.query,
         prepared.key,
         prepared.value,
@@ -125,14 +125,17 @@ def flex_attention(
         "" if mask is None else mask.mask_text,
         [] if mask is None else list(mask.mask_versions),
         prepared.scale,
-        aux.lse,
-        aux.max_scores,
-        prepared.grad,
-        implementation or "",
+    )
+    result = _ops.forward(
+        arguments,
+        lse=aux.lse,
+        max_scores=aux.max_scores,
+        grad=prepared.grad,
+        use=implementation,
     )
     if return_aux is not None:
-        return out, AuxOutput(lse if aux.lse else None, max_scores if aux.max_scores else None)
-    return (out, lse) if return_lse else out
+        return result.out, AuxOutput(result.lse, result.max_scores)
+    return (result.out, result.lse) if return_lse else result.out
 
 
 def explain(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_attention import _mask_blocks
+from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
 from torchyard_attention._evaluate import TracedMod
@@ -24,6 +26,7 @@ from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
     AttentionRequest,
+    AttentionResult,
     MaskBlocks,
     MaskKind,
     ScoreKind,
@@ -69,31 +72,80 @@ def request_of(
         block_size = call.mask.block_size
     score = _score_kind(call)
     text: str = ""
-    captured: tuple[Tensor, ...] = ()
+    traits: tuple[tuple[str, int], ...] = ()
     if score is ScoreKind.POINTWISE:
         assert call.score_mod is not None
-        text, captured = call.score_mod.text, call.score_mod.captured
+        text = call.score_mod.text
+        traits = tuple((str(t.dtype)[6:], t.ndim) for t in call.score_mod.captured)
+    known = (
+        query.device.type,
+        query.dtype,
+        query.shape,
+        key.shape,
+        value.shape,
+        score,
+        mask,
+        block_size,
+        call.lse,
+        call.max_scores,
+        grad,
+        _unit_stride(query) and _unit_stride(key) and _unit_stride(value),
+        deterministic,
+        text,
+        traits,
+    )
+    try:
+        return _known_request(*known)
+    except TypeError:  # sizes of fake tensors may be symbols, which have no hash
+        return _request(*known)
+
+
+def _request(
+    device: str,
+    dtype: torch.dtype,
+    query: torch.Size,
+    key: torch.Size,
+    value: torch.Size,
+    score: ScoreKind,
+    mask: MaskKind,
+    block_size: tuple[int, int],
+    lse: bool,
+    max_scores: bool,
+    grad: bool,
+    unit_stride: bool,
+    deterministic: bool,
+    score_text: str,
+    score_captured: tuple[tuple[str, int], ...],
+) -> AttentionRequest:
     return AttentionRequest(
-        device=query.device.type,
-        dtype=str(query.dtype)[6:],
-        batch=int(query.shape[0]),
-        q_heads=int(query.shape[1]),
-        kv_heads=int(key.shape[1]),
-        q_length=int(query.shape[2]),
-        kv_length=int(key.shape[2]),
-        head_dim=int(query.shape[3]),
-        value_dim=int(value.shape[3]),
+        device=device,
+        dtype=str(dtype)[6:],
+        batch=int(query[0]),
+        q_heads=int(query[1]),
+        kv_heads=int(key[1]),
+        q_length=int(query[2]),
+        kv_length=int(key[2]),
+        head_dim=int(query[3]),
+        value_dim=int(value[3]),
         score=score,
         mask=mask,
         block_size=block_size,
-        lse=call.lse,
-        max_scores=call.max_scores,
+        lse=lse,
+        max_scores=max_scores,
         grad=grad,
-        unit_stride=all(t.stride(3) == 1 or t.shape[3] == 1 for t in (query, key, value)),
+        unit_stride=unit_stride,
         deterministic=deterministic,
-        score_text=text,
-        score_captured=tuple((str(tensor.dtype)[6:], tensor.ndim) for tensor in captured),
+        score_text=score_text,
+        score_captured=score_captured,
     )
+
+
+# A model's layers make the same request; describing it anew costs as much as a short call.
+_known_request = lru_cache(maxsize=1024)(_request)
+
+
+def _unit_stride(tensor: Tensor) -> bool:
+    return tensor.stride(3) == 1 or tensor.shape[3] == 1
 
 
 def lse_dtype(query: Tensor) -> torch.dtype:
@@ -157,7 +209,7 @@ def _score_kind(call: AttentionCall) -> ScoreKind:
     return ScoreKind.POINTWISE if pointwise else ScoreKind.GENERAL
 
 
-class _Arguments(NamedTuple):
+class Arguments(NamedTuple):
     """What forward and backward share, in the order of ``_COMMON``."""
 
     query: Tensor
@@ -213,9 +265,28 @@ def _stale(captured: list[Tensor], kept: list[int]) -> bool:
     )
 
 
-def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *common, lse, max_scores, grad, use = args
-    arguments = _Arguments(*common)
+def forward(
+    arguments: Arguments, *, lse: bool, max_scores: bool, grad: bool, use: str | None
+) -> AttentionResult:
+    """Compute the outputs, through torch's dispatcher where anything else takes part in the call.
+
+    Args:
+        arguments: the call.
+        lse, max_scores: whether they are outputs.
+        grad: whether gradients will be asked for.
+        use: the implementation that is demanded, or None.
+    """
+    if not grad and is_plain((*arguments[:3], *arguments.score_captured)):
+        return _compute(arguments, lse, max_scores, grad, use)
+    outputs = torch.ops.torchyard_attention.forward(*arguments, lse, max_scores, grad, use or "")
+    return AttentionResult(
+        outputs[0], outputs[1] if lse else None, outputs[2] if max_scores else None
+    )
+
+
+def _compute(
+    arguments: Arguments, lse: bool, max_scores: bool, grad: bool, use: str | None
+) -> AttentionResult:
     call = arguments.call(lse or grad, max_scores)
     request = request_of(
         call,
@@ -223,12 +294,19 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
         grad=grad,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    result = registry().resolve(FORWARD, request, use=use or None)(call)
-    dtype = lse_dtype(call.query)
+    result: AttentionResult = registry().resolve(FORWARD, request, use=use)(call)
+    return result
+
+
+def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+    *common, lse, max_scores, grad, use = args
+    arguments = Arguments(*common)
+    result = _compute(arguments, lse, max_scores, grad, use or None)
+    query, dtype = arguments.query, lse_dtype(arguments.query)
     return (
         result.out,
-        call.query.new_empty(0, dtype=dtype) if result.lse is None else result.lse,
-        call.query.new_empty(0, dtype=dtype) if result.max_scores is None else result.max_scores,
+        query.new_empty(0, dtype=dtype) if result.lse is None else result.lse,
+        query.new_empty(0, dtype=dtype) if result.max_scores is None else result.max_scores,
     )
 
 
@@ -247,7 +325,7 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _backward(
     grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    arguments = _Arguments(*common)
+    arguments = Arguments(*common)
     call = arguments.call(lse=True, max_scores=False)
     request = request_of(
         call,
@@ -339,7 +417,7 @@ def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    arguments = _Arguments(*inputs[: len(_Arguments._fields)])
+    arguments = Arguments(*inputs[: len(Arguments._fields)])
     lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
     ctx.save_for_backward(*arguments[:3], *output[:2], *lists[0], *lists[1], *lists[2])
     ctx.set_materialize_grads(False)
