@@ -200,6 +200,7 @@ def test_the_ops_pass_torchs_own_checks(inputs, block_mask):
         block_mask.mask_text,
         [],
         0.25,
+        "cpu.rows_per_item=64",
         True,
         False,
         True,

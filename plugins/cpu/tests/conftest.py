@@ -12,6 +12,7 @@ from torch import Tensor
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
 from torchyard_cpu._attention_forward import call_places
+from torchyard_cpu._tunables import frozen
 
 # How many times the error of the naive computation a kernel may have.
 MARGIN = 1.0
@@ -58,7 +59,7 @@ class Attention:
         decoding = kernel.startswith("attention_decode_")
         (_native.attention_decode if decoding else _native.attention_forward)(
             kernel,
-            *call_places(query, key, value, out, lse, factor, mask),
+            *call_places(query, key, value, out, lse, factor, mask, frozen("*")),
             *(() if decoding else (None,)),  # no score program
             threads,
             True,

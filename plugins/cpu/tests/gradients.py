@@ -11,6 +11,7 @@ from torch import Tensor
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
 from torchyard_cpu._attention_forward import call_places, tensor_place
+from torchyard_cpu._tunables import frozen
 
 NAMES = ("query", "key", "value")
 
@@ -80,7 +81,9 @@ def run(
     grads = tuple(p[..., : p.shape[3] - row_padding] for p in padded)
     _native.attention_backward(
         kernel,
-        *call_places(query, key, value, result.out, result.lse, problem.factor, problem.mask),
+        *call_places(
+            query, key, value, result.out, result.lse, problem.factor, problem.mask, frozen("*")
+        ),
         tensor_place(problem.grad_out),
         0 if problem.grad_lse is None else problem.grad_lse.data_ptr(),
         *(tensor_place(grad) for grad in grads),

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _attention_forward, _isa, _native
+from torchyard_cpu._tunables import frozen
 
 if TYPE_CHECKING:
     from .conftest import Attention
@@ -267,7 +268,18 @@ def test_too_many_rows_are_refused() -> None:
     place = (0, 0, 0, 0)
     with pytest.raises(ValueError, match="at most 16 query rows per key head, got 17 heads of 1"):
         _native.attention_decode(
-            name, (0, 17, 1, 1, 0, 8, 8), place, place, place, place, 0, 1.0, None, 1, False
+            name,
+            (0, 17, 1, 1, 0, 8, 8),
+            place,
+            place,
+            place,
+            place,
+            0,
+            1.0,
+            None,
+            frozen("*"),
+            1,
+            False,
         )
 
 
@@ -277,5 +289,16 @@ def test_memory_that_cannot_be_had_is_a_memory_error() -> None:
     place = (0, 0, 0, 0)
     with pytest.raises(MemoryError):
         _native.attention_decode(
-            name, (1, 1, 1, 1, 1 << 50, 8, 8), place, place, place, place, 0, 1.0, None, 1, False
+            name,
+            (1, 1, 1, 1, 1 << 50, 8, 8),
+            place,
+            place,
+            place,
+            place,
+            0,
+            1.0,
+            None,
+            frozen("*"),
+            1,
+            False,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._tunables import frozen
 
 AVX2 = {"avx2", "fma", "f16c"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -82,6 +83,7 @@ def arguments(**changed: Any) -> list[Any]:
         "lse": 0,
         "scale": 1.0,
         "mask": None,
+        "tunables": frozen("*"),
         "score": None,
         "threads": 1,
         "poison": False,
@@ -101,6 +103,13 @@ def arguments(**changed: Any) -> list[Any]:
         ({"query": [0, 0, 0, 0]}, TypeError, "query: expected a tuple of 4 integers"),
         ({"mask": (0, 8) + (1,) * 10}, ValueError, "block sizes of at least 1, got 0 x 8"),
         ({"mask": (8, 8, 2, 1) + (0,) * 8}, ValueError, "1 or 0 batches and 1 or 1 heads, got 2"),
+        ({"tunables": (1, 64, 1)}, TypeError, "tunables: expected a tuple of 4 integers"),
+        (
+            {"tunables": (1, 96, 1, 1)},
+            ValueError,
+            "keys_per_split: expected a multiple of 64, got 96",
+        ),
+        ({"tunables": (0, 64, 1, 1)}, ValueError, "tunables: expected 1 to 16777216, got 0"),
         ({"score": (b"",)}, TypeError, "score: expected a tuple of 4"),
         ({"score": (b"", (1, 0, 0, 0), (1, 0, 0, 0), -1)}, ValueError, "steps within counts"),
         ({"score": (b"", (0,) * 4, (0,) * 4, 0)}, ValueError, "steps within counts and slots"),
@@ -115,7 +124,7 @@ def test_a_wrong_argument_is_named(
 
 
 def test_a_wrong_number_of_arguments_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected 12 arguments, got 2"):
+    with pytest.raises(TypeError, match="expected 13 arguments, got 2"):
         _native.attention_forward("a", "b")  # type: ignore[call-arg, arg-type]
 
 

@@ -13,7 +13,9 @@ from torchyard import Decision, note_use, registry
 from torchyard_attention import _ops
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._options import options_text
 from torchyard_attention._program import IDENTITY
+from torchyard_attention._request import lse_dtype, request_of
 from torchyard_attention._trace import SCORE_INPUTS, trace
 from torchyard_attention._validation import as_block_mask, check_inputs
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
@@ -55,6 +57,7 @@ class _Prepared(NamedTuple):
     score_captured: list[Tensor]
     block_mask: BlockMask | None
     scale: float
+    options: str
     grad: bool
 
 
@@ -89,8 +92,10 @@ def flex_attention(
         scale: multiplies the raw scores; None: 1 / sqrt(D).
         enable_gqa: whether Hkv may be smaller than Hq, and divide it.
         return_lse: whether to return (out, lse). torch calls it deprecated; see return_aux.
-        kernel_options: options of torch's kernels; accepted and not needed here. Options that
-            demand one of torch's backends are refused: demand an implementation instead.
+        kernel_options: integers by name. Those named ``<plugin>.<name>``, such as
+            ``cpu.rows_per_item``, tune that plugin's kernels where they serve the call; the others
+            are torch's, accepted and without effect, but for a BACKEND, which is refused: demand
+            an implementation instead.
         return_aux: which auxiliary outputs to return, as (out, AuxOutput).
         implementation: demand this implementation of ``attention/1``; an error where it cannot.
 
@@ -125,6 +130,7 @@ def flex_attention(
         "" if mask is None else mask.mask_text,
         [] if mask is None else list(mask.mask_versions),
         prepared.scale,
+        prepared.options,
     )
     result = _ops.forward(
         arguments,
@@ -173,7 +179,7 @@ def explain(
         aux.lse or grad,
         aux.max_scores,
     )
-    request = _ops.request_of(
+    request = request_of(
         call,
         causal=mask is not None and mask.causal,
         grad=grad,
@@ -195,16 +201,14 @@ def _prepare(
     kernel_options: dict[str, Any] | None,
 ) -> _Prepared:
     mask = as_block_mask(block_mask)
-    check_inputs(query, key, value, mask, enable_gqa, kernel_options)
+    check_inputs(query, key, value, mask, enable_gqa)
     if key.shape[0] != query.shape[0]:
         key = key.expand(query.shape[0], -1, -1, -1)
         value = value.expand(query.shape[0], -1, -1, -1)
     text = IDENTITY
     captured: list[Tensor] = []
     if score_mod is not None:
-        text, captured = trace(
-            score_mod, "score_mod", SCORE_INPUTS, _ops.lse_dtype(query), query.device
-        )
+        text, captured = trace(score_mod, "score_mod", SCORE_INPUTS, lse_dtype(query), query.device)
     inputs = [query, key, value, *captured]
     return _Prepared(
         query,
@@ -214,6 +218,7 @@ def _prepare(
         captured,
         mask,
         1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
+        options_text(kernel_options),
         torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
     )
 

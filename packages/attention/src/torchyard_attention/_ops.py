@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final, NamedTuple, NoReturn
 
 import torch
@@ -20,16 +19,15 @@ from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
 from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._options import parse_options
 from torchyard_attention._program import IDENTITY
+from torchyard_attention._request import lse_dtype, request_of
 from torchyard_attention.contract import (
     BACKWARD,
     FORWARD,
     AttentionCall,
-    AttentionRequest,
     AttentionResult,
     MaskBlocks,
-    MaskKind,
-    ScoreKind,
 )
 
 _NAMESPACE: Final = "torchyard_attention"
@@ -39,7 +37,7 @@ _LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-un
 _COMMON: Final = (
     "Tensor query, Tensor key, Tensor value, Tensor[] score_captured, str score_text, "
     "Tensor[] mask, int[] block_size, bool causal, Tensor[] mask_captured, str mask_text, "
-    "int[] mask_versions, float scale"
+    "int[] mask_versions, float scale, str options"
 )
 _FORWARD_SCHEMA: Final = (
     f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
@@ -58,99 +56,6 @@ _PARTIAL_BITS_SCHEMA: Final = (
     "Tensor full_kv_indices, Tensor[] captured, str text, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
 )
-
-
-def request_of(
-    call: AttentionCall, *, causal: bool, grad: bool, deterministic: bool
-) -> AttentionRequest:
-    """Describe a call; reads sizes, strides and dtypes only."""
-    query, key, value = call.query, call.key, call.value
-    if call.mask is None:
-        mask, block_size = MaskKind.NONE, (0, 0)
-    else:
-        mask = MaskKind.CAUSAL if causal else MaskKind.BLOCKS
-        block_size = call.mask.block_size
-    score = _score_kind(call)
-    text: str = ""
-    traits: tuple[tuple[str, int], ...] = ()
-    if score is ScoreKind.POINTWISE:
-        assert call.score_mod is not None
-        text = call.score_mod.text
-        traits = tuple((str(t.dtype)[6:], t.ndim) for t in call.score_mod.captured)
-    known = (
-        query.device.type,
-        query.dtype,
-        query.shape,
-        key.shape,
-        value.shape,
-        score,
-        mask,
-        block_size,
-        call.lse,
-        call.max_scores,
-        grad,
-        _unit_stride(query) and _unit_stride(key) and _unit_stride(value),
-        deterministic,
-        text,
-        traits,
-    )
-    try:
-        return _known_request(*known)
-    except TypeError:  # sizes of fake tensors may be symbols, which have no hash
-        return _request(*known)
-
-
-def _request(
-    device: str,
-    dtype: torch.dtype,
-    query: torch.Size,
-    key: torch.Size,
-    value: torch.Size,
-    score: ScoreKind,
-    mask: MaskKind,
-    block_size: tuple[int, int],
-    lse: bool,
-    max_scores: bool,
-    grad: bool,
-    unit_stride: bool,
-    deterministic: bool,
-    score_text: str,
-    score_captured: tuple[tuple[str, int], ...],
-) -> AttentionRequest:
-    return AttentionRequest(
-        device=device,
-        dtype=str(dtype)[6:],
-        batch=int(query[0]),
-        q_heads=int(query[1]),
-        kv_heads=int(key[1]),
-        q_length=int(query[2]),
-        kv_length=int(key[2]),
-        head_dim=int(query[3]),
-        value_dim=int(value[3]),
-        score=score,
-        mask=mask,
-        block_size=block_size,
-        lse=lse,
-        max_scores=max_scores,
-        grad=grad,
-        unit_stride=unit_stride,
-        deterministic=deterministic,
-        score_text=score_text,
-        score_captured=score_captured,
-    )
-
-
-# A model's layers make the same request; describing it anew costs as much as a short call.
-_known_request = lru_cache(maxsize=1024)(_request)
-
-
-def _unit_stride(tensor: Tensor) -> bool:
-    return tensor.stride(3) == 1 or tensor.shape[3] == 1
-
-
-def lse_dtype(query: Tensor) -> torch.dtype:
-    """Return the dtype of the lse: float64 for float64 inputs, else float32."""
-    return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
 def block_mask(
@@ -201,14 +106,6 @@ def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
 
 
-def _score_kind(call: AttentionCall) -> ScoreKind:
-    if call.score_mod is None:
-        return ScoreKind.NONE
-    assert isinstance(call.score_mod, TracedMod)
-    pointwise = call.score_mod.pointwise(lse_dtype(call.query))
-    return ScoreKind.POINTWISE if pointwise else ScoreKind.GENERAL
-
-
 class Arguments(NamedTuple):
     """What forward and backward share, in the order of ``_COMMON``."""
 
@@ -224,6 +121,7 @@ class Arguments(NamedTuple):
     mask_text: str
     mask_versions: list[int]
     scale: float
+    options: str
 
     def call(self, lse: bool, max_scores: bool) -> AttentionCall:
         """Return the contract's view of these arguments."""
@@ -239,6 +137,7 @@ class Arguments(NamedTuple):
             self.scale,
             lse,
             max_scores,
+            parse_options(self.options) if self.options else (),
         )
 
     def _blocks(self) -> MaskBlocks:

@@ -21,7 +21,6 @@ def check_inputs(
     value: Tensor,
     block_mask: BlockMask | None,
     enable_gqa: bool,
-    kernel_options: dict[str, Any] | None,
 ) -> None:
     """Raise ValueError or TypeError that names the argument that does not fit."""
     tensors = (("query", query), ("key", key), ("value", value))
@@ -43,11 +42,6 @@ def check_inputs(
                 f"{tensor.dtype} on {tensor.device}"
             )
     _check_shapes(query, key, value, enable_gqa)
-    if kernel_options is not None and kernel_options.get("BACKEND", "AUTO") != "AUTO":
-        raise ValueError(
-            f"kernel_options: BACKEND={kernel_options['BACKEND']!r} names a backend of torch; "
-            f"expected AUTO; demand one with implementation='attention.flex'"
-        )
     if block_mask is not None:
         _check_mask(query, key, block_mask)
 

@@ -204,6 +204,9 @@ class AttentionCall:
         mask: hides keys; None hides none.
         scale: multiplies the raw scores.
         lse, max_scores: whether the result must hold them.
+        options: the call's kernel_options that are named for a plugin, such as
+            ``("cpu.rows_per_item", 256)``, by name. They change speed, never meaning; those of
+            another plugin are to be passed over.
     """
 
     query: Tensor
@@ -214,6 +217,7 @@ class AttentionCall:
     scale: float
     lse: bool
     max_scores: bool
+    options: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

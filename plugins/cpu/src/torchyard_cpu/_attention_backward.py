@@ -7,7 +7,8 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._attention_forward import call_places, tensor_place
+from torchyard_cpu._attention_forward import call_places, kernels_of, tensor_place
+from torchyard_cpu._tunables import with_options
 
 __all__ = ["NativeBackward"]
 
@@ -23,10 +24,7 @@ class NativeBackward:
         features = frozenset(_native.cpu_features())
         if isa:
             features &= _isa.FEATURES[isa]
-        self._kernels = {
-            torch.float32: _kernel("float32", features),
-            torch.bfloat16: _kernel("bfloat16", features),
-        }
+        self._kernels = kernels_of(_native.select_backward_kernel, features)
 
     def __call__(
         self,
@@ -51,9 +49,12 @@ class NativeBackward:
         lse = lse.contiguous()
         if grad_lse is not None:
             grad_lse = grad_lse.to(lse.dtype).contiguous()
+        kernel, tunables = self._kernels[query.dtype]
+        if call.options:
+            tunables = with_options(tunables, call.options)
         _native.attention_backward(
-            self._kernels[query.dtype],
-            *call_places(query, key, value, out, lse, call.scale, call.mask),
+            kernel,
+            *call_places(query, key, value, out, lse, call.scale, call.mask, tunables),
             tensor_place(grad_out),
             0 if grad_lse is None else grad_lse.data_ptr(),
             tensor_place(grad_query),
@@ -63,12 +64,6 @@ class NativeBackward:
             False,
         )
         return AttentionGradients(grad_query, grad_key, grad_value)
-
-
-def _kernel(dtype: str, features: frozenset[str]) -> str:
-    name = _native.select_backward_kernel(dtype, features, None)
-    assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
-    return name
 
 
 def _unit_stride(tensor: Tensor) -> Tensor:

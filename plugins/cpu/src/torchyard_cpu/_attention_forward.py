@@ -11,13 +11,15 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._score_program import native_score
+from torchyard_cpu._tunables import Tunables, frozen, with_options
+from torchyard_cpu._tuned import tuned
 
-__all__ = ["NativeForward", "call_places", "decodes", "tensor_place"]
+__all__ = ["NativeForward", "call_places", "decodes", "kernels_of", "tensor_place"]
 
 _Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
 _Place: TypeAlias = tuple[int, int, int, int]
 _CallPlaces: TypeAlias = tuple[
-    _Dims, _Place, _Place, _Place, _Place, int, float, tuple[int, ...] | None
+    _Dims, _Place, _Place, _Place, _Place, int, float, tuple[int, ...] | None, Tunables
 ]
 
 
@@ -37,14 +39,8 @@ class NativeForward:
         features = frozenset(_native.cpu_features())
         if isa:
             features &= _isa.FEATURES[isa]
-        self._kernels = {
-            torch.float32: _kernel(_native.select_kernel, "float32", features),
-            torch.bfloat16: _kernel(_native.select_kernel, "bfloat16", features),
-        }
-        self._decode_kernels = {
-            torch.float32: _kernel(_native.select_decode, "float32", features),
-            torch.bfloat16: _kernel(_native.select_decode, "bfloat16", features),
-        }
+        self._kernels = kernels_of(_native.select_kernel, features)
+        self._decode_kernels = kernels_of(_native.select_decode, features)
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs.
@@ -63,27 +59,33 @@ class NativeForward:
         lse = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
-        places = call_places(query, key, value, out, lse, call.scale, call.mask)
+        decoding = call.score_mod is None and decodes(query_heads, key_heads, rows)
+        kernel, tunables = (self._decode_kernels if decoding else self._kernels)[query.dtype]
+        if call.options:
+            tunables = with_options(tunables, call.options)
+        places = call_places(query, key, value, out, lse, call.scale, call.mask, tunables)
         threads = torch.get_num_threads()
-        if call.score_mod is None and decodes(query_heads, key_heads, rows):
-            kernel = self._decode_kernels[query.dtype]
+        if decoding:
             _native.attention_decode(kernel, *places, threads, False)
             return AttentionResult(out, lse)
         score = None
         if call.score_mod is not None and rows and keys and batches:
             score = native_score(call.score_mod, (batches, query_heads, rows, keys))
-        _native.attention_forward(self._kernels[query.dtype], *places, score, threads, False)
+        _native.attention_forward(kernel, *places, score, threads, False)
         return AttentionResult(out, lse)
 
 
-def _kernel(
-    select: Callable[[str, frozenset[str], str | None], str | None],
-    dtype: str,
-    features: frozenset[str],
-) -> str:
-    name = select(dtype, features, None)
-    assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
-    return name
+def kernels_of(
+    select: Callable[[str, frozenset[str], str | None], str | None], features: frozenset[str]
+) -> dict[torch.dtype, tuple[str, Tunables]]:
+    """Return the kernel of each dtype by one of _native's selections, and its tunables."""
+    present = frozenset(_native.cpu_features())
+    kernels = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        name = select(str(dtype)[6:], features, None)
+        assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
+        kernels[dtype] = name, tuned(name, frozen(name.rpartition("_")[2]), present)
+    return kernels
 
 
 def call_places(
@@ -94,6 +96,7 @@ def call_places(
     lse: Tensor | None,
     scale: float,
     mask: MaskBlocks | None,
+    tunables: Tunables,
 ) -> _CallPlaces:
     """Return what each of _native's attention functions takes after the kernel's name."""
     batches, query_heads, rows, head_dim = query.shape
@@ -107,6 +110,7 @@ def call_places(
         0 if lse is None else lse.data_ptr(),
         scale,
         None if mask is None else _mask_place(mask),
+        tunables,
     )
 
 

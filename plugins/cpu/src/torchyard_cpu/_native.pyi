@@ -23,6 +23,7 @@ _Place: TypeAlias = tuple[int, int, int, int]
 #         the addresses of kv_num_blocks, kv_indices, full_kv_num_blocks (or 0), full_kv_indices
 #         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, and
 #         the widths of kv_indices and full_kv_indices.
+#     tunables: torchyard_cpu._tunables.Tunables.
 #     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
 #         slots there are of each shape (uniform, row, column, tile), and the result's operand.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
@@ -45,6 +46,7 @@ def attention_forward(
     lse: int,
     scale: float,
     mask: tuple[int, ...] | None,
+    tunables: tuple[int, int, int, int],
     score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
     threads: int,
     poison: bool,
@@ -69,6 +71,7 @@ def attention_backward(
     lse: int,
     scale: float,
     mask: tuple[int, ...] | None,
+    tunables: tuple[int, int, int, int],
     grad_out: _Place,
     grad_lse: int,
     grad_query: _Place,
@@ -93,6 +96,7 @@ def attention_decode(
     lse: int,
     scale: float,
     mask: tuple[int, ...] | None,
+    tunables: tuple[int, int, int, int],
     threads: int,
     poison: bool,
     /,

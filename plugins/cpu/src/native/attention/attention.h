@@ -74,6 +74,15 @@ struct MaskBlocks {
   const int64_t* first_partial;
 };
 
+// Into which pieces the work is cut: which is fastest differs by machine, and which is right does
+// not. `keys_per_split` and `backward_rows` decide the order of sums, and with it the last bits.
+struct Tunables {
+  int64_t rows_per_item = 128;          // forward: rows that a thread takes at a time
+  int64_t keys_per_split = 512;         // decoding: keys of a state; whole panels
+  int64_t backward_rows = 132;          // backward: rows whose weights are held at a time
+  int64_t backward_bytes = 720 * 1024;  // backward: a thread's working memory
+};
+
 struct ForwardArgs {
   int64_t batches;
   int64_t query_heads;
@@ -90,6 +99,7 @@ struct ForwardArgs {
   double scale;
   const MaskBlocks* mask;     // nullptr: every pair is visible
   const ScoreProgram* score;  // nullptr: scores are not modified
+  Tunables tunables;
 };
 
 // A panel of keys that some row of an item sees.

@@ -16,13 +16,7 @@ namespace {
 
 using Counter = std::atomic<int64_t>;
 
-// Rows whose weights are held at a time: the sums over rows are read and written once per block.
-constexpr int64_t kBlockRows = 132;
-
 constexpr int64_t kMostPanels = 8;
-
-// A key block's operands, sums and weights stay in a common second-level cache.
-constexpr size_t kScratchBytes = size_t{720} << 10;
 
 // Key blocks per thread that keep all threads busy to the end although they differ in size.
 constexpr int64_t kBlocksPerThread = 4;
@@ -50,7 +44,7 @@ struct Schedule {
     block_rows = mask == nullptr ? rows : std::min(mask->block_rows, rows);
     // Cut at whole tiles and without regard to threads: the cuts decide the order of sums.
     const int64_t tiles = ceil_div(std::max<int64_t>(block_rows, 1), kernel.tile_rows);
-    const int64_t parts = ceil_div(tiles * kernel.tile_rows, kBlockRows);
+    const int64_t parts = ceil_div(tiles * kernel.tile_rows, args.call.tunables.backward_rows);
     rows_per_block = ceil_div(tiles, parts) * kernel.tile_rows;
     splits = ceil_div(block_rows, rows_per_block);
     row_blocks = (mask == nullptr ? 1 : mask->row_blocks) * splits;
@@ -58,7 +52,8 @@ struct Schedule {
     const int64_t most = std::min(kMostPanels, std::max<int64_t>(panels, 1));
     panels_per_block = 1;
     while (panels_per_block < most &&
-           kernel.scratch_bytes(args, {rows_per_block, panels_per_block + 1}) <= kScratchBytes) {
+           kernel.scratch_bytes(args, {rows_per_block, panels_per_block + 1}) <=
+               static_cast<size_t>(args.call.tunables.backward_bytes)) {
       ++panels_per_block;
     }
     if (panels_per_block > 2) panels_per_block &= ~int64_t{1};

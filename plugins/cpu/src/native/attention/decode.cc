@@ -14,15 +14,13 @@ namespace torchyard {
 
 namespace {
 
-constexpr int64_t kPanelsPerSplit = kSplitKeys / kPanelKeys;
-static_assert(kSplitKeys % kPanelKeys == 0, "a panel lies in one split");
-
 // Waking a thread costs about as much as reading so many bytes.
 constexpr int64_t kBytesPerThread = int64_t{1} << 17;
 
 // Where each piece of working memory lies in the caller's one block.
 struct Plan {
   int64_t heads;
+  int64_t split_keys;
   int64_t splits;       // per head
   size_t state_floats;  // of one split
   size_t states_at;     // [heads][splits]
@@ -34,7 +32,8 @@ struct Plan {
 
   Plan(const ForwardArgs& args, const DecodeKernel& kernel, int threads)
       : heads(args.batches * args.key_heads),
-        splits(std::max<int64_t>(1, ceil_div(args.keys, kSplitKeys))),
+        split_keys(args.tunables.keys_per_split),
+        splits(std::max<int64_t>(1, ceil_div(args.keys, split_keys))),
         state_floats(kernel.state_floats(args)) {
     size_t at = 0;
     const auto place = [&at](size_t bytes) {
@@ -44,11 +43,13 @@ struct Plan {
     };
     states_at = place(static_cast<size_t>(heads * splits) * state_floats * sizeof(float));
     finished_at = place(static_cast<size_t>(heads) * sizeof(std::atomic<int64_t>));
-    kernel_offset = page_rounded(kPanelsPerSplit * kMaxDecodeRows * sizeof(uint64_t));
+    kernel_offset = page_rounded(static_cast<size_t>(panels() * kMaxDecodeRows) * sizeof(uint64_t));
     thread_bytes = kernel_offset + page_rounded(kernel.scratch_bytes(args));
     thread_at = place(thread_bytes * static_cast<size_t>(threads));
     total = at;
   }
+
+  int64_t panels() const { return split_keys / kPanelKeys; }  // per split
 };
 
 class Call {
@@ -87,7 +88,7 @@ class Call {
     const int64_t head = ticket / plan_.splits;
     const int64_t at = head / args_.key_heads * args_.key.batch +
                        head % args_.key_heads * args_.key.head +
-                       ticket % plan_.splits * kSplitKeys * args_.key.row;
+                       ticket % plan_.splits * plan_.split_keys * args_.key.row;
     const int64_t size = kernel_.dtype == DType::kFloat32 ? 4 : 2;
     return static_cast<const char*>(args_.key.data) + at * size;
   }
@@ -98,8 +99,8 @@ class Call {
     DecodeJob job;
     job.batch = head / args_.key_heads;
     job.key_head = head % args_.key_heads;
-    job.first_key = number * kSplitKeys;
-    job.end_key = std::min(job.first_key + kSplitKeys, args_.keys);
+    job.first_key = number * plan_.split_keys;
+    job.end_key = std::min(job.first_key + plan_.split_keys, args_.keys);
     job.rows = rows_;
     job.words = nullptr;
     if (args_.mask != nullptr) {
@@ -117,11 +118,11 @@ class Call {
   }
 
   void fill_words(const DecodeJob& job, uint64_t* words) const {
-    std::fill(words, words + kPanelsPerSplit * kMaxDecodeRows, uint64_t{0});
+    std::fill(words, words + plan_.panels() * kMaxDecodeRows, uint64_t{0});
     const int64_t group = args_.query_heads / args_.key_heads;
     for (int64_t r = 0; r < rows_; ++r) {
       if (args_.mask->heads == 1 && r >= args_.query_rows) {
-        for (int64_t p = 0; p < kPanelsPerSplit; ++p) {
+        for (int64_t p = 0; p < plan_.panels(); ++p) {
           words[p * kMaxDecodeRows + r] = words[p * kMaxDecodeRows + r - args_.query_rows];
         }
         continue;
@@ -152,7 +153,7 @@ Status attention_decode(const ForwardArgs& args, const DecodeKernel& kernel, int
                         bool poison) {
   if (args.batches == 0 || args.query_heads == 0 || args.query_rows == 0) return Status::kOk;
   const int64_t heads = args.batches * args.key_heads;
-  const int64_t splits = std::max<int64_t>(1, ceil_div(args.keys, kSplitKeys));
+  const int64_t splits = std::max<int64_t>(1, ceil_div(args.keys, args.tunables.keys_per_split));
   const int64_t bytes = heads * args.keys * (args.head_dim + args.value_dim) *
                         (kernel.dtype == DType::kFloat32 ? 4 : 2);
   const int64_t useful = std::min(heads * splits, bytes / kBytesPerThread);

@@ -16,9 +16,6 @@ namespace torchyard {
 
 constexpr int kMaxDecodeRows = 16;
 
-// Long enough that a split's state is small beside its keys, short enough to keep threads busy.
-constexpr int64_t kSplitKeys = 512;
-
 // One split of one kv head. Rows are numbered h * query_rows + r, with h counting the kv head's
 // query heads.
 struct DecodeJob {

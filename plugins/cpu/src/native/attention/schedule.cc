@@ -10,9 +10,6 @@ namespace {
 
 constexpr int64_t kPanelsPerPack = 8;
 
-// Enough rows that a strip of keys, once in the second-level cache, is used by some twenty tiles.
-constexpr int64_t kItemRows = 128;
-
 // Items per thread that keep all threads busy to the end although items differ in size.
 constexpr int64_t kItemsPerThread = 4;
 
@@ -30,7 +27,8 @@ Schedule::Schedule(const ForwardArgs& args, const ForwardKernel& kernel, int thr
   // does not depend on the number of threads.
   const int64_t tile = kernel.tile_rows;
   const int64_t tiles = ceil_div(block_rows, tile);
-  int64_t wanted = std::max<int64_t>(1, (block_rows + kItemRows / 2) / kItemRows);
+  int64_t wanted = std::max<int64_t>(
+      1, (block_rows + args.tunables.rows_per_item / 2) / args.tunables.rows_per_item);
   if (threads > 1) {
     const int64_t blocks = heads * group * row_blocks;
     wanted = std::max(wanted, ceil_div(kItemsPerThread * threads, blocks));

@@ -221,9 +221,30 @@ bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
   return true;
 }
 
+// `tuple` is the members of Tunables in their order.
+bool read_tunables(PyObject* tuple, Tunables* out) {
+  int64_t t[4];
+  if (!read_integers(tuple, "tunables", 4, t)) return false;
+  constexpr int64_t kMost = int64_t{1} << 24;
+  for (const int64_t value : t) {
+    if (value < 1 || value > kMost) {
+      PyErr_Format(PyExc_ValueError, "tunables: expected 1 to %lld, got %lld",
+                   static_cast<long long>(kMost), static_cast<long long>(value));
+      return false;
+    }
+  }
+  if (t[1] % kPanelKeys != 0) {
+    PyErr_Format(PyExc_ValueError, "tunables: keys_per_split: expected a multiple of %d, got %lld",
+                 kPanelKeys, static_cast<long long>(t[1]));
+    return false;
+  }
+  *out = {t[0], t[1], t[2], t[3]};
+  return true;
+}
+
 // What every attention function is given after the kernel's name: dims, query, key, value, out,
-// lse, scale, mask.
-constexpr Py_ssize_t kCallArguments = 8;
+// lse, scale, mask, tunables.
+constexpr Py_ssize_t kCallArguments = 9;
 
 // Reads them; `args->mask` is `mask` or null, `args->score` null.
 bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
@@ -236,6 +257,7 @@ bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
   if (args->scale == -1.0 && PyErr_Occurred() != nullptr) return false;
   args->mask = nullptr;
   args->score = nullptr;
+  if (!read_tunables(argv[8], &args->tunables)) return false;
   if (argv[7] == Py_None) return true;
   args->mask = mask;
   return read_mask(argv[7], *args, mask);
