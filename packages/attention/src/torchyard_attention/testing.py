@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard_attention import _request
 from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
-from torchyard_attention._request import request_of
 from torchyard_attention._trace import SCORE_INPUTS, trace
 from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskBlocks, ScoreMod
 
@@ -145,4 +145,4 @@ def request_of(
         grad: whether gradients will be asked for.
         deterministic: whether they must be the same in every run.
     """
-    return request_of(call, causal=causal, grad=grad, deterministic=deterministic)
+    return _request.request_of(call, causal=causal, grad=grad, deterministic=deterministic)
