@@ -35,7 +35,7 @@ def backward(
 
 @pytest.mark.parametrize("unit_stride", [True, False])
 @pytest.mark.parametrize("mask", list(MaskKind))
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", attention.DTYPES)
 def test_the_backward_is_served_on_every_processor(
     dtype: str, mask: MaskKind, unit_stride: bool
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_environment_holds_the_backward_to_an_instruction_set(
     (implementation,) = attention.torchyard_implementations(BACKWARD)
 
     assert implementation.name == "cpu.native"
-    assert implementation.load()._kernels[torch.bfloat16].endswith("_scalar")
+    assert implementation.load()._kernels[torch.bfloat16][0].endswith("_scalar")
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchyard_cpu import _attention_forward, _isa, _native
 from torchyard_cpu._tunables import frozen
+from torchyard_cpu.attention import DTYPES
 
 if TYPE_CHECKING:
     from .conftest import Attention
@@ -253,7 +254,7 @@ def test_decode_kernels_are_those_of_the_instruction_sets() -> None:
     table = {isa: frozenset(needed) for _, _, isa, needed in _native.decode_kernels()}
 
     assert table.items() <= _isa.FEATURES.items()
-    for dtype in ("float32", "bfloat16"):
+    for dtype in DTYPES:
         for features in [(), *_isa.FEATURES.values()]:
             forward = _native.select_kernel(dtype, features, None)
             decode = _native.select_decode(dtype, features, None)

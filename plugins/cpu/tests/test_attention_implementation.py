@@ -58,6 +58,7 @@ def test_every_processor_is_served_by_its_best_instruction_set(
         {"mask": MaskKind.CAUSAL, "block_size": (128, 128)},
         {"mask": MaskKind.BLOCKS, "block_size": (1, 1)},
         {"dtype": "float32"},
+        {"dtype": "float16"},
         {"head_dim": 1, "value_dim": 256},
         {"q_length": 0, "kv_length": 0},
         {"lse": True, "grad": True, "deterministic": True},
@@ -73,7 +74,7 @@ def test_requests_within_the_limits_are_accepted(changed: dict[str, Any]) -> Non
     ("changed", "code", "text"),
     [
         ({"device": "cuda"}, ReasonCode.DEVICE, "expected tensors on cpu, got cuda"),
-        ({"dtype": "float16"}, ReasonCode.DTYPE, "float32 and bfloat16; got float16"),
+        ({"dtype": "float64"}, ReasonCode.DTYPE, "float32, bfloat16 and float16; got float64"),
         ({"score": ScoreKind.POINTWISE}, ReasonCode.SCORE_MOD, "has no score_text"),
         (
             {"score": ScoreKind.GENERAL},
@@ -117,7 +118,7 @@ def test_the_environment_holds_the_implementation_to_an_instruction_set(
     verdict = implementation.supports(REQUEST, platform_with(ZEN4))
 
     assert verdict.text == "native kernel within scalar"
-    assert implementation.load()._kernels[torch.float32].endswith("_scalar")
+    assert implementation.load()._kernels[torch.float32][0].endswith("_scalar")
 
 
 def test_the_forward_allocates_what_the_contract_says() -> None:

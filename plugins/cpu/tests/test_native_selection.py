@@ -9,6 +9,7 @@ import pytest
 
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._tunables import frozen
+from torchyard_cpu.attention import DTYPES
 
 AVX2 = {"avx2", "fma", "f16c"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -34,7 +35,11 @@ on_x86 = pytest.mark.skipif(
         ("float32", AVX512 - {"avx512dq"}, "attention_forward_f32_6x16_avx2"),
         ("bfloat16", BF16 - {"avx512vl"}, "attention_forward_bf16_6x16_avx2"),
         ("float32", {"sse2", "asimd"}, "attention_forward_f32_6x8_scalar"),
-        ("float16", BF16, None),
+        ("float16", BF16, "attention_forward_f16_6x64_avx512"),
+        ("float16", AVX512, "attention_forward_f16_6x64_avx512"),
+        ("float16", AVX2, "attention_forward_f16_6x16_avx2"),
+        ("float16", AVX2 - {"f16c"}, "attention_forward_f16_6x8_scalar"),
+        ("float64", BF16, None),
     ],
 )
 def test_a_processor_gets_the_best_kernel_that_it_can_run(
@@ -50,10 +55,11 @@ def test_an_instruction_set_can_be_asked_for() -> None:
     assert _native.select_kernel("bfloat16", BF16, "avx2") == expected
     assert _native.select_kernel("bfloat16", set(), "avx2") is None
     assert _native.select_kernel("float32", BF16, "avx512bf16") is None
+    assert _native.select_kernel("float16", BF16, "avx512bf16") is None
 
 
 def test_every_dtype_has_a_kernel_that_needs_nothing() -> None:
-    for dtype in ("float32", "bfloat16"):
+    for dtype in DTYPES:
         name = _native.select_kernel(dtype, (), None)
         assert name is not None
         assert name.endswith("_scalar")
@@ -66,7 +72,7 @@ def test_instruction_sets_need_what_their_kernels_need() -> None:
 
 
 def test_a_kernel_is_named_after_its_dtype_and_instruction_set() -> None:
-    short = {"float32": "f32", "bfloat16": "bf16"}
+    short = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
     for name, dtype, isa, _ in _native.kernels():
         assert name.startswith(f"attention_forward_{short[dtype]}_")
         assert name.endswith(f"_{isa}")

@@ -42,6 +42,9 @@ HUGE = DOCUMENTS * 2**40
 BUCKETS = _integers(-300, 300, 200).to(torch.int16)
 FLAGS = _integers(0, 2, HEADS, 200).bool()
 LOW = _normal(HEADS, KEYS).to(torch.bfloat16)
+# Subnormal numbers too.
+HALF = (_normal(HEADS, ROWS, KEYS) * 2.0 ** _integers(-20, 2, HEADS, ROWS, KEYS)).half()
+HALF_FLAT = HALF.flatten()
 CAP = torch.tensor(7.0)
 
 MODS: dict[str, Mod] = {
@@ -59,6 +62,10 @@ MODS: dict[str, Mod] = {
     "bias expanded": lambda s, b, h, q, k: s + BIAS[:1].expand(HEADS, -1, -1)[h, q, k],
     "bias of stride 2": lambda s, b, h, q, k: s + TABLE[2 * k],
     "bias bfloat16": lambda s, b, h, q, k: s + LOW[h, k],
+    "bias float16": lambda s, b, h, q, k: s + HALF[h, q, k] - HALF[h, 3, k],
+    "bias float16 reversed": lambda s, b, h, q, k: s + HALF[h, 5, 139 - k] - HALF[0, q, 2],
+    "bias float16 of stride 2": lambda s, b, h, q, k: s + HALF_FLAT[2 * k + q],
+    "bias float16 gathered": lambda s, b, h, q, k: s + HALF[h, q, k * q % KEYS],
     "documents": lambda s, b, h, q, k: torch.where(DOCUMENTS[b, q] == DOCUMENTS[b, k], s, -1e9),
     "documents int32": lambda s, b, h, q, k: torch.where(
         DOCUMENTS.int()[b, q] == DOCUMENTS.int()[b, k], s, -math.inf
@@ -140,15 +147,15 @@ def _assert_as_reference(call: AttentionCall, got: AttentionResult, isa: str) ->
     true = reference.reference_forward(exact)
     assert true.lse is not None
     assert got.lse is not None
-    low = call.query.dtype == torch.bfloat16
     torch.testing.assert_close(got.lse, true.lse, rtol=2e-5, atol=2e-5)
-    # bfloat16: one rounding of each probability where pairs are multiplied, and one of the result.
-    bound = 2.0**-7 if low else 3e-5
+    # bfloat16: one rounding of each probability where pairs are multiplied, and one of the result;
+    # float16: of the result alone.
+    bound = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-10}.get(call.query.dtype, 3e-5)
     torch.testing.assert_close(got.out.float(), true.out, rtol=bound, atol=bound)
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", MODS)
 def test_a_program_gives_what_torch_gives(name: str, dtype: torch.dtype, isa: str) -> None:
     call = _call(MODS[name], dtype=dtype)
@@ -241,6 +248,7 @@ def test_an_index_out_of_range_of_a_hidden_pair_is_none(isa: str) -> None:
         (lambda s, b, h, q, k: s.double(), "computes in float64"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: s + LOW[h, k] * 2, "mul computes in bfloat16"),
+        (lambda s, b, h, q, k: s + HALF[h, q, k] * 2, "mul computes in float16"),
         (lambda s, b, h, q, k: s % 2.0, "remainder of float32"),
         (lambda s, b, h, q, k: s + q // (k + 1), "floor_divide by anything but"),
         (lambda s, b, h, q, k: s**1.7, "pow with exponent 1.7"),

@@ -13,6 +13,7 @@ from torchyard_cpu import _isa, _native
 from torchyard_cpu._score_program import native_score
 from torchyard_cpu._tunables import Tunables, frozen, with_options
 from torchyard_cpu._tuned import tuned
+from torchyard_cpu.attention import DTYPES
 
 __all__ = ["NativeForward", "call_places", "decodes", "kernels_of", "tensor_place"]
 
@@ -81,10 +82,10 @@ def kernels_of(
     """Return the kernel of each dtype by one of _native's selections, and its tunables."""
     present = frozenset(_native.cpu_features())
     kernels = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        name = select(str(dtype)[6:], features, None)
+    for dtype in DTYPES:
+        name = select(dtype, features, None)
         assert name is not None, f"the table has a kernel of every dtype for any processor: {dtype}"
-        kernels[dtype] = name, tuned(name, frozen(name.rpartition("_")[2]), present)
+        kernels[getattr(torch, dtype)] = name, tuned(name, frozen(name.rpartition("_")[2]), present)
     return kernels
 
 

@@ -27,6 +27,7 @@ from torchyard_cpu._attention_backward import NativeBackward
 from torchyard_cpu._attention_forward import NativeForward, kernels_of
 from torchyard_cpu._tunables import Tunables, frozen
 from torchyard_cpu._tuned import machine, remember
+from torchyard_cpu.attention import DTYPES
 
 __all__ = ["Finding", "command", "measure"]
 
@@ -36,7 +37,7 @@ Options: TypeAlias = tuple[tuple[str, int], ...]
 _GAIN: Final = 1.03
 _WINS: Final = 0.8
 
-_DTYPES: Final = (torch.float32, torch.bfloat16)
+_DTYPES: Final = tuple(getattr(torch, name) for name in DTYPES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def attention_decode(
 # Return the best attention forward kernel's name; None where there is none.
 #
 # Args:
-#     dtype: ``float32`` or ``bfloat16``; others have no kernel.
+#     dtype: ``float32``, ``bfloat16`` or ``float16``; others have no kernel.
 #     features: what the processor has, named as Linux does; unknown names are passed over.
 #     isa: only a kernel compiled for this instruction set, where not None.
 def select_kernel(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...

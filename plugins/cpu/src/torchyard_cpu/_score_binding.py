@@ -284,7 +284,9 @@ class _Binding:
         for dimension, index in enumerate(indices):
             fit = self._fit(index, shape.sizes[dimension], dimension)
             offset = self._sum(offset, self._product(fit, shape.strides[dimension]))
-        lanes = {"float32": "f", "bfloat16": "f", "int64": "l"}.get(shape.dtype, "i")
+        lanes = {"float32": "f", "bfloat16": "f", "float16": "f", "int64": "l"}.get(
+            shape.dtype, "i"
+        )
         interval = _RANGES.get(shape.dtype, _TRUTH) if shape.dtype != "bool" else _TRUTH
         base, stride = self._affine(offset)
         if stride != 0 and base is not None:

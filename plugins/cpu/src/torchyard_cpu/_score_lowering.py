@@ -1,9 +1,9 @@
 """From a program's text to a graph of typed operations.
 
 Everything is float32 as in torch's own evaluation, and integers are exact. What would compute in
-another dtype (float64, bfloat16, narrow integers) is refused. Captured tensors of bfloat16 and
-narrow integers are read, since each of their values is one of float32 or int32; float64 ones are
-not, since torch would compute in float64 from there on.
+another dtype (float64, bfloat16, float16, narrow integers) is refused. Captured tensors of
+bfloat16, float16 and narrow integers are read, since each of their values is one of float32 or
+int32; float64 ones are not, since torch would compute in float64 from there on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["STORED", "lower"]
 STORED: Final = {
     torch.float32: "float32",
     torch.bfloat16: "float32",
+    torch.float16: "float32",
     torch.int64: "int64",
     torch.int32: "int32",
     torch.int16: "int32",

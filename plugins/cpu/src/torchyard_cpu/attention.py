@@ -29,7 +29,7 @@ __all__ = [
 
 NAME: Final = "cpu.native"
 DEVICES: Final = ("cpu",)
-DTYPES: Final = ("float32", "bfloat16")
+DTYPES: Final = ("float32", "bfloat16", "float16")
 MAX_HEAD_DIM: Final = 256
 
 
@@ -77,7 +77,8 @@ def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> 
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
     if request.dtype not in DTYPES:
-        return Verdict.no(ReasonCode.DTYPE, f"computes {' and '.join(DTYPES)}; got {request.dtype}")
+        known = f"{', '.join(DTYPES[:-1])} and {DTYPES[-1]}"
+        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
     for field in ("head_dim", "value_dim"):
         size = getattr(request, field)
         if not 1 <= size <= MAX_HEAD_DIM:

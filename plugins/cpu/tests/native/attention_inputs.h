@@ -9,11 +9,11 @@
 
 #include "attention/attention.h"
 #include "attention/mask.h"
+#include "elements.h"
 
 namespace {
 
 using torchyard::ceil_div;
-using torchyard::DType;
 using torchyard::MaskBlocks;
 
 struct Shape {
@@ -23,8 +23,6 @@ struct Shape {
 };
 
 std::mt19937 generator(0);
-
-size_t element_size(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 // A tensor whose last element ends where its memory ends.
 class Buffer {
@@ -38,30 +36,11 @@ class Buffer {
   }
 
   double get(int64_t b, int64_t h, int64_t r, int64_t i) const {
-    const unsigned char* at = memory_.get() + offset(b, h, r, i);
-    uint32_t bits = 0;
-    if (dtype_ == DType::kFloat32) {
-      std::memcpy(&bits, at, 4);
-    } else {
-      uint16_t half;
-      std::memcpy(&half, at, 2);
-      bits = static_cast<uint32_t>(half) << 16;
-    }
-    float x;
-    std::memcpy(&x, &bits, 4);
-    return x;
+    return read_element(dtype_, memory_.get() + offset(b, h, r, i));
   }
 
   void set(int64_t b, int64_t h, int64_t r, int64_t i, float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    unsigned char* at = memory_.get() + offset(b, h, r, i);
-    if (dtype_ == DType::kFloat32) {
-      std::memcpy(at, &bits, 4);
-    } else {
-      const uint16_t half = static_cast<uint16_t>(bits >> 16);
-      std::memcpy(at, &half, 2);
-    }
+    write_element(dtype_, memory_.get() + offset(b, h, r, i), x);
   }
 
   void* data() const { return memory_.get(); }

@@ -16,7 +16,6 @@ namespace {
 
 using torchyard::ceil_div;
 using torchyard::DecodeKernel;
-using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
 
@@ -55,7 +54,8 @@ bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double sca
       sum += term;
       magnitude += std::abs(term);
     }
-    wrong = wrong || !(std::abs(t.out.get(b, h, r, i) - sum) <= bound * magnitude);
+    // 2^-25: half of what lies between float16's smallest numbers.
+    wrong = wrong || !(std::abs(t.out.get(b, h, r, i) - sum) <= bound * magnitude + 0x1p-25);
   }
   return wrong;
 }
@@ -102,9 +102,11 @@ int64_t run(const Kernel& kernel, const Shape& s) {
   args.scale = 0.4;
   args.mask = mask == nullptr ? nullptr : &mask->blocks;
   if (call(args, kernel, s.threads) != torchyard::Status::kOk) return 1;
-  // bfloat16: one rounding of each probability and one of the result, doubled; float32: the
-  // roundings of the scores' sums, generously.
-  const double bound = dtype == DType::kFloat32 ? 0x1p-17 : 0x1p-7;
+  // bfloat16: one rounding of each probability and one of the result, doubled; float16: of the
+  // result; float32: the roundings of the scores' sums, generously.
+  const double bound = dtype == DType::kFloat32   ? 0x1p-17
+                       : dtype == DType::kFloat16 ? 0x1p-10
+                                                  : 0x1p-7;
   int64_t wrong = 0;
   for (int64_t b = 0; b < s.batches; ++b) {
     for (int64_t h = 0; h < s.query_heads; ++h) {

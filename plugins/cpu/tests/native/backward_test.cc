@@ -155,8 +155,10 @@ class Case {
   int64_t wrong(const Buffer& got, const Expected& expected, int64_t heads, int64_t rows,
                 int64_t size) const {
     // bfloat16: the roundings of out, weights, slopes and results; float32: those of sums and of
-    // the lse, generously.
-    const double bound = kernel_.dtype == DType::kFloat32 ? 0x1p-16 : 0x1p-6;
+    // the lse, generously. float16: of out and results, the latter at least 2^-25.
+    const double bound = kernel_.dtype == DType::kFloat32   ? 0x1p-16
+                         : kernel_.dtype == DType::kFloat16 ? 0x1p-9
+                                                            : 0x1p-6;
     int64_t count = 0;
     size_t at = 0;
     for (int64_t b = 0; b < s_.batches; ++b) {
@@ -164,7 +166,7 @@ class Case {
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t i = 0; i < size; ++i, ++at) {
             const double error = std::abs(got.get(b, h, r, i) - expected.sum[at]);
-            count += !(error <= bound * expected.magnitude[at]);
+            count += !(error <= bound * expected.magnitude[at] + 0x1p-25);
           }
         }
       }

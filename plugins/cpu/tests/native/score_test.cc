@@ -12,10 +12,10 @@
 #include "attention/attention.h"
 #include "attention/dispatch.h"
 #include "attention/mask.h"
+#include "elements.h"
 
 namespace {
 
-using torchyard::DType;
 using torchyard::ForwardArgs;
 using torchyard::ForwardKernel;
 using torchyard::MaskBlocks;
@@ -89,21 +89,9 @@ class Program {
   int64_t shape_ = 0;
 };
 
-void put(std::vector<unsigned char>& memory, DType dtype, int64_t i, float x) {
-  uint32_t bits;
-  __builtin_memcpy(&bits, &x, 4);
-  bits &= 0xffff0000u;  // what bfloat16 holds, for both
-  const uint16_t half = static_cast<uint16_t>(bits >> 16);
-  if (dtype == DType::kFloat32) {
-    __builtin_memcpy(&memory[static_cast<size_t>(i * 4)], &bits, 4);
-  } else {
-    __builtin_memcpy(&memory[static_cast<size_t>(i * 2)], &half, 2);
-  }
-}
-
 bool is_wrong(const ForwardKernel& kernel, const Shape& s) {
   constexpr int64_t kDim = 9;
-  const size_t element = kernel.dtype == DType::kFloat32 ? 4 : 2;
+  const size_t element = element_size(kernel.dtype);
   const auto count = [&](int64_t rows) { return static_cast<size_t>(rows * kDim) * element; };
   std::vector<unsigned char> query(count(s.rows)), key(count(s.keys)), value(count(s.keys)),
       out(count(s.rows));
@@ -111,9 +99,9 @@ bool is_wrong(const ForwardKernel& kernel, const Shape& s) {
   std::normal_distribution<float> normal;
   const auto fill = [&](std::vector<unsigned char>& to, std::vector<double>& kept) {
     for (size_t i = 0; i < kept.size(); ++i) {
-      const float x = std::round(normal(generator) * 8) / 8;  // exact in bfloat16
+      const float x = std::round(normal(generator) * 8) / 8;  // exact in every dtype
       kept[i] = x;
-      put(to, kernel.dtype, static_cast<int64_t>(i), x);
+      write_element(kernel.dtype, &to[i * element], x);
     }
   };
   fill(query, q);
@@ -145,7 +133,7 @@ bool is_wrong(const ForwardKernel& kernel, const Shape& s) {
       bits[static_cast<size_t>(r * row_bytes + j / 8)] |= static_cast<uint8_t>(1u << (j % 8));
     }
   }
-  const MaskBlocks mask{s.rows, s.keys, 1,       1,       1,           1,
+  const MaskBlocks mask{s.rows, s.keys, 1,       1,       1,           1,    1,
                         &one,   &zero,  nullptr, nullptr, bits.data(), &slot};
   if (s.causal) args.mask = &mask;
   const auto status = torchyard::attention_forward(args, kernel, s.threads, true);

@@ -10,8 +10,9 @@
 // What lies in an invisible key or value, NaN and infinity included, does not reach out or lse.
 // A NaN in a visible score makes its row's out and lse NaN; +inf in one does the same.
 //
-// Elements are float32 or bfloat16; scores, softmax and all sums are float32. Where the instruction
-// set multiplies bfloat16 pairs, p is rounded to bfloat16 before it meets the values.
+// Elements are float32, bfloat16 or float16; scores, softmax and all sums are float32. Where the
+// instruction set multiplies bfloat16 pairs, p is rounded to bfloat16 before it meets the values.
+// Results are rounded once, to nearest even; in float16 those above 65504 become infinite.
 //
 // Sums over values are divided by the sum of weights at the end, as in every flash attention: where
 // they leave float32's range before that, out is infinite (values above 3e38 / visible keys).
@@ -34,7 +35,7 @@ constexpr int kMaxHeadDim = 256;
 // Keys are packed, masked and skipped by panels of this many: one bit each in a 64-bit word.
 constexpr int kPanelKeys = 64;
 
-enum class DType : uint8_t { kFloat32, kBFloat16 };
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 
 // A tensor [batch, head, row, element] with unit stride in the last dimension; strides in elements,
 // of any sign.

@@ -1,4 +1,4 @@
-// Attention backward for AVX2 with FMA and F16C; bfloat16 is widened to float32 while it is packed.
+// Attention backward for AVX2 with FMA and F16C; 16-bit elements are widened while they are packed.
 #include "attention/backward_rows-inl.h"
 #include "simd/avx2.h"
 
@@ -9,5 +9,7 @@ TORCHYARD_DEFINE_BACKWARD(attention_backward_f32_6x16_avx2, "avx2", kFloat32, kA
 TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x16_avx2, "avx2", kBFloat16,
                           kAvx2 | kFma | kF16c,
                           BackwardRows<FloatFormat<Avx2, Bf16, Exp2Degree5>, PlainScores>)
+TORCHYARD_DEFINE_BACKWARD(attention_backward_f16_6x16_avx2, "avx2", kFloat16, kAvx2 | kFma | kF16c,
+                          BackwardRows<FloatFormat<Avx2, F16, Exp2Degree5>, PlainScores>)
 
 }  // namespace torchyard

@@ -1,4 +1,4 @@
-// Attention for AVX-512 F, BW, DQ and VL; bfloat16 is widened to float32 while it is packed.
+// Attention for AVX-512 F, BW, DQ and VL; 16-bit elements are widened while they are packed.
 #include "simd/avx512.h"
 #include "attention/decode-inl.h"
 #include "attention/kernel-inl.h"
@@ -11,6 +11,9 @@ TORCHYARD_DEFINE_FORWARD(attention_forward_f32_6x64_avx512, "avx512", kFloat32,
 TORCHYARD_DEFINE_FORWARD(attention_forward_bf16_6x64_avx512, "avx512", kBFloat16,
                          kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
                          FloatFormat<Avx512, Bf16, Exp2Degree5>)
+TORCHYARD_DEFINE_FORWARD(attention_forward_f16_6x64_avx512, "avx512", kFloat16,
+                         kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+                         FloatFormat<Avx512, F16, Exp2Degree5>)
 
 TORCHYARD_DEFINE_DECODE(attention_decode_f32_avx512, "avx512", kFloat32,
                         kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
@@ -18,5 +21,8 @@ TORCHYARD_DEFINE_DECODE(attention_decode_f32_avx512, "avx512", kFloat32,
 TORCHYARD_DEFINE_DECODE(attention_decode_bf16_avx512, "avx512", kBFloat16,
                         kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
                         FloatFormat<Avx512, Bf16, Exp2Degree5>)
+TORCHYARD_DEFINE_DECODE(attention_decode_f16_avx512, "avx512", kFloat16,
+                        kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+                        FloatFormat<Avx512, F16, Exp2Degree5>)
 
 }  // namespace torchyard

@@ -1,5 +1,5 @@
-// Attention backward for AVX-512 F, BW, DQ and VL; bfloat16 is widened to float32 while it is
-// packed.
+// Attention backward for AVX-512 F, BW, DQ and VL; 16-bit elements are widened while
+// they are packed.
 #include "attention/backward_rows-inl.h"
 #include "simd/avx512.h"
 
@@ -11,5 +11,8 @@ TORCHYARD_DEFINE_BACKWARD(attention_backward_f32_6x64_avx512, "avx512", kFloat32
 TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x64_avx512, "avx512", kBFloat16,
                           kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
                           BackwardRows<FloatFormat<Avx512, Bf16, Exp2Degree5>, PlainScores>)
+TORCHYARD_DEFINE_BACKWARD(attention_backward_f16_6x64_avx512, "avx512", kFloat16,
+                          kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+                          BackwardRows<FloatFormat<Avx512, F16, Exp2Degree5>, PlainScores>)
 
 }  // namespace torchyard

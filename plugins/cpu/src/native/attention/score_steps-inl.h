@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/score.h"
+#include "simd/element.h"
 #include "simd/functions.h"
 
 namespace torchyard {
@@ -100,6 +102,11 @@ struct ScoreSteps {
     using Lane = uint32_t;
     static Lane lane(Stored x) { return static_cast<uint32_t>(x) << 16; }
   };
+  struct ElementFloat16 {
+    using Stored = F16;
+    using Lane = float;
+    static Lane lane(Stored x) { return Isa::load_first(&x, 1)[0]; }
+  };
   template <class T, class LaneT>
   struct ElementInteger {
     using Stored = T;
@@ -143,6 +150,22 @@ struct ScoreSteps {
     }
   }
 
+  // `count` neighbouring elements; what follows them, up to a whole vector, may be written too.
+  template <class E>
+  static inline void consecutive(typename E::Lane* to, const typename E::Stored* from,
+                                 int64_t count) {
+    if constexpr (std::is_same_v<typename E::Stored, F16>) {
+      for (int64_t i = 0; i < count; i += Isa::kLanes) {
+        const int64_t left = count - i;
+        const int n = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
+        Isa::store(to + i, Isa::load_first(from + i, n));
+      }
+    } else {
+#pragma GCC unroll 1
+      for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[i]);
+    }
+  }
+
   // `count` elements from `offset` on, `stride` apart, and zeros up to `lanes`.
   template <class E>
   static __attribute__((noinline)) void load(char* out, const ScoreStep& step, int64_t offset,
@@ -152,8 +175,7 @@ struct ScoreSteps {
         reinterpret_cast<const typename E::Stored*>(static_cast<intptr_t>(step.data)) + offset;
     auto* to = reinterpret_cast<typename E::Lane*>(out);
     if (stride == 1) {
-#pragma GCC unroll 1
-      for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[i]);
+      consecutive<E>(to, from, count);
     } else if (stride == -1) {
       for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[-i]);
     } else {
@@ -252,6 +274,7 @@ struct ScoreSteps {
         TORCHYARD_UNARY(int_of_l, Long, Int, narrow(x))
         TORCHYARD_GATHER(float32, ElementFloat32)
         TORCHYARD_GATHER(bfloat16, ElementBfloat16)
+        TORCHYARD_GATHER(float16, ElementFloat16)
         TORCHYARD_GATHER(int64, ElementInteger<int64_t, int64_t>)
         TORCHYARD_GATHER(narrow, ElementNarrow)
         TORCHYARD_GATHER(int32, ElementInteger<int32_t, int32_t>)
@@ -276,6 +299,7 @@ struct ScoreSteps {
       case ScoreOp::load_int32:
         return 4;
       case ScoreOp::load_bfloat16:
+      case ScoreOp::load_float16:
       case ScoreOp::load_int16:
         return 2;
       default:
@@ -291,6 +315,8 @@ struct ScoreSteps {
         return load<ElementFloat32>(out, step, offset, count, lanes);
       case ScoreOp::load_bfloat16:
         return load<ElementBfloat16>(out, step, offset, count, lanes);
+      case ScoreOp::load_float16:
+        return load<ElementFloat16>(out, step, offset, count, lanes);
       case ScoreOp::load_int64:
         return load<ElementInteger<int64_t, int64_t>>(out, step, offset, count, lanes);
       case ScoreOp::load_narrow:

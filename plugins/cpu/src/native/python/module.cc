@@ -25,6 +25,8 @@ const char* dtype_name(DType dtype) {
       return "float32";
     case DType::kBFloat16:
       return "bfloat16";
+    case DType::kFloat16:
+      return "float16";
   }
   return "";
 }
@@ -139,7 +141,7 @@ PyObject* select(const char* function, PyObject* const* argv, Py_ssize_t argc,
     isa = PyUnicode_AsUTF8AndSize(argv[2], nullptr);
     if (isa == nullptr) return nullptr;
   }
-  for (const DType known : {DType::kFloat32, DType::kBFloat16}) {
+  for (const DType known : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     if (std::strcmp(dtype_name(known), dtype) != 0) continue;
     const Kernel* kernel = choose(known, features, isa);
     if (kernel == nullptr) Py_RETURN_NONE;

@@ -73,17 +73,16 @@ struct Avx2 {
   static Vec load_first(const float* p, int n) {
     return n >= kLanes ? load(p) : _mm256_maskload_ps(p, first(n));
   }
-  static Vec load_first(const Bf16* p, int n) {
-    __m128i raw;
-    if (n >= kLanes) {
-      raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    } else {
-      Bf16 copy[kLanes] = {};
-      std::memcpy(copy, p, static_cast<size_t>(n) * sizeof(Bf16));
-      raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(copy));
-    }
-    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
+  static __m128i load_halves(const void* p, int n) {
+    if (n >= kLanes) return _mm_loadu_si128(static_cast<const __m128i*>(p));
+    uint16_t copy[kLanes] = {};
+    std::memcpy(copy, p, static_cast<size_t>(n) * sizeof(copy[0]));
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(copy));
   }
+  static Vec load_first(const Bf16* p, int n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_halves(p, n)), 16));
+  }
+  static Vec load_first(const F16* p, int n) { return _mm256_cvtph_ps(load_halves(p, n)); }
   static void store_first(float* p, Vec v, int n) {
     if (n >= kLanes) {
       store(p, v);
@@ -101,11 +100,16 @@ struct Avx2 {
         _mm256_blendv_ps(_mm256_castsi256_ps(rounded),
                          _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(kQuietNan))), nan));
     const __m256i high = _mm256_srli_epi32(chosen, 16);
-    const __m128i narrow =
-        _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
-    Bf16 copy[kLanes];
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(copy), narrow);
-    std::memcpy(p, copy, static_cast<size_t>(n >= kLanes ? kLanes : n) * sizeof(Bf16));
+    store_halves(
+        p, _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)), n);
+  }
+  static void store_first(F16* p, Vec v, int n) {
+    store_halves(p, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), n);
+  }
+  static void store_halves(void* p, __m128i halves, int n) {
+    uint16_t copy[kLanes];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(copy), halves);
+    std::memcpy(p, copy, static_cast<size_t>(n >= kLanes ? kLanes : n) * sizeof(copy[0]));
   }
 
   static Vec magnitude_bits_max(Vec running, Vec words) {

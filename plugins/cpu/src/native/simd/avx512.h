@@ -73,6 +73,10 @@ struct Avx512 {
                                     : _mm256_maskz_loadu_epi16(first(n), p);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
   }
+  static Vec load_first(const F16* p, int n) {
+    return _mm512_cvtph_ps(n >= kLanes ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))
+                                       : _mm256_maskz_loadu_epi16(first(n), p));
+  }
   static void store_first(float* p, Vec v, int n) {
     if (n >= kLanes) {
       store(p, v);
@@ -90,6 +94,14 @@ struct Avx512 {
         _mm512_mask_mov_epi32(rounded, nan, _mm512_set1_epi32(static_cast<int>(kQuietNan)));
     const __m256i narrow = _mm512_cvtepi32_epi16(_mm512_srli_epi32(chosen, 16));
     _mm256_mask_storeu_epi16(p, n >= kLanes ? __mmask16{0xffff} : first(n), narrow);
+  }
+  static void store_first(F16* p, Vec v, int n) {
+    const __m256i narrow = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    if (n >= kLanes) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow);
+    } else {
+      _mm256_mask_storeu_epi16(p, first(n), narrow);
+    }
   }
 
   static Vec magnitude_bits_max(Vec running, Vec words) {

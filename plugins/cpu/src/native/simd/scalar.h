@@ -92,6 +92,20 @@ struct Scalar {
     for (int i = 0; i < kLanes; ++i) bits[i] = static_cast<uint32_t>(copy[i].bits) << 16;
     return as_floats(bits);
   }
+  // By integers, and by sums that are exact whether or not the processor keeps subnormal floats.
+  static Vec load_first(const F16* p, int n) {
+    F16 copy[kLanes] = {};
+    std::memcpy(copy, p, sizeof(F16) * static_cast<size_t>(n < kLanes ? n : kLanes));
+    Bits half;
+    for (int i = 0; i < kLanes; ++i) half[i] = copy[i].bits;
+    const Bits magnitude = (half & 0x7fffu) << 13;
+    const Bits exponent = magnitude & 0x0f800000u;
+    // The exponent's bias grows by 112; that of infinity and NaN once more.
+    const Bits normal =
+        magnitude + (exponent == 0x0f800000u ? Bits{} + 0x70000000u : Bits{} + 0x38000000u);
+    const Bits tiny = as_bits(as_floats(magnitude + 0x38800000u) - set1(0x1p-14f));
+    return as_floats((exponent == 0u ? tiny : normal) | ((half & 0x8000u) << 16));
+  }
   static void store_first(float* p, Vec v, int n) {
     std::memcpy(p, &v, sizeof(float) * static_cast<size_t>(n < kLanes ? n : kLanes));
   }
@@ -103,6 +117,21 @@ struct Scalar {
       copy[i].bits = static_cast<uint16_t>((v[i] == v[i] ? rounded : kQuietNan) >> 16);
     }
     std::memcpy(p, copy, sizeof(Bf16) * static_cast<size_t>(n < kLanes ? n : kLanes));
+  }
+  static void store_first(F16* p, Vec v, int n) {
+    const Bits bits = as_bits(v);
+    const Bits magnitude = bits & 0x7fffffffu;
+    // What rounds to 65536 carries into infinity's exponent by itself.
+    const Bits rounded = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
+    const Bits bounded = rounded < 0x7c00u ? rounded : Bits{} + 0x7c00u;
+    // Floats of 1/2 and more are 2^-24 apart, as float16's subnormals are: the sum rounds to them.
+    const Bits tiny = as_bits(as_floats(magnitude) + set1(0.5f)) - 0x3f000000u;
+    const Bits number = magnitude < 0x38800000u ? tiny : bounded;
+    const Bits nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
+    const Bits half = (magnitude > kInfinityBits ? nan : number) | ((bits >> 16) & 0x8000u);
+    F16 copy[kLanes];
+    for (int i = 0; i < kLanes; ++i) copy[i].bits = static_cast<uint16_t>(half[i]);
+    std::memcpy(p, copy, sizeof(F16) * static_cast<size_t>(n < kLanes ? n : kLanes));
   }
 
   static Vec magnitude_bits_max(Vec running, Vec words) {
