@@ -131,23 +131,23 @@ CASES: Final = (
     Case("causal float32", (1, 8, 8, 2048, 2048, 64), torch.float32, mask_mod=_causal),
     Case("causal", (1, 8, 8, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
     Case("causal d128", (1, 8, 8, 2048, 2048, 128), torch.bfloat16, mask_mod=_causal),
+    Case("causal float16", (1, 8, 8, 2048, 2048, 64), torch.float16, mask_mod=_causal),
+    Case("causal d128 float16", (1, 8, 8, 2048, 2048, 128), torch.float16, mask_mod=_causal),
     Case("causal short", (8, 8, 8, 128, 128, 64), torch.bfloat16, mask_mod=_causal),
     Case("causal grouped", (1, 8, 2, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
     Case("window", (1, 4, 4, 4096, 4096, 64), torch.bfloat16, mask_mod=_window),
     Case("distance", (1, 8, 8, 1024, 1024, 64), torch.float32, score_mod=_distance),
     Case("decoding", (4, 32, 8, 1, 4096, 128), torch.bfloat16),
     Case("decoding float32", (4, 32, 8, 1, 4096, 128), torch.float32),
+    Case("decoding float16", (4, 32, 8, 1, 4096, 128), torch.float16),
     *(
         Case(f"{name} {str(dtype)[6:]}", _LONG, dtype, score_mod=score_mod)
         for dtype in (torch.bfloat16, torch.float32)
         for name, score_mod in _MODIFIED.items()
     ),
     Case("training", (1, 8, 8, 1024, 1024, 64), torch.float32, mask_mod=_causal, training=True),
-    Case(
-        "training bfloat16",
-        (1, 8, 8, 2048, 2048, 64),
-        torch.bfloat16,
-        mask_mod=_causal,
-        training=True,
+    *(
+        Case(f"training {str(dtype)[6:]}", _LONG, dtype, mask_mod=_causal, training=True)
+        for dtype in (torch.bfloat16, torch.float16)
     ),
 )
