@@ -61,6 +61,7 @@ class Attention:
             kernel,
             *call_places(query, key, value, out, lse, factor, mask, frozen("*")),
             *(() if decoding else (None,)),  # no score program
+            0,  # no greatest scores
             threads,
             True,
         )

@@ -279,6 +279,7 @@ def test_too_many_rows_are_refused() -> None:
             1.0,
             None,
             frozen("*"),
+            0,
             1,
             False,
         )
@@ -300,6 +301,7 @@ def test_memory_that_cannot_be_had_is_a_memory_error() -> None:
             1.0,
             None,
             frozen("*"),
+            0,
             1,
             False,
         )

@@ -79,7 +79,7 @@ for threads in (1, 3):
     to = (out.buffer_info()[0], *place[1:])
     dims = (1, 4, 4, rows, rows, size, size)
     _native.attention_forward(
-        kernel, dims, place, place, place, to, 0, 0.2, None, tunables, None, threads, False
+        kernel, dims, place, place, place, to, 0, 0.2, None, tunables, None, 0, threads, False
     )
     results.append(out.tobytes())
 assert "torch" not in sys.modules

@@ -91,6 +91,7 @@ def arguments(**changed: Any) -> list[Any]:
         "mask": None,
         "tunables": frozen("*"),
         "score": None,
+        "max_scores": 0,
         "threads": 1,
         "poison": False,
     }
@@ -130,7 +131,7 @@ def test_a_wrong_argument_is_named(
 
 
 def test_a_wrong_number_of_arguments_is_refused() -> None:
-    with pytest.raises(TypeError, match="expected 13 arguments, got 2"):
+    with pytest.raises(TypeError, match="expected 14 arguments, got 2"):
         _native.attention_forward("a", "b")  # type: ignore[call-arg, arg-type]
 
 

@@ -57,9 +57,12 @@ class NativeForward:
         batches, query_heads, rows, _ = query.shape
         key_heads, keys = key.shape[1:3]
         out = query.new_empty((batches, query_heads, rows, value.shape[3]))
-        lse = None
+        lse = max_scores = None
         if call.lse:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
+        if call.max_scores:
+            max_scores = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
+        greatest = 0 if max_scores is None else max_scores.data_ptr()
         decoding = call.score_mod is None and decodes(query_heads, key_heads, rows)
         kernel, tunables = (self._decode_kernels if decoding else self._kernels)[query.dtype]
         if call.options:
@@ -67,13 +70,13 @@ class NativeForward:
         places = call_places(query, key, value, out, lse, call.scale, call.mask, tunables)
         threads = torch.get_num_threads()
         if decoding:
-            _native.attention_decode(kernel, *places, threads, False)
-            return AttentionResult(out, lse)
+            _native.attention_decode(kernel, *places, greatest, threads, False)
+            return AttentionResult(out, lse, max_scores)
         score = None
         if call.score_mod is not None and rows and keys and batches:
             score = native_score(call.score_mod, (batches, query_heads, rows, keys))
-        _native.attention_forward(kernel, *places, score, threads, False)
-        return AttentionResult(out, lse)
+        _native.attention_forward(kernel, *places, score, greatest, threads, False)
+        return AttentionResult(out, lse, max_scores)
 
 
 def kernels_of(

@@ -26,6 +26,7 @@ _Place: TypeAlias = tuple[int, int, int, int]
 #     tunables: torchyard_cpu._tunables.Tunables.
 #     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
 #         slots there are of each shape (uniform, row, column, tile), and the result's operand.
+#     max_scores: address of contiguous float32 [B, Hq, Sq], or 0; asking for it costs time.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #
@@ -48,6 +49,7 @@ def attention_forward(
     mask: tuple[int, ...] | None,
     tunables: tuple[int, int, int, int],
     score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
+    max_scores: int,
     threads: int,
     poison: bool,
     /,
@@ -97,6 +99,7 @@ def attention_decode(
     scale: float,
     mask: tuple[int, ...] | None,
     tunables: tuple[int, int, int, int],
+    max_scores: int,
     threads: int,
     poison: bool,
     /,

@@ -54,8 +54,6 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
             "expected query, key and value with a contiguous last dimension",
             "call contiguous() on them",
         )
-    if request.max_scores:
-        return Verdict.no(ReasonCode.OUTPUT, "does not return the greatest scores")
     return verdict
 
 

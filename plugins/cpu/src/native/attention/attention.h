@@ -6,6 +6,8 @@
 //   lse       = ln sum over visible j of exp(s(i, j))                      natural logarithm
 //   out(b, h, i, :) = sum_j p(i, j) * value(b, g, j, :)
 //
+//   max_scores = max over visible j of s(i, j); -inf where there is none, NaN where one is NaN
+//
 // A row with no visible key, or whose visible scores are all -inf, has out = 0 and lse = -inf.
 // What lies in an invisible key or value, NaN and infinity included, does not reach out or lse.
 // A NaN in a visible score makes its row's out and lse NaN; +inf in one does the same.
@@ -96,7 +98,8 @@ struct ForwardArgs {
   Strided key;
   Strided value;
   StridedOutput out;
-  float* lse;  // [batches, query_heads, query_rows] contiguous, or nullptr
+  float* lse;         // [batches, query_heads, query_rows] contiguous, or nullptr
+  float* max_scores;  // likewise
   double scale;
   const MaskBlocks* mask;     // nullptr: every pair is visible
   const ScoreProgram* score;  // nullptr: scores are not modified

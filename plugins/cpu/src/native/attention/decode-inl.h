@@ -272,8 +272,23 @@ class Decode {
       score[j] = Isa::template exp2<typename Format::Exp2>(Isa::add(score[j], minus_reference));
       total = Isa::add(total, score[j]);
     }
-    weight_[r] += Isa::sum(total);
+    const float sum = Isa::sum(total);
+    if (args_.max_scores != nullptr && sum != sum) mark_nan(r, word);
+    weight_[r] += sum;
     Format::template store_probabilities<kVectors>(at, score);
+  }
+
+  // Makes the reference of a row with a visible score of NaN NaN: that is its greatest score.
+  TORCHYARD_NOINLINE void mark_nan(int r, uint64_t word) {
+    const Vec factor = Isa::set1(to_log2_);
+    for (int j = 0; j < kPanelKeys / Isa::kLanes; ++j) {
+      const uint32_t* at = probabilities_ + r * kPanelKeys + j * Isa::kLanes;
+      float lanes[Isa::kLanes];
+      Isa::store(lanes, Isa::keep(Isa::mask(word, j), Isa::mul(Isa::load(at), factor)));
+      for (const float score : lanes) {
+        if (score != score) reference_[r] = score;
+      }
+    }
   }
 
   // sum(r .. r + kRows) += probabilities . values, in up to kTileVectors vectors of columns.

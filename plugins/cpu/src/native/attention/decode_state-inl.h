@@ -50,9 +50,11 @@ struct DecodeState {
     const int64_t columns = columns_of(args);
     for (int r = 0; r < job.rows; ++r) {
       float reference = kMinusInfinity;
+      float nan = 0.0f;
       for (int64_t s = 0; s < count; ++s) {
         const float found = state_reference(states + s * stride, job.rows, columns)[r];
         reference = found > reference ? found : reference;
+        nan = found != found ? found : nan;
       }
       const float base = reference == kMinusInfinity ? 0.0f : reference;
       float* sum = reinterpret_cast<float*>(job.scratch);
@@ -73,12 +75,12 @@ struct DecodeState {
                      Isa::fma(Isa::load(state + r * columns + j), scale, Isa::load(sum + j)));
         }
       }
-      write(args, job, r, sum, weight, base);
+      write(args, job, r, sum, weight, base, nan != nan ? nan : reference);
     }
   }
 
   static void write(const ForwardArgs& args, const DecodeJob& job, int r, const float* sum,
-                    float weight, float base) {
+                    float weight, float base, float greatest) {
     const int64_t group = args.query_heads / args.key_heads;
     const int64_t head = job.key_head * group + r / args.query_rows;
     const int64_t row = r % args.query_rows;
@@ -92,8 +94,10 @@ struct DecodeState {
       const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum + j), inverse);
       Isa::store_first(out + j, v, n);
     }
+    const int64_t at = (job.batch * args.query_heads + head) * args.query_rows + row;
+    if (args.max_scores != nullptr) args.max_scores[at] = static_cast<float>(greatest * kLn2);
     if (args.lse != nullptr) {
-      args.lse[(job.batch * args.query_heads + head) * args.query_rows + row] =
+      args.lse[at] =
           empty ? kMinusInfinity : static_cast<float>(base * kLn2 + __builtin_log(weight));
     }
   }

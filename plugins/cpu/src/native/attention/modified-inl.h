@@ -22,12 +22,13 @@ struct Modified {
   using Keys = TilePanel<kRows>;
   using Plain = Softmax<Format, kRows>;
 
-  // As Softmax::exact, with `scale` in natural units; so are then the tile's references.
+  // As Softmax::exact, with `scale` in natural units; so are then the tile's references. They are
+  // the greatest scores, NaN included, where `greatest` asks for that.
   static TORCHYARD_NOINLINE void run(const L& layout, const Tile<Format>& tile,
                                      ScoreTile<Format>& program, float scale, int64_t first_row,
                                      const uint32_t* const* packed_keys, const Keys* keys,
                                      int panels, uint32_t* probabilities, float* weight,
-                                     float* buffer) {
+                                     float* buffer, bool greatest) {
     const int64_t stride = panels * kPanelKeys;
     for (int p = 0; p < panels; ++p) {
       Plain::scores(layout, tile, scale, packed_keys[p], keys[p], buffer + p * kPanelKeys, stride);
@@ -40,7 +41,7 @@ struct Modified {
       const ScoreSource result = program.apply(r, buffer + r * stride, keys);
       float* row_weight = weight + r * Isa::kLanes;
       const float before = tile.reference[r];
-      if (before > kMinusInfinity && !program.rising) {
+      if (before > kMinusInfinity && !program.rising && !greatest) {
         exponentiate(before, r, result, keys, panels, probabilities, weight);
         if (!Isa::any_not_below(Isa::load(row_weight), kOptimisticLimit)) continue;
         Isa::store(row_weight, Isa::zero());
@@ -52,6 +53,9 @@ struct Modified {
         Plain::rescale(layout, tile, r, (before - found) * static_cast<float>(kLog2E));
       }
       exponentiate(tile.reference[r], r, result, keys, panels, probabilities, weight);
+      if (greatest && Isa::any_not_below(Isa::load(row_weight), kOptimisticLimit)) {
+        mark_nan(tile, r, result, keys, panels);
+      }
     }
   }
 
@@ -67,6 +71,20 @@ struct Modified {
 
   // About what takes a row's weights out of the safe range.
   static constexpr float kRise = 20.0f;
+
+  // As Softmax::mark_nan.
+  static TORCHYARD_NOINLINE void mark_nan(const Tile<Format>& tile, int r, ScoreSource scores,
+                                          const Keys* keys, int panels) {
+    for (int p = 0; p < panels; ++p) {
+      for (int i = 0; i < kPanelKeys / Isa::kLanes; ++i) {
+        const Vec s =
+            ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
+        float lanes[Isa::kLanes];
+        Isa::store(lanes, keys[p].masked ? Isa::keep(Isa::mask(keys[p].word[r], i), s) : s);
+        Plain::mark_nan(tile, r, lanes, Isa::kLanes);
+      }
+    }
+  }
 
   // The largest visible score of a row, NaN not counted.
   static float largest(int r, ScoreSource scores, const Keys* keys, int panels) {

@@ -69,17 +69,17 @@ struct Rows {
         // Five rows run as six and three as four: the waste is less than the code of two more
         // kernels.
         if (live > 4) {
-          pass<6, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
-                             buffer);
+          pass<6, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
+                             strip, buffer);
         } else if (live > 2) {
-          pass<4, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
-                             buffer);
+          pass<4, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
+                             strip, buffer);
         } else if (live > 1) {
-          pass<2, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
-                             buffer);
+          pass<2, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
+                             strip, buffer);
         } else {
-          pass<1, kModified>(job, layout, tile, program, factor, row, live, panel, count, strip,
-                             buffer);
+          pass<1, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
+                             strip, buffer);
         }
       }
     }
@@ -136,9 +136,9 @@ struct Rows {
 
   // One tile against up to kStripPanels panels.
   template <int kRows, bool kModified>
-  static void pass(const RowsJob& job, const L& layout, const Tile<Format>& tile,
-                   ScoreTile<Format>* program, float factor, int64_t row, int64_t live,
-                   int64_t first_panel, int count, uint32_t* strip, float* buffer) {
+  static void pass(const ForwardArgs& args, const RowsJob& job, const L& layout,
+                   const Tile<Format>& tile, ScoreTile<Format>* program, float factor, int64_t row,
+                   int64_t live, int64_t first_panel, int count, uint32_t* strip, float* buffer) {
     using Attend = Softmax<Format, kRows>;
     TilePanel<kRows> keys[L::kStripPanels];
     const uint32_t* packed_keys[L::kStripPanels];
@@ -166,12 +166,14 @@ struct Rows {
 
     float weight[kRows * Isa::kLanes];
     fill_zero(weight, kRows * Isa::kLanes);
-    bool redo = unsafe;
+    // The exact softmax knows the true maximum, the optimistic one does not.
+    const bool greatest = args.max_scores != nullptr;
+    bool redo = unsafe || greatest;
     if constexpr (kModified) {
       redo = false;
       Modified<Format, kRows>::run(layout, tile, *program, factor, row, packed_keys, keys, seen,
-                                   strip, weight, buffer);
-    } else if (!unsafe) {
+                                   strip, weight, buffer, greatest);
+    } else if (!redo) {
       for (int i = 0; i < seen; ++i) {
         uint32_t* out = strip + i * L::kPanelWords;
         if (!*tile.referenced) {
@@ -192,6 +194,13 @@ struct Rows {
     if (redo) {
       fill_zero(weight, kRows * Isa::kLanes);
       Attend::exact(layout, tile, factor, packed_keys, keys, seen, strip, weight, buffer);
+      const int64_t columns = seen * kPanelKeys;
+      for (int r = 0; greatest && r < kRows; ++r) {
+        // Exact weights are at most 1: these are NaN.
+        if (Isa::any_not_below(Isa::load(weight + r * Isa::kLanes), kOptimisticLimit)) {
+          Attend::mark_nan(tile, r, buffer + r * columns, columns);
+        }
+      }
     }
     for (int r = 0; r < kRows; ++r) {
       float* total = tile.weight + r * Isa::kLanes;
@@ -237,8 +246,12 @@ struct Rows {
         const Vec v = empty ? Isa::zero() : Isa::mul(Isa::load(sum_v + j), inverse);
         Isa::store_first(out + r * row_stride + j, v, static_cast<int>(columns - j));
       }
+      const double unit = args.score == nullptr ? kLn2 : 1.0;
+      if (args.max_scores != nullptr) {
+        args.max_scores[head * args.query_rows + first + r] =
+            static_cast<float>(tile.reference[r] * unit);
+      }
       if (lse != nullptr) {
-        const double unit = args.score == nullptr ? kLn2 : 1.0;
         lse[r] = empty ? kMinusInfinity
                        : static_cast<float>(tile.reference[r] * unit + __builtin_log(weight));
       }

@@ -103,6 +103,15 @@ struct Softmax {
     return Isa::largest(best);
   }
 
+  // Makes the reference of a row with a score of NaN NaN, since that is its greatest score. The
+  // row's weights are NaN before and after.
+  static TORCHYARD_NOINLINE void mark_nan(const Tile<Format>& tile, int r, const float* scores,
+                                          int64_t columns) {
+    for (int64_t j = 0; j < columns; ++j) {
+      if (scores[j] != scores[j]) tile.reference[r] = scores[j];
+    }
+  }
+
   // Exponentiates `panels` panels of scores in `buffer` [kRows][stride] relative to the tile's
   // references; adds to `weight`, writes probabilities.
   static void exponentiate(const Tile<Format>& tile, const float* buffer, int64_t stride,

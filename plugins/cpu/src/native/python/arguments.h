@@ -257,6 +257,7 @@ bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
   if (args->scale == -1.0 && PyErr_Occurred() != nullptr) return false;
   args->mask = nullptr;
   args->score = nullptr;
+  args->max_scores = nullptr;
   if (!read_tunables(argv[8], &args->tunables)) return false;
   if (argv[7] == Py_None) return true;
   args->mask = mask;

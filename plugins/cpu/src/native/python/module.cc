@@ -50,7 +50,7 @@ Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& ar
 }
 
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (!takes("attention_forward", kCallArguments + 4, argc)) return nullptr;
+  if (!takes("attention_forward", kCallArguments + 5, argc)) return nullptr;
   const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
@@ -59,7 +59,10 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   ScoreProgram score;
   torchyard::ScoreFailure failure = {-1, 0};
   RunArguments with;
-  if (!read_call(argv + 1, &args, &mask) || !read_run(more + 1, &with)) return nullptr;
+  if (!read_call(argv + 1, &args, &mask) || !read_address(more[1], &args.max_scores) ||
+      !read_run(more + 2, &with)) {
+    return nullptr;
+  }
   if (more[0] != Py_None) {
     if (!read_score(more[0], &score)) return nullptr;
     score.failure = &failure;
@@ -72,13 +75,15 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (!takes("attention_decode", kCallArguments + 3, argc)) return nullptr;
+  if (!takes("attention_decode", kCallArguments + 4, argc)) return nullptr;
   const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
   if (kernel == nullptr) return nullptr;
   ForwardArgs args;
   MaskBlocks mask;
   RunArguments with;
-  if (!read_call(argv + 1, &args, &mask) || !read_run(argv + 1 + kCallArguments, &with)) {
+  PyObject* const* more = argv + 1 + kCallArguments;
+  if (!read_call(argv + 1, &args, &mask) || !read_address(more[0], &args.max_scores) ||
+      !read_run(more + 1, &with)) {
     return nullptr;
   }
   if (!torchyard::suits_decode(args)) {
