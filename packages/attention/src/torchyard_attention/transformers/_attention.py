@@ -81,11 +81,11 @@ def attention(
     _check_packed(kwargs, mask.packed)
     if (mask.start, mask.stop) != (0, key.shape[2]):
         key, value = key[:, :, mask.start : mask.stop], value[:, :, mask.start : mask.stop]
-    bias = attention_mask if _is_bias(attention_mask) else None
     parts = [] if softcap is None else [scores.softcap(softcap)]
-    for name, added in (("position_bias", position_bias), ("attention_mask", bias)):
-        if added is not None:
-            parts.append(_added(name, added, query, mask))
+    if position_bias is not None:
+        parts.append(_added("position_bias", position_bias, query, mask))
+    if isinstance(attention_mask, Tensor) and attention_mask.is_floating_point():
+        parts.append(_added("attention_mask", attention_mask, query, mask))
     score_mod = parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
     out = _with_sinks(query, key, value, score_mod, mask.blocks, scaling, s_aux, implementation)
     return out.transpose(1, 2).contiguous(), None
@@ -139,10 +139,6 @@ def _added(name: str, bias: Tensor, query: Tensor, mask: PreparedMask) -> ScoreM
     return scores.learnable_bias(whole[..., mask.start : mask.stop])
 
 
-def _is_bias(attention_mask: object) -> bool:
-    return isinstance(attention_mask, Tensor) and attention_mask.is_floating_point()
-
-
 def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors in autocast's dtype where it is on, as for torch's own attention."""
     device = tensors[0].device.type
@@ -161,9 +157,7 @@ def _refuse(
             f"dropout: expected 0 in training, got {dropout}: attention weights are never held; "
             f"set the configuration's attention_dropout (or its like) to 0, or {_REMEDY}"
         )
-    if output_attentions or getattr(
-        getattr(module, "config", None), "output_attentions", False
-    ):
+    if output_attentions or getattr(getattr(module, "config", None), "output_attentions", False):
         raise UnsupportedArgumentError(
             "output_attentions: expected False, got True: attention weights are never held; "
             'load the model with attn_implementation="eager"'

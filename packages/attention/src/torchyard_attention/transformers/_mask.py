@@ -101,22 +101,21 @@ def _blocks(
     pattern: Pattern, place: Place, listed: Tensor | None, batch: int, device: torch.device
 ) -> BlockMask | None:
     q_length, kv_length = place.q_length, place.kv_length
-    if not pattern.rest:
-        band = pattern.band.moved(place.shift).within(q_length, kv_length)
-        if listed is None:
-            return band_blocks(q_length, kv_length, band.low, band.high, device)
-        # A range of keys has no band left to one query.
-        mask_mod = and_masks(band, _padding(listed)) if q_length > 1 else None
-    else:
-        mask_mod = pattern.at(place)
-        if listed is not None:
-            mask_mod = and_masks(mask_mod, _padding(listed))
-    if mask_mod is None:
-        assert listed is not None, "a band without limits and without padding is no mask"
-        return _of_one_query(listed)
-    if q_length == 1:
-        return _of_one_query(create_mask(mask_mod, batch, None, 1, kv_length, device)[:, 0, 0])
-    return _forgetful(create_block_mask(mask_mod, batch, None, q_length, kv_length, device=device))
+    band = pattern.band.moved(place.shift).within(q_length, kv_length)
+    if not pattern.rest and listed is None:
+        return band_blocks(q_length, kv_length, band.low, band.high, device)
+    if q_length > 1:
+        parts = [] if listed is None else [_padding(listed)]
+        mask_mod = and_masks(pattern.at(place), *parts) if pattern.rest else and_masks(band, *parts)
+        made = create_block_mask(mask_mod, batch, None, q_length, kv_length, device=device)
+        return _forgetful(made)
+    # A range of keys has no band left to one query.
+    visible = listed
+    if pattern.rest:
+        visible = create_mask(pattern.at(place), batch, None, 1, kv_length, device)[:, 0, 0]
+        visible = visible if listed is None else visible & listed
+    assert visible is not None, "a band without padding has returned"
+    return _of_one_query(visible)
 
 
 def _listed(attention_mask: Tensor | None, place: Place) -> Tensor | None:

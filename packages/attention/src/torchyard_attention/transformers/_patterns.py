@@ -28,6 +28,8 @@ __all__ = ["Pattern", "read"]
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 Captured = Mapping[str, Any]
 
+_EVERYTHING: Final = Band()
+
 # The trial's grid: more positions than any of its parameters.
 _GRID: Final = 9
 
@@ -42,14 +44,12 @@ class Pattern:
         packed: whether it keeps sequences in one row apart.
     """
 
-    band: Band = Band()
+    band: Band = _EVERYTHING
     rest: tuple[Callable[[Place], MaskMod], ...] = ()
     packed: bool = False
 
     def __and__(self, other: Pattern) -> Pattern:
-        return Pattern(
-            self.band & other.band, self.rest + other.rest, self.packed or other.packed
-        )
+        return Pattern(self.band & other.band, self.rest + other.rest, self.packed or other.packed)
 
     def at(self, place: Place) -> MaskMod:
         """Return the mask over the queries and keys of a place."""

@@ -110,9 +110,7 @@ class Chunks:
 
     def visibility(self, rows: BlockRows) -> Visibility:
         start, after = (self._start(row)[:, None, :, None] for row in (rows.first, rows.last))
-        return Visibility(
-            Intervals(start, after + self.size), Intervals(after, start + self.size)
-        )
+        return Visibility(Intervals(start, after + self.size), Intervals(after, start + self.size))
 
     def _start(self, queries: Tensor) -> Tensor:
         """Return where the chunks of queries [Qb] begin, int64 [B, Qb], counted in keys."""
