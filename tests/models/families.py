@@ -65,7 +65,7 @@ class Family:
             copy.deepcopy(config),
             attn_implementation=attention,
             # The grouped product of experts knows no float64.
-            experts_implementation="eager",
+            experts_implementation="eager" if dtype == torch.float64 else None,
         )
         for name, parameter in model.named_parameters():
             parameter.data = parameter.data.bfloat16().float()

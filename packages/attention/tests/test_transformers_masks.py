@@ -245,6 +245,14 @@ def test_structure_and_function_of_every_part_agree() -> None:
         assert torch.equal(some.expand(2, 1, 70, 90), whole.expand(2, 1, 70, 90))
 
 
+def test_padding_of_any_form_hides_what_is_padding() -> None:
+    listed = torch.arange(64)[:, None].bitwise_right_shift(torch.arange(6)).bitwise_and(1).bool()
+    step = Step(64, 5, 6, 1, 0)
+    step.check(masking.causal_mask_function, listed)
+    for row in range(64):
+        Step(1, 5, 6, 1, 0).check(masking.causal_mask_function, listed[row : row + 1])
+
+
 def test_what_transformers_says_anew_of_a_mask_is_refused() -> None:
     with pytest.raises(UnsupportedArgumentError, match="strides: this transformers passes it"):
         prepare(1, 4, 4, 0, 0, masking.causal_mask_function, strides=3)
