@@ -244,6 +244,22 @@ def test_a_model_that_chooses_keys_itself_is_refused() -> None:
         model(TOKENS)
 
 
+def test_a_model_that_would_leave_the_mask_out_is_refused() -> None:
+    config = transformers.DogeConfig(**_SIZES, num_key_value_heads=2)
+    model, _ = _pair(config, transformers.AutoModelForCausalLM)
+    with pytest.raises(UnsupportedArgumentError, match="models of type doge leave a block mask"):
+        model(TOKENS)
+
+
+def test_a_causal_architecture_that_is_configured_to_see_both_ways() -> None:
+    config = transformers.LlamaConfig(**_SIZES, num_key_value_heads=2)
+    config.is_causal = False
+    models = _pair(config, transformers.AutoModel)
+    inputs = {"input_ids": TOKENS, "use_cache": False}
+    _agree(models, LISTED, "last_hidden_state", attention_mask=LISTED, **inputs)
+    _agree(models, None, "last_hidden_state", **inputs)
+
+
 def test_a_static_cache_longer_than_the_prompt_is_not_read_beyond_it() -> None:
     model = FAMILIES["Llama"].model("torchyard")
     cache = transformers.StaticCache(config=model.config, max_cache_len=2 * LENGTH)

@@ -28,6 +28,9 @@ _FOR_OTHERS: Final = frozenset(
     "use_vmap".split()
 )
 
+# Types of models that leave a finished block mask out of what they hand to attention.
+_DROPPED_BY: Final = frozenset({"doge"})
+
 
 def prepare(
     batch_size: int,
@@ -55,7 +58,8 @@ def prepare(
         kwargs: what other attentions' masks want to know.
 
     Raises:
-        UnsupportedArgumentError: transformers says something else of the mask.
+        UnsupportedArgumentError: transformers says something else of the mask, or the model is one
+            that would leave it out.
         ProgramError: mask_function does something that cannot be recorded.
     """
     unknown = sorted(
@@ -65,6 +69,12 @@ def prepare(
         raise UnsupportedArgumentError(
             f"{unknown[0]}: this transformers passes it to mask functions, and torchyard does not "
             'know what it means; load the model with attn_implementation="sdpa" or "eager"'
+        )
+    model_type = getattr(kwargs.get("config"), "model_type", None)
+    if model_type in _DROPPED_BY:
+        raise UnsupportedArgumentError(
+            f"attention_mask: models of type {model_type} leave a block mask out and attend to "
+            'everything; load the model with attn_implementation="sdpa" or "eager"'
         )
     sizes = (batch_size, q_length, kv_length)
     where = torch.device(device)
