@@ -240,7 +240,7 @@ def test_a_model_that_chooses_keys_itself_is_refused() -> None:
         max_position_embeddings=512,
     )
     model, _ = _pair(config, transformers.AutoModelForCausalLM)
-    with pytest.raises(UnsupportedArgumentError, match="the model takes a part of its mask"):
+    with pytest.raises(UnsupportedArgumentError, match="the model takes a part of it"):
         model(TOKENS)
 
 

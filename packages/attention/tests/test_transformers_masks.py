@@ -268,5 +268,11 @@ def test_a_prepared_mask_is_what_transformers_takes_for_a_finished_one() -> None
     assert mask.contiguous() is mask
     assert torch.equal(_dense(mask.to("cpu")), _dense(mask))
     assert "keys=0:9" in repr(mask)
-    with pytest.raises(UnsupportedArgumentError, match="takes a part of its mask"):
+    with pytest.raises(UnsupportedArgumentError, match="the model takes a part of it"):
         mask[:, :, 0]
+    for use in (lambda: torch.zeros(1) + mask, lambda: ~mask, lambda: mask & True):
+        with pytest.raises(UnsupportedArgumentError, match="the model computes with it"):
+            use()
+    assert not hasattr(mask, "dtype")
+    with pytest.raises(AttributeError, match="the model asks for its dtype; torchyard's mask is"):
+        mask.dtype  # noqa: B018

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch.nn.attention import flex_attention as stock
@@ -11,6 +11,10 @@ from torchyard_attention._block_mask import BlockMask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 
 __all__ = ["PreparedMask"]
+
+_REMEDY: Final = (
+    'torchyard\'s mask is no tensor; load the model with attn_implementation="sdpa" or "eager"'
+)
 
 
 class PreparedMask(stock.BlockMask):
@@ -61,10 +65,17 @@ class PreparedMask(stock.BlockMask):
         return PreparedMask(self.sizes, self.start, self.stop, blocks, self.packed)
 
     def __getitem__(self, index: object) -> NoReturn:
-        raise UnsupportedArgumentError(
-            "attention_mask: the model takes a part of its mask, which torchyard's cannot give; "
-            'load it with attn_implementation="sdpa" or "eager"'
-        )
+        raise UnsupportedArgumentError(f"attention_mask: the model takes a part of it; {_REMEDY}")
+
+    def _refuse(self, *others: object) -> NoReturn:
+        raise UnsupportedArgumentError(f"attention_mask: the model computes with it; {_REMEDY}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refuse
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # No error of another kind, as this is how the presence of an attribute is asked for.
+        raise AttributeError(f"attention_mask: the model asks for its {name}; {_REMEDY}")
 
     def __repr__(self) -> str:
         return (
