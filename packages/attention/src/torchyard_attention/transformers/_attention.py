@@ -1,0 +1,184 @@
+"""The attention function: from a layer of a model of transformers to ``flex_attention``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention import scores
+from torchyard_attention._api import AuxRequest, ScoreModFunction, flex_attention
+from torchyard_attention._block_mask import BlockMask
+from torchyard_attention.transformers._errors import UnsupportedArgumentError
+from torchyard_attention.transformers._given import given_mask
+from torchyard_attention.transformers._prepared import PreparedMask
+
+__all__ = ["attention"]
+
+# What models pass on to every attention and what changes no result of it: positions are in the
+# queries and keys already, the cache was updated, the others are hints or meant for other layers.
+_WITHOUT_EFFECT: Final = frozenset(
+    "cache_position deterministic layer_idx max_length_k max_length_q num_items_in_batch "
+    "output_hidden_states output_router_logits past_key_value past_key_values position_embeddings "
+    "position_ids return_dict use_cache".split()
+)
+
+# What says that several sequences lie in one row. transformers' masks learn it from position_ids.
+_OF_PACKED: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
+
+_REMEDY: Final = 'load the model with attn_implementation="eager" or "sdpa"'
+
+
+def attention(
+    implementation: str | None,
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: PreparedMask | Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    output_attentions: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Compute attention for a layer.
+
+    Args:
+        implementation: demand this implementation of ``attention/1``.
+        module: the layer; says whether it is causal where it got no mask.
+        query: [B, Hq, Sq, D].
+        key, value: [B, Hkv, Sk, D] and [B, Hkv, Sk, V], the cache's keys and values included.
+        attention_mask: from this package's mask function; or one that the model or its user made,
+            [B or 1, Hq or 1, Sq or 1, Sk]: bool, True where a query sees a key, or floating point,
+            added to the scores. None: causal where the layer is, and Sq > 1.
+        dropout: 0, except outside of training, where none is applied.
+        scaling: multiplies the scores; None: 1 / sqrt(D).
+        is_causal: whether queries see only keys before them where there is no mask; None: what
+            the layer says.
+        sliding_window: is in the mask.
+        softcap: ``softcap * tanh(score / softcap)``, before anything is added.
+        s_aux: a sink's logit for each head, [Hq].
+        position_bias: floating point [B or 1, Hq or 1, Sq or 1, Sk], added to the scores.
+        output_attentions: whether attention's weights are wanted; they are never held.
+        kwargs: what models pass on.
+
+    Returns:
+        [B, Sq, Hq, V] in query's dtype, and None for the weights.
+
+    Raises:
+        UnsupportedArgumentError: the model wants something else; names it.
+        torchyard.UnsupportedError: no implementation may serve the call.
+    """
+    _refuse(module, dropout, output_attentions, kwargs)
+    query, key, value = _autocast(query, key, value)
+    mask = given_mask(module, query, key, attention_mask, is_causal, sliding_window)
+    _check_packed(kwargs, mask.packed)
+    if (mask.start, mask.stop) != (0, key.shape[2]):
+        key, value = key[:, :, mask.start : mask.stop], value[:, :, mask.start : mask.stop]
+    parts = [] if softcap is None else [scores.softcap(softcap)]
+    if position_bias is not None:
+        parts.append(_added("position_bias", position_bias, query, mask))
+    if isinstance(attention_mask, Tensor) and attention_mask.is_floating_point():
+        parts.append(_added("attention_mask", attention_mask, query, mask))
+    score_mod = parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
+    out = _with_sinks(query, key, value, score_mod, mask.blocks, scaling, s_aux, implementation)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _with_sinks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreModFunction | None,
+    blocks: BlockMask | None,
+    scaling: float | None,
+    s_aux: Tensor | None,
+    implementation: str | None,
+) -> Tensor:
+    out, aux = flex_attention(
+        query,
+        key,
+        value,
+        score_mod,
+        blocks,
+        scaling,
+        enable_gqa=True,
+        return_aux=AuxRequest(lse=s_aux is not None),
+        implementation=implementation,
+    )
+    if s_aux is None:
+        assert isinstance(out, Tensor)
+        return out
+    if s_aux.numel() != query.shape[1]:
+        raise UnsupportedArgumentError(
+            f"s_aux: expected a sink per head, [{query.shape[1]}], got {list(s_aux.shape)}; "
+            f"{_REMEDY}"
+        )
+    return scores.sinks(out, aux.lse, s_aux.reshape(-1)).out
+
+
+def _added(name: str, bias: Tensor, query: Tensor, mask: PreparedMask) -> ScoreModFunction:
+    """Return the score_mod that adds a bias, of which the mask may have left some keys away."""
+    (batch, q_length, kv_length), heads = mask.sizes, query.shape[1]
+    whole = bias[(None,) * (4 - bias.ndim)] if bias.ndim < 4 else bias
+    allowed = ({1, batch}, {1, heads}, {1, q_length}, {1, kv_length})
+    if whole.ndim != 4 or any(
+        size not in sizes for size, sizes in zip(whole.shape, allowed, strict=True)
+    ):
+        raise UnsupportedArgumentError(
+            f"{name}: expected [{batch} or 1, {heads} or 1, {q_length} or 1, {kv_length}], got "
+            f"{list(bias.shape)}"
+        )
+    whole = whole.expand(-1, -1, q_length, kv_length)
+    return scores.learnable_bias(whole[..., mask.start : mask.stop])
+
+
+def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors in autocast's dtype where it is on, as for torch's own attention."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
+
+
+def _refuse(
+    module: torch.nn.Module, dropout: float, output_attentions: bool | None, kwargs: dict[str, Any]
+) -> None:
+    """Raise UnsupportedArgumentError for what attention does not do."""
+    if dropout and module.training:
+        raise UnsupportedArgumentError(
+            f"dropout: expected 0 in training, got {dropout}: attention weights are never held; "
+            f"set the configuration's attention_dropout (or its like) to 0, or {_REMEDY}"
+        )
+    if output_attentions or getattr(getattr(module, "config", None), "output_attentions", False):
+        raise UnsupportedArgumentError(
+            "output_attentions: expected False, got True: attention weights are never held; "
+            'load the model with attn_implementation="eager"'
+        )
+    for name, value in kwargs.items():
+        if value is not None and name not in _WITHOUT_EFFECT and name not in _OF_PACKED:
+            raise UnsupportedArgumentError(
+                f"{name}: {type(module).__name__} passes it to attention, and torchyard does not "
+                f"know what it means; {_REMEDY}"
+            )
+
+
+def _check_packed(kwargs: dict[str, Any], packed: bool) -> None:
+    """Raise UnsupportedArgumentError if sequences in one row are not in the mask."""
+    for name in _OF_PACKED:
+        marks = kwargs.get(name)
+        if marks is None or packed:
+            continue
+        one = marks.numel() <= 2 if name != "seq_idx" else bool((marks == marks[..., :1]).all())
+        if not one:
+            raise UnsupportedArgumentError(
+                f"{name}: says that several sequences lie in one row, and the mask does not; pass "
+                "position_ids that begin anew with each sequence, and no attention_mask"
+            )
