@@ -133,7 +133,8 @@ def test_captured_gradients_are_as_near_to_the_reference_as_those_of_tiles(
             assert got is near is true is None
             continue
         error, allowed, size = (float(t.abs().max()) for t in (got - true, near - true, true))
-        assert error <= 3 * allowed + 5e-7 * size
+        # Of a sum over all pairs, in float32 for a row and in float64 beyond.
+        assert error <= 3 * allowed + 1e-5 * size
 
 
 @pytest.mark.parametrize("isa", ISAS)
