@@ -21,6 +21,7 @@ from torchyard_attention.contract import (
     ScoreKind,
 )
 from torchyard_attention.reference import reference_forward
+from torchyard_attention.testing import make_call, request_of
 from torchyard_attention.tolerance import GradientRuler, Ruler, report
 
 # These compile for seconds per call and return out alone, so each case is also asked for without
@@ -163,6 +164,30 @@ def test_gradients_are_as_near_to_the_reference_as_naive_ones(
         assert got.dtype == given.dtype
         assert got.is_contiguous()
     captured = call.score_mod.captured if call.score_mod is not None else ()
-    assert [t.dtype for t in gradients.captured] == [t.dtype for t in captured]
+    assert [t is not None for t in gradients.captured] == list(call.captured_grad)
+    for gradient, tensor in zip(gradients.captured, captured, strict=True):
+        assert gradient is None or (gradient.dtype, gradient.shape) == (tensor.dtype, tensor.shape)
     problems = report(gradient_ruler(case.name, with_lse).compare(gradients))
     assert not problems, problems
+
+
+@pytest.mark.parametrize("item", offered(BACKWARD), ids=lambda item: item.name)
+def test_only_the_captured_gradients_that_are_wanted_are_returned(item: Implementation) -> None:
+    slopes, gate = torch.linspace(0.1, 0.4, 4), torch.tensor(1.5)
+    call = make_call(score_mod=lambda score, b, h, q, k: gate * score + slopes[h] * (k - q))
+    request = request_of(call, grad=True)
+    assert request.captured_grad == (True, True)
+    if not accepts(item, request, BACKWARD):
+        return
+    forward = reference_forward(call)
+
+    def captured(wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        asked = replace(call, captured_grad=wanted)
+        grads = item.load()(asked, forward.out, forward.lse, forward.out, None)
+        return grads.captured
+
+    both, first = captured((True, True)), captured((True, False))
+    assert first[1] is None
+    torch.testing.assert_close(first[0], both[0])
+    assert not any(gradient is not None for gradient in captured((False, False)))
+    assert not any(gradient is not None for gradient in captured(()))

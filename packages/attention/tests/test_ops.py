@@ -11,6 +11,7 @@ import torchyard
 from torchyard_attention import (
     AuxRequest,
     DoubleBackwardError,
+    _ops,
     create_block_mask,
     explain,
     flex_attention,
@@ -208,6 +209,33 @@ def test_the_ops_pass_torchs_own_checks(inputs, block_mask):
     )
     results = torch.library.opcheck(torch.ops.torchyard_attention.forward.default, arguments)
     assert set(results.values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+def test_the_backward_is_asked_for_the_captured_gradients_that_are_wanted(
+    backend, inputs, block_mask, monkeypatch
+):
+    asked = []
+    request_of = _ops.request_of
+
+    def noted(call, **rest):
+        asked.append(call.captured_grad)
+        return request_of(call, **rest)
+
+    monkeypatch.setattr(_ops, "request_of", noted)
+    *rest, slopes, bias = inputs
+    bias.requires_grad_(False)
+    function = loss_of
+    if backend is not None:
+        function = torch.compile(loss_of, fullgraph=True, backend=backend)
+
+    function(*inputs, block_mask).backward()
+
+    assert asked == [(), (True, False)], "the forward's and the backward's"
+    assert bias.grad is None
+    decision = explain(*rest, lambda s, b, h, q, k: s * slopes[h] + bias[h, q, k], backward=True)
+    assert decision.request.captured_grad == (True, False)
+    assert slopes.grad.abs().sum() > 0
 
 
 def test_double_backward_is_refused_by_a_typed_error(inputs, block_mask):

@@ -66,11 +66,15 @@ def test_explain_takes_a_program_as_text() -> None:
             "score": "pointwise",
             "score_text": request.score_text.replace("\n", "\\n"),
             "score_captured": "bfloat16:1",
+            "captured_grad": "yes",
         }
     )
 
     assert parsed == dataclasses.replace(
-        parsed, score_text=request.score_text, score_captured=request.score_captured
+        parsed,
+        score_text=request.score_text,
+        score_captured=request.score_captured,
+        captured_grad=(True,),
     )
 
 

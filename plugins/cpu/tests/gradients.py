@@ -87,6 +87,8 @@ def run(
         tensor_place(problem.grad_out),
         0 if problem.grad_lse is None else problem.grad_lse.data_ptr(),
         *(tensor_place(grad) for grad in grads),
+        None,  # no score program
+        None,
         threads,
         True,
     )

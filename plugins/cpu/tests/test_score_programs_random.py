@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from torchyard import probe_platform
 from torchyard_attention import reference
+from torchyard_attention.implementations._tiled_backward import tiled_backward
 from torchyard_attention.testing import make_call, request_of
 from torchyard_cpu import _isa, _native, attention
+from torchyard_cpu._attention_backward import NativeBackward
 from torchyard_cpu._attention_forward import NativeForward
 
 ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
@@ -106,3 +108,29 @@ def test_a_random_program_gives_what_torch_gives(mod: Expression, isa: str) -> N
 
     torch.testing.assert_close(got.lse, true.lse, rtol=5e-5, atol=5e-5)
     torch.testing.assert_close(got.out, true.out, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(mod=FLOATS)
+def test_the_gradients_of_a_random_program_are_those_that_torch_gives(
+    mod: Expression, isa: str
+) -> None:
+    call = make_call(
+        batch=2, q_heads=2, kv_heads=1, q_length=ROWS, kv_length=KEYS, head_dim=8, score_mod=mod
+    )
+    if call.score_mod is None or call.score_mod.text == '"s"':
+        return
+    verdict = attention.supports_backward(request_of(call, grad=True), probe_platform())
+    assert verdict.supported, verdict.text
+    result = NativeForward(isa)(call)
+    assert result.lse is not None
+    given = (call, result.out, result.lse, torch.cos(result.out), torch.sin(result.lse))
+    got, true = NativeBackward(isa)(*given), tiled_backward(*given)
+
+    pairs = [(getattr(got, name), getattr(true, name)) for name in ("query", "key", "value")]
+    for ours, theirs in [*pairs, *zip(got.captured, true.captured, strict=True)]:
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            size = max(1.0, float(theirs.abs().max()))
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=2e-4 * size)

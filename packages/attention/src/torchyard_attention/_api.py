@@ -178,6 +178,7 @@ def explain(
         prepared.scale,
         aux.lse or grad,
         aux.max_scores,
+        captured_grad=tuple(t.requires_grad for t in prepared.score_captured) if backward else (),
     )
     request = request_of(
         call,

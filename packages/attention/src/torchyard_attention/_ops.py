@@ -33,7 +33,8 @@ from torchyard_attention.contract import (
 _NAMESPACE: Final = "torchyard_attention"
 _LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
-# mask is empty, or the six tensors of MaskBlocks in their order.
+# mask is empty, or the six tensors of MaskBlocks in their order. The backward returns gradients of
+# those captured tensors alone that captured_grad marks.
 _COMMON: Final = (
     "Tensor query, Tensor key, Tensor value, Tensor[] score_captured, str score_text, "
     "Tensor[] mask, int[] block_size, bool causal, Tensor[] mask_captured, str mask_text, "
@@ -43,8 +44,8 @@ _FORWARD_SCHEMA: Final = (
     f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
 )
 _BACKWARD_SCHEMA: Final = (
-    f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}) "
-    "-> (Tensor, Tensor, Tensor, Tensor[])"
+    f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}, "
+    "bool[] captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
 )
 _BLOCK_MASK_SCHEMA: Final = (
     "block_mask(Tensor anchor, Tensor[] captured, str text, SymInt batch, SymInt heads, "
@@ -123,7 +124,9 @@ class Arguments(NamedTuple):
     scale: float
     options: str
 
-    def call(self, lse: bool, max_scores: bool) -> AttentionCall:
+    def call(
+        self, lse: bool, max_scores: bool, captured_grad: tuple[bool, ...] = ()
+    ) -> AttentionCall:
         """Return the contract's view of these arguments."""
         score_mod = None
         if self.score_text != IDENTITY:
@@ -138,6 +141,7 @@ class Arguments(NamedTuple):
             lse,
             max_scores,
             parse_options(self.options) if self.options else (),
+            captured_grad,
         )
 
     def _blocks(self) -> MaskBlocks:
@@ -222,10 +226,11 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _backward(
-    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    *common, captured_grad = rest
     arguments = Arguments(*common)
-    call = arguments.call(lse=True, max_scores=False)
+    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad))
     request = request_of(
         call,
         causal=arguments.causal,
@@ -233,18 +238,23 @@ def _backward(
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
     grads = registry().resolve(BACKWARD, request)(call, out, lse, grad_out, grad_lse)
-    return grads.query, grads.key, grads.value, list(grads.captured)
+    captured = [gradient for gradient in grads.captured if gradient is not None]
+    return grads.query, grads.key, grads.value, captured
 
 
 def _backward_fake(
-    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    query, key, value, score_captured = common[:4]
+    query, key, value, score_captured = rest[:4]
     return (
         query.new_empty(query.shape),
         key.new_empty(key.shape),
         value.new_empty(value.shape),
-        [tensor.new_empty(tensor.shape) for tensor in score_captured],
+        [
+            tensor.new_empty(tensor.shape)
+            for tensor, wanted in zip(score_captured, rest[-1], strict=True)
+            if wanted
+        ],
     )
 
 
@@ -350,13 +360,17 @@ def _differentiate(
         mask=lists[scores : scores + masks],
         mask_captured=lists[scores + masks :],
     )
+    wanted = list(ctx.needs_input_grad[Arguments._fields.index("score_captured")])
     grads = torch.ops.torchyard_attention.backward(
-        torch.zeros_like(out) if grad_out is None else grad_out, grad_lse, out, lse, *arguments
+        torch.zeros_like(out) if grad_out is None else grad_out,
+        grad_lse,
+        out,
+        lse,
+        *arguments,
+        wanted,
     )
-    captured_grads = [
-        grad if tensor.is_floating_point() else None
-        for tensor, grad in zip(arguments.score_captured, grads[3], strict=True)
-    ]
+    found = iter(grads[3])
+    captured_grads = [next(found) if flag else None for flag in wanted]
     return grads[0], grads[1], grads[2], captured_grads, *ctx.unused
 
 

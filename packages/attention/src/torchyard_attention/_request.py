@@ -46,6 +46,7 @@ def request_of(
         deterministic,
         text,
         traits,
+        call.captured_grad if grad and any(call.captured_grad) else (),
     )
     try:
         return _known_request(*known)
@@ -69,6 +70,7 @@ def _request(
     deterministic: bool,
     score_text: str,
     score_captured: tuple[tuple[str, int], ...],
+    captured_grad: tuple[bool, ...],
 ) -> AttentionRequest:
     return AttentionRequest(
         device=device,
@@ -90,6 +92,7 @@ def _request(
         deterministic=deterministic,
         score_text=score_text,
         score_captured=score_captured,
+        captured_grad=captured_grad,
     )
 
 

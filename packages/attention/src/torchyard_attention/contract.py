@@ -90,6 +90,8 @@ class AttentionRequest:
             can say which operation it lacks; empty where there is none, or none is known. Read it
             with ``torchyard_attention.programs``.
         score_captured: dtype name and number of dimensions of the program's captured tensors.
+        captured_grad: of each captured tensor, whether the backward is asked for its gradient;
+            empty where of none, and in a forward's request.
     """
 
     device: str
@@ -111,6 +113,7 @@ class AttentionRequest:
     deterministic: bool = False
     score_text: str = ""
     score_captured: tuple[tuple[str, int], ...] = ()
+    captured_grad: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("batch", "q_length", "kv_length"):
@@ -207,6 +210,8 @@ class AttentionCall:
         options: the call's kernel_options that are named for a plugin, such as
             ``("cpu.rows_per_item", 256)``, by name. They change speed, never meaning; those of
             another plugin are to be passed over.
+        captured_grad: of each captured tensor of score_mod, whether a backward shall return its
+            gradient; only floating point ones have one. Empty: of none.
     """
 
     query: Tensor
@@ -218,6 +223,7 @@ class AttentionCall:
     lse: bool
     max_scores: bool
     options: tuple[tuple[str, int], ...] = ()
+    captured_grad: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -242,14 +248,14 @@ class AttentionGradients:
 
     Attributes:
         query, key, value: gradients of the inputs.
-        captured: gradients of the score_mod's captured tensors, in their order; zeros for those
-            that are not floating point.
+        captured: gradients of the score_mod's captured tensors, in their order; None for those that
+            the call's captured_grad does not ask for. Empty where it asks for none.
     """
 
     query: Tensor
     key: Tensor
     value: Tensor
-    captured: tuple[Tensor, ...] = ()
+    captured: tuple[Tensor | None, ...] = ()
 
 
 class Forward(Protocol):
@@ -297,6 +303,7 @@ _FIELDS: Final = (
     RequestField("deterministic", "whether algorithms must be deterministic", "false"),
     RequestField("score_text", "the program of a pointwise score, lines joined by \\n", ""),
     RequestField("score_captured", "dtype:dimensions of each captured tensor, commas between", ""),
+    RequestField("captured_grad", "whether each one's gradient is asked for, commas between", ""),
 )
 
 
@@ -338,6 +345,11 @@ def _parse_request(fields: Mapping[str, str]) -> AttentionRequest:
         deterministic=_flag("deterministic", text["deterministic"]),
         score_text=text["score_text"].replace("\\n", "\n"),
         score_captured=_captured("score_captured", text["score_captured"]),
+        captured_grad=tuple(
+            _flag("captured_grad", part)
+            for part in text["captured_grad"].split(",")
+            if text["captured_grad"]
+        ),
     )
 
 

@@ -43,8 +43,10 @@ def reference_backward(
             tensor.detach().double().requires_grad_()
             for tensor in (call.query, call.key, call.value)
         ]
+        flags = call.captured_grad or (False,) * len(_captured(call))
         captured = [
-            tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in _captured(call)
+            tensor.detach().requires_grad_(wanted)
+            for tensor, wanted in zip(_captured(call), flags, strict=True)
         ]
         result = _attend(call, leaves[0], leaves[1], leaves[2], tuple(captured))
         outputs, cotangents = [result[0]], [grad_out.double()]
@@ -71,7 +73,7 @@ def reference_backward(
         key,
         value,
         tuple(
-            _as(next(found) if leaf.requires_grad else None, tensor)
+            _as(next(found), tensor) if leaf.requires_grad else None
             for leaf, tensor in zip(captured, originals, strict=True)
         ),
     )

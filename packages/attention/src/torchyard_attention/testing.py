@@ -40,6 +40,7 @@ def make_call(
     scale: float | None = None,
     lse: bool = True,
     max_scores: bool = False,
+    captured_grad: bool = True,
 ) -> AttentionCall:
     """Build a call on normally distributed inputs.
 
@@ -53,6 +54,8 @@ def make_call(
         score_mod: ``(score, b, h, q_idx, kv_idx) -> score``; None: none.
         scale: of the raw scores; None: 1 / sqrt(head_dim).
         lse, max_scores: whether the result shall hold them.
+        captured_grad: whether a backward shall return the gradients of the floating point tensors
+            that score_mod captures.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -66,15 +69,18 @@ def make_call(
     if visible is not None:
         dense = visible[(None,) * (4 - visible.ndim)].to(device)
         mask = mask_blocks(dense, block_size, separate_full_blocks=separate_full_blocks)
+    mod = None if score_mod is None else traced_score_mod(score_mod, device, dtype)
+    captured = () if mod is None else mod.captured
     return AttentionCall(
         query=normal(batch, q_heads, q_length, head_dim),
         key=normal(batch, kv_heads, kv_length, head_dim),
         value=normal(batch, kv_heads, kv_length, value_dim),
-        score_mod=None if score_mod is None else traced_score_mod(score_mod, device, dtype),
+        score_mod=mod,
         mask=mask,
         scale=max(1, head_dim) ** -0.5 if scale is None else scale,
         lse=lse,
         max_scores=max_scores,
+        captured_grad=tuple(captured_grad and t.is_floating_point() for t in captured),
     )
 
 

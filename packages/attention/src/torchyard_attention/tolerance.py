@@ -115,10 +115,14 @@ class GradientRuler:
             for name in ("query", "key", "value")
         ]
         captured = zip(gradients.captured, exact.captured, naive.captured, strict=True)
-        triples += [
-            (f"captured[{index}]", *tensors, size["captured"])
-            for index, tensors in enumerate(captured)
-        ]
+        for index, (got, wanted, rough) in enumerate(captured):
+            if (got is None) != (wanted is None):
+                raise ValueError(
+                    f"captured[{index}]: asked for: {wanted is not None}, returned: "
+                    f"{got is not None}"
+                )
+            if got is not None:
+                triples.append((f"captured[{index}]", got, wanted, rough, size["captured"]))
         return [
             _error(f"grad_{name}", got, wanted, rough, magnitude, size["eps"])
             for name, got, wanted, rough, magnitude in triples
@@ -240,7 +244,10 @@ def _naive_backward(
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (call.query, call.key, call.value)]
         originals = call.score_mod.captured if call.score_mod is not None else ()
-        captured = tuple(t.detach().requires_grad_(t.is_floating_point()) for t in originals)
+        flags = call.captured_grad or (False,) * len(originals)
+        captured = tuple(
+            t.detach().requires_grad_(wanted) for t, wanted in zip(originals, flags, strict=True)
+        )
         out, lse, _ = _naive(call, leaves[0], leaves[1], leaves[2], captured)
         outputs, cotangents = [out], [grad_out]
         if grad_lse is not None and lse.requires_grad:
@@ -255,7 +262,7 @@ def _naive_backward(
         found[0],
         found[1],
         found[2],
-        tuple(next(rest) if t.requires_grad else torch.zeros_like(t) for t in captured),
+        tuple(next(rest) if t.requires_grad else None for t in captured),
     )
 
 

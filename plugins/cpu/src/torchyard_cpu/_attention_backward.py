@@ -8,6 +8,7 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionGradients
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._attention_forward import call_places, kernels_of, tensor_place
+from torchyard_cpu._score_program import ScoreGradients
 from torchyard_cpu._tunables import with_options
 
 __all__ = ["NativeBackward"]
@@ -36,8 +37,13 @@ class NativeBackward:
     ) -> AttentionGradients:
         """Compute the gradients.
 
-        Working memory is the float32 sums of the query's gradient for a few kv heads. Tensors whose
-        last dimension is not contiguous are copied first.
+        Working memory is the float32 sums of the query's gradient for a few kv heads, and for
+        captured tensors whose gradients are wanted float64 sums: some copies in 16 MiB, or one copy
+        where that needs more. Tensors whose last dimension is not contiguous are copied first.
+
+        Raises:
+            IndexError: the score_mod of a visible pair takes an element that its captured tensor
+                does not have.
         """
         query, key, value, out, grad_out = (
             _unit_stride(tensor) for tensor in (call.query, call.key, call.value, out, grad_out)
@@ -52,6 +58,10 @@ class NativeBackward:
         kernel, tunables = self._kernels[query.dtype]
         if call.options:
             tunables = with_options(tunables, call.options)
+        score = None
+        sizes = (*query.shape[:3], key.shape[2])
+        if call.score_mod is not None and 0 not in sizes:
+            score = ScoreGradients(call.score_mod, call.captured_grad, sizes)
         _native.attention_backward(
             kernel,
             *call_places(query, key, value, out, lse, call.scale, call.mask, tunables),
@@ -60,10 +70,22 @@ class NativeBackward:
             tensor_place(grad_query),
             tensor_place(grad_key),
             tensor_place(grad_value),
+            None if score is None else score.score,
+            None if score is None else score.gradient,
             torch.get_num_threads(),
             False,
         )
-        return AttentionGradients(grad_query, grad_key, grad_value)
+        captured = _zeros(call) if score is None else score.captured()
+        return AttentionGradients(grad_query, grad_key, grad_value, captured)
+
+
+def _zeros(call: AttentionCall) -> tuple[Tensor | None, ...]:
+    """Return the gradients of captured tensors where there is no pair."""
+    captured = () if call.score_mod is None else call.score_mod.captured
+    return tuple(
+        torch.zeros(tensor.shape, dtype=tensor.dtype) if wanted else None
+        for tensor, wanted in zip(captured, call.captured_grad, strict=False)
+    )
 
 
 def _unit_stride(tensor: Tensor) -> Tensor:

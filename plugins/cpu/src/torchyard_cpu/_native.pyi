@@ -63,6 +63,12 @@ def attention_forward(
 #     grad_out: address, and the strides of batch, head and row.
 #     grad_lse: address of contiguous float32 [B, Hq, Sq], or 0 for zeros.
 #     grad_query, grad_key, grad_value: written, in the inputs' dtype; as grad_out.
+#     score: as attention_forward's.
+#     score_gradient: None where score is, or the operand of d modified / d score, the sites where
+#         captured tensors are read (five int64 each, as native ScoreSite), the captured tensors'
+#         gradients (address of contiguous float32, elements and whether it is shared, int64 each,
+#         as native CapturedGradient), and whether pairs of other batches, heads and keys never meet
+#         in an element of a shared one. Shared ones must hold zeros.
 def attention_backward(
     kernel: str,
     dims: _Dims,
@@ -79,6 +85,8 @@ def attention_backward(
     grad_query: _Place,
     grad_key: _Place,
     grad_value: _Place,
+    score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
+    score_gradient: tuple[int, bytes, bytes, tuple[int, int, int]] | None,
     threads: int,
     poison: bool,
     /,

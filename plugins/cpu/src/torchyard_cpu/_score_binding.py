@@ -20,7 +20,18 @@ from torchyard_cpu._score_intervals import (
     interval_of,
 )
 
-__all__ = ["COLUMN", "RAW", "ROW", "TILE", "UNIFORM", "BoundScore", "CapturedShape", "Step", "bind"]
+__all__ = [
+    "COLUMN",
+    "RAW",
+    "ROW",
+    "TILE",
+    "UNIFORM",
+    "Binding",
+    "BoundScore",
+    "CapturedShape",
+    "Step",
+    "bind",
+]
 
 UNIFORM, ROW, COLUMN, TILE = range(4)
 # The number that stands for the raw score.
@@ -98,29 +109,45 @@ def bind(
     Raises:
         IndexError: a captured tensor that is indexed has no element.
     """
-    binding = _Binding(captured, sizes)
-    for number, node in enumerate(graph.nodes):
-        binding.values[number] = binding.node(node, graph)
+    binding = Binding(captured, sizes)
+    binding.take(graph)
     return BoundScore(tuple(binding.steps), binding.values[graph.result])
 
 
 @dataclass(slots=True)
-class _Binding:
+class Binding:
+    """Steps in the making.
+
+    Attributes:
+        captured, sizes: as for :func:`bind`.
+        values: a node's number -> that of its step.
+        steps: so far.
+        ranges: what integers each step can give.
+        known: each step's number.
+    """
+
     captured: Sequence[CapturedShape]
     sizes: tuple[int, int, int, int]
-    values: dict[int, int] = field(default_factory=dict)  # a node's number -> its step's
+    values: dict[int, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     ranges: list[Interval] = field(default_factory=list)
     known: dict[Step, int] = field(default_factory=dict)
 
-    def node(self, node: Node, graph: ScoreGraph) -> int:
+    def take(self, graph: ScoreGraph) -> None:
+        """Choose steps for all nodes."""
+        for number, node in enumerate(graph.nodes):
+            self.values[number] = self._node(node, graph)
+
+    def _node(self, node: Node, graph: ScoreGraph) -> int:
         if node.op == "input":
             return self._input(node.data)
         if node.op == "constant":
-            return self._constant(node.data, node.dtype)
+            return self.constant(node.data, node.dtype)
         args = [self.values[arg] for arg in node.args]
         if node.op == "gather":
             return self._element(node.data, args)
+        if node.op == "detach":
+            return args[0]
         if node.op == "cast":
             return self._cast(args[0], graph.nodes[node.args[0]].dtype, node.dtype)
         if node.op in ("lt", "le", "eq", "ne"):
@@ -170,7 +197,7 @@ class _Binding:
         shape = {"q": ROW, "k": COLUMN}.get(name, UNIFORM)
         return self._emit(f"input_{name}", (), "i", (0, last), shape=shape)
 
-    def _constant(self, value: int, dtype: str) -> int:
+    def constant(self, value: int, dtype: str) -> int:
         if dtype == "float32":
             return self._emit("constant_f", (), "f", extra=value)
         if dtype == "bool":
@@ -188,9 +215,9 @@ class _Binding:
         return "i" if all(map(fits_int32, ranges)) else "l"
 
     def _in_lanes(self, args: Sequence[int], lanes: str) -> list[int]:
-        return [self._lane(arg, lanes) for arg in args]
+        return [self.lane(arg, lanes) for arg in args]
 
-    def _lane(self, number: int, lanes: str) -> int:
+    def lane(self, number: int, lanes: str) -> int:
         """Return an integer in other lanes; the caller knows that they hold it."""
         if self.lanes(number) == lanes or lanes == "f":
             return number
@@ -231,7 +258,7 @@ class _Binding:
         op, extra = "floor_divide", divisor
         if divisor > 0 and divisor & (divisor - 1) == 0:
             op, extra = "shift_right", divisor.bit_length() - 1
-        arg = self._lane(value, lanes)
+        arg = self.lane(value, lanes)
         return self._emit(f"{op}_{lanes}", (arg,), lanes, interval, extra=extra)
 
     def _float_sum(self, first: int, second: int) -> int:
@@ -254,7 +281,7 @@ class _Binding:
             if lanes == "f":
                 zero = self._emit("constant_f", (), "f", extra=float_bits(0.0))
                 return self._emit("ne_f", (value, zero), "i")
-            return self._emit(f"ne_{lanes}", (value, self._lane(self._whole(0), lanes)), "i")
+            return self._emit(f"ne_{lanes}", (value, self.lane(self._whole(0), lanes)), "i")
         if source == "bool":
             value = self._emit("and_i", (value, self._whole(1)), "i", (0, 1))
         if dtype == "float32":
@@ -280,19 +307,16 @@ class _Binding:
 
     def _element(self, tensor: int, indices: list[int]) -> int:
         shape = self.captured[tensor]
-        offset = self._whole(0)
-        for dimension, index in enumerate(indices):
-            fit = self._fit(index, shape.sizes[dimension], dimension)
-            offset = self._sum(offset, self._product(fit, shape.strides[dimension]))
+        offset = self.offset(indices, shape.sizes, shape.strides)
         lanes = {"float32": "f", "bfloat16": "f", "float16": "f", "int64": "l"}.get(
             shape.dtype, "i"
         )
         interval = _RANGES.get(shape.dtype, _TRUTH) if shape.dtype != "bool" else _TRUTH
-        base, stride = self._affine(offset)
+        base, stride = self.affine(offset)
         if stride != 0 and base is not None:
             return self._emit(
                 f"load_{shape.dtype}",
-                (self._lane(base, "l"),),
+                (self.lane(base, "l"),),
                 lanes,
                 interval,
                 shape=max(COLUMN, self.shape(base)) if self.shape(base) != ROW else TILE,
@@ -303,6 +327,14 @@ class _Binding:
         return self._emit(
             f"gather_{shape.dtype}", (offset,), lanes, interval, extra=wide, tensor=tensor
         )
+
+    def offset(self, indices: list[int], sizes: Sequence[int], strides: Sequence[int]) -> int:
+        """Return where an element lies, with indices that are in range."""
+        offset = self._whole(0)
+        for dimension, index in enumerate(indices):
+            fit = self._fit(index, sizes[dimension], dimension)
+            offset = self._sum(offset, self._product(fit, strides[dimension]))
+        return offset
 
     def _fit(self, index: int, size: int, dimension: int) -> int:
         low, high = self.ranges[index]
@@ -315,7 +347,7 @@ class _Binding:
         lanes = "i" if fits_int32((low, high)) and fits_int32((size, size)) else "l"
         return self._emit(
             f"index_{lanes}",
-            (self._lane(index, lanes),),
+            (self.lane(index, lanes),),
             lanes,
             (0, size - 1),
             extra=size,
@@ -341,7 +373,7 @@ class _Binding:
             return self._whole(interval[0])
         return self._two("mul", "int64", value, self._whole(factor), interval)
 
-    def _affine(self, number: int) -> tuple[int | None, int]:
+    def affine(self, number: int) -> tuple[int | None, int]:
         """Split an offset into what does not depend on the key, and the key's factor.
 
         Returns:
@@ -353,10 +385,10 @@ class _Binding:
         if step.shape < COLUMN:
             return number, 0
         if step.op in ("long_of_i", "int_of_l"):
-            return self._affine(step.args[0])
+            return self.affine(step.args[0])
         if step.op[:-2] not in ("add", "sub", "mul"):
             return None, 0
-        (first, a), (second, b) = (self._affine(arg) for arg in step.args)
+        (first, a), (second, b) = (self.affine(arg) for arg in step.args)
         if first is None or second is None:
             return None, 0
         word = step.op[:-2]

@@ -9,12 +9,14 @@ from typing import Final
 
 from torchyard_cpu import _native
 from torchyard_cpu._score_binding import COLUMN, RAW, TILE, BoundScore, Step
+from torchyard_cpu._score_sites import BoundGradient
 
-__all__ = ["EncodedScore", "encode"]
+__all__ = ["EncodedGradient", "EncodedScore", "NativeScore", "encode", "encode_gradient"]
 
 _NUMBERS: Final = {name: number for number, name in enumerate(_native.score_ops())}
 _WORDS: Final = 7
 _DATA_WORD: Final = 5
+_FORMS: Final = {"one": 0, "affine": 1, "scatter": 2}
 
 NativeScore = tuple[bytes, tuple[int, ...], tuple[int, ...], int]
 
@@ -44,16 +46,49 @@ class EncodedScore:
         return words.tobytes(), self.counts, self.slots, self.result
 
 
+@dataclass(frozen=True, slots=True)
+class EncodedGradient:
+    """A program with its derivatives.
+
+    Attributes:
+        score: the program.
+        slope: the operand of d modified / d score.
+        sites: (captured tensor, form, offset, extra, weight), offset and weight as operands.
+    """
+
+    score: EncodedScore
+    slope: int
+    sites: tuple[tuple[int, int, int, int, int], ...]
+
+
 def encode(score: BoundScore) -> EncodedScore:
     """Give each value a place; of tiles, which the first-level cache must hold, one is used again
     once its value is not needed any more."""
-    needed = _needed(score)
+    return _encode(score, (score.result,))[0]
+
+
+def encode_gradient(gradient: BoundGradient) -> EncodedGradient:
+    """Give each value a place, as :func:`encode` does."""
+    roots = [gradient.score.result, gradient.slope]
+    for site in gradient.sites:
+        roots += [site.offset, site.weight]
+    score, operands = _encode(gradient.score, tuple(roots))
+    sites = tuple(
+        (site.tensor, _FORMS[site.form], operands[site.offset], site.extra, operands[site.weight])
+        for site in gradient.sites
+    )
+    return EncodedGradient(score, operands[gradient.slope], sites)
+
+
+def _encode(score: BoundScore, roots: tuple[int, ...]) -> tuple[EncodedScore, dict[int, int]]:
+    """Return the program that computes the roots, and their operands."""
+    needed = _needed(score, roots)
     by_shape = [[n for n in needed if score.steps[n].shape == shape] for shape in range(4)]
     places: dict[int, int] = {}
     slots = []
     for shape, numbers in enumerate(by_shape):
         if shape == TILE:
-            slots.append(_place_tiles(score, numbers, places))
+            slots.append(_place_tiles(score, roots, numbers, places))
         else:
             slots.append(_place_apart(score.steps, numbers, places))
 
@@ -71,12 +106,13 @@ def encode(score: BoundScore) -> EncodedScore:
             words.extend((_NUMBERS[step.op], places[number], *args, step.dimension, step.extra))
     assert len(words) == _WORDS * len(needed)
     counts = tuple(len(numbers) for numbers in by_shape)
-    return EncodedScore(words, counts, tuple(slots), operand(score.result), tuple(addresses))
+    encoded = EncodedScore(words, counts, tuple(slots), operand(score.result), tuple(addresses))
+    return encoded, {root: operand(root) for root in roots}
 
 
-def _needed(score: BoundScore) -> list[int]:
-    """Return the steps that the result or a check of an index needs, in order."""
-    needed = {score.result}
+def _needed(score: BoundScore, roots: tuple[int, ...]) -> list[int]:
+    """Return the steps that the roots or a check of an index needs, in order."""
+    needed = set(roots)
     for number in range(len(score.steps) - 1, -1, -1):
         if number in needed:
             needed.update(score.steps[number].args)
@@ -96,9 +132,11 @@ def _place_apart(steps: Sequence[Step], numbers: list[int], places: dict[int, in
     return used
 
 
-def _place_tiles(score: BoundScore, numbers: list[int], places: dict[int, int]) -> int:
+def _place_tiles(
+    score: BoundScore, roots: tuple[int, ...], numbers: list[int], places: dict[int, int]
+) -> int:
     last_use = {arg: number for number in numbers for arg in score.steps[number].args}
-    last_use[score.result] = len(score.steps)
+    last_use.update(dict.fromkeys(roots, len(score.steps)))
     free: dict[int, list[int]] = {1: [], 2: []}
     used = 0
     for number in numbers:

@@ -21,11 +21,12 @@ class Node:
     """One value.
 
     Attributes:
-        op: ``input``, ``constant``, ``gather``, ``cast`` or an arithmetic word.
+        op: ``input``, ``constant``, ``gather``, ``cast``, ``detach`` or an arithmetic word.
         args: numbers of the operands, lower than the node's own. Of arithmetic they have the dtype
             that is computed in.
         dtype: ``float32``, ``int64``, ``int32`` or ``bool``.
-        data: an input's name, a constant's value, a captured tensor's number.
+        data: an input's name, a constant's value, a captured tensor's number; of ``min`` and
+            ``max`` what they stand for, where that has a derivative of its own.
     """
 
     op: str
@@ -49,6 +50,10 @@ class ScoreGraph:
             self._known[node] = len(self.nodes)
             self.nodes.append(node)
         return self._known[node]
+
+    def copy(self) -> ScoreGraph:
+        """Return a graph that grows apart from this one."""
+        return ScoreGraph(list(self.nodes), self.result, dict(self._known))
 
     def constant(self, value: Number, dtype: str) -> int:
         """Return a constant's number; the value is rounded to the dtype."""

@@ -240,7 +240,7 @@ class _Lowering:
         if step.word in ("floor", "ceil"):
             return number if dtype != "float32" else self._rounded(step.word, number)
         if step.word == "relu":
-            return self.graph.add("max", (number, self.graph.constant(0, dtype)), dtype)
+            return self.graph.add("max", (number, self.graph.constant(0, dtype)), dtype, "relu")
         if step.word == "square":
             return self.graph.add("mul", (number, number), dtype)
         if dtype == "float32":
@@ -278,7 +278,8 @@ class _Lowering:
         number = self._as(value, dtype)
         for name, word in (("min", "max"), ("max", "min")):
             if bounds.get(name) is not None:
-                number = self.graph.add(word, (number, self._as(bounds[name], dtype)), dtype)
+                bound = self._as(bounds[name], dtype)
+                number = self.graph.add(word, (number, bound), dtype, "clamp")
         return number
 
     def _power(self, step: Step) -> int:
@@ -301,7 +302,11 @@ class _Lowering:
         return result
 
     def _same(self, step: Step) -> int:
-        return self._as(step.args[0], _COMPUTED[step.dtype])
+        dtype = _COMPUTED[step.dtype]
+        number = self._as(step.args[0], dtype)
+        if step.word == "detach" and dtype == "float32":
+            return self.graph.add("detach", (number,), dtype)  # for the sake of the derivative
+        return number
 
     def _fill(self, step: Step) -> int:
         value = _FILLS[step.word]

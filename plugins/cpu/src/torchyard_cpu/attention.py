@@ -60,12 +60,8 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
 def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether a backward kernel serves the request. Arguments as for :func:`supports`."""
     verdict = _supports_sizes(request, platform, isa)
-    if verdict.supported and request.score is not ScoreKind.NONE:
-        return Verdict.no(
-            ReasonCode.SCORE_MOD,
-            f"differentiates unmodified scores, got a {request.score} score_mod",
-        )
-    return verdict
+    lacking = _lacking_of_score(request) if verdict.supported else ""
+    return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
 
 
 def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> Verdict:

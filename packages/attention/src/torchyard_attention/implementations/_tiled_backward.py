@@ -8,8 +8,6 @@ torch.use_deterministic_algorithms is on.
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 from torch import Tensor
 
@@ -29,8 +27,6 @@ from torchyard_attention.implementations._tile_math import (
 )
 from torchyard_attention.implementations._tiles import Chunk, Piece, Tile, tiles
 
-_NO_TENSORS: Final[tuple[Tensor, ...]] = ()
-
 
 def tiled_backward(
     call: AttentionCall, out: Tensor, lse: Tensor, grad_out: Tensor, grad_lse: Tensor | None
@@ -38,7 +34,8 @@ def tiled_backward(
     """Compute ``attention_backward/1`` in memory that grows with Sq + Sk."""
     gradients = _Backward(call, out, lse, grad_out, grad_lse, exact=False).run()
     hides = call.mask is not None or call.score_mod is not None
-    if hides and not finite(gradients.query, gradients.key, gradients.value, *gradients.captured):
+    found = (gradients.query, gradients.key, gradients.value, *gradients.captured)
+    if hides and not finite(*(gradient for gradient in found if gradient is not None)):
         return _Backward(call, out, lse, grad_out, grad_lse, exact=True).run()
     return gradients
 
@@ -76,7 +73,7 @@ class _Backward:
         self._grad_key, self._grad_value = (
             torch.zeros_like(tensor) for tensor in (self._key, self._value)
         )
-        self._leaves = () if call.score_mod is None else _leaves(call.score_mod.captured, dtype)
+        self._leaves = _leaves(call, dtype)
         self._wanted = [leaf for leaf in self._leaves if leaf.requires_grad]
         self._grad_captured = [torch.zeros_like(leaf) for leaf in self._wanted]
         self._modify = None if call.score_mod is None else Modification(call, self._leaves)
@@ -88,15 +85,13 @@ class _Backward:
                     self._differentiate(tile, chunk)
             grad_query = self._grad_query.mul_(self._call.scale)
         sums = iter(self._grad_captured)
-        captured = _NO_TENSORS if self._call.score_mod is None else self._call.score_mod.captured
+        captured = () if self._call.score_mod is None else self._call.score_mod.captured
         return AttentionGradients(
             grad_query.flatten(1, 2).to(self._call.query.dtype),
             self._grad_key.to(self._call.key.dtype),
             self._grad_value.to(self._call.value.dtype),
             tuple(
-                next(sums).to(tensor.dtype)
-                if leaf.requires_grad
-                else torch.zeros_like(tensor, memory_format=torch.contiguous_format)
+                next(sums).to(tensor.dtype) if leaf.requires_grad else None
                 for tensor, leaf in zip(captured, self._leaves, strict=True)
             ),
         )
@@ -169,11 +164,14 @@ class _Backward:
         return found
 
 
-def _leaves(captured: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Return the captured tensors as leaves, wide enough to add up many tiles' gradients."""
+def _leaves(call: AttentionCall, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Return the captured tensors; as leaves, wide enough to add up many tiles' gradients, where
+    those are wanted."""
+    captured = () if call.score_mod is None else call.score_mod.captured
+    flags = call.captured_grad or (False,) * len(captured)
     return tuple(
-        tensor.detach().to(torch.promote_types(tensor.dtype, dtype)).requires_grad_()
+        tensor.detach().to(torch.promote_types(tensor.dtype, dtype)).requires_grad_(wanted)
         if tensor.is_floating_point()
         else tensor
-        for tensor in captured
+        for tensor, wanted in zip(captured, flags, strict=True)
     )

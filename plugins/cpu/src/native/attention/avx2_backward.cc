@@ -5,11 +5,10 @@
 namespace torchyard {
 
 TORCHYARD_DEFINE_BACKWARD(attention_backward_f32_6x16_avx2, "avx2", kFloat32, kAvx2 | kFma | kF16c,
-                          BackwardRows<FloatFormat<Avx2, float, Exp2Degree5>, PlainScores>)
+                          BackwardRows<FloatFormat<Avx2, float, Exp2Degree5>>)
 TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x16_avx2, "avx2", kBFloat16,
-                          kAvx2 | kFma | kF16c,
-                          BackwardRows<FloatFormat<Avx2, Bf16, Exp2Degree5>, PlainScores>)
+                          kAvx2 | kFma | kF16c, BackwardRows<FloatFormat<Avx2, Bf16, Exp2Degree5>>)
 TORCHYARD_DEFINE_BACKWARD(attention_backward_f16_6x16_avx2, "avx2", kFloat16, kAvx2 | kFma | kF16c,
-                          BackwardRows<FloatFormat<Avx2, F16, Exp2Degree5>, PlainScores>)
+                          BackwardRows<FloatFormat<Avx2, F16, Exp2Degree5>>)
 
 }  // namespace torchyard

@@ -6,6 +6,6 @@ namespace torchyard {
 
 TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x64_avx512bf16, "avx512bf16", kBFloat16,
                           kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Bf16,
-                          BackwardRows<Bf16PairFormat, PlainScores>)
+                          BackwardRows<Bf16PairFormat>)
 
 }  // namespace torchyard

@@ -8,6 +8,9 @@
 //   dkey(j)   = scale * sum_i ds(i, j) * query(i, :)   likewise
 //   dquery(i) = scale * sum_j ds(i, j) * key(j, :)
 //
+// Where a program modifies scores, s is what it makes of them, and in dkey and dquery ds is
+// multiplied by d s / d raw; an element c of a captured tensor gets sum ds(i, j) * d s(i, j) / d c.
+//
 // Source: FlashAttention-2 (arXiv 2307.08691), algorithm 2; a gradient of lse enters through delta.
 //
 // A row whose lse is -inf gives and gets nothing. What lies in an invisible key or value does not
@@ -19,6 +22,8 @@
 // dquery is summed in shared memory by the key blocks in ascending order: a block waits until the
 // block before it that sees the same rows is through with them. No sum depends on which thread came
 // first, nor on where keys are cut, so the result has the same bits for every number of threads.
+// Gradients of captured tensors are summed in a few copies, or in the shared tensor itself; where
+// keys are cut and which key blocks add to one copy, in which order, depends on sizes alone.
 //
 // The caller guarantees what attention.h asks for, for grad_out and out too.
 #pragma once
@@ -34,6 +39,7 @@ struct BackwardArgs {
   ForwardArgs call;  // out is read here, and so is lse, which must not be nullptr
   Strided grad_out;
   const float* grad_lse;  // [batches, query_heads, query_rows] contiguous; nullptr: zeros
+  const ScoreGradient* score_gradient = nullptr;  // nullptr where call.score is
   StridedOutput grad_query;
   StridedOutput grad_key;
   StridedOutput grad_value;
@@ -62,9 +68,10 @@ struct RowBlock {
   int64_t row_count;
   const Panel* panels;  // of the key block, ascending
   int64_t panel_count;
-  float* grad_query;  // the rows' running sums
-  bool first;         // no key block before this one sees the rows: the sums begin here
-  bool last;          // none after it does: the gradient is written
+  float* grad_query;      // the rows' running sums
+  bool first;             // no key block before this one sees the rows: the sums begin here
+  bool last;              // none after it does: the gradient is written
+  void* const* captured;  // sums per captured tensor: float of a shared one, else double
 };
 
 // One compiled kernel: `open` a key block, pass `rows` over it, `close` it.

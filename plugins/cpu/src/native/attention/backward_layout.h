@@ -14,6 +14,7 @@
 
 #include "attention/backward.h"
 #include "attention/layout.h"
+#include "attention/score-inl.h"
 
 namespace torchyard {
 namespace {
@@ -28,6 +29,8 @@ struct BackwardLayout {
   using Isa = typename Format::Isa;
   using L = Layout<Format>;
   static constexpr int kTileRows = Isa::kTileRows;
+  // Of a tile's rows where a program modifies scores: raw scores, weights, slopes.
+  static constexpr int kBuffers = 3;
 
   L head;   // for rows of D elements, as keys and as values
   L value;  // for rows of V elements
@@ -41,7 +44,9 @@ struct BackwardLayout {
   int64_t query_columns, grad_columns;  // [row words][columns]
   int64_t weights, slopes;              // [panel][sub-panel][row words][kTileKeys]
   int64_t strip, tile_weights;          // [kTileRows][kStripStride], [kTileRows][kPanelKeys]
-  int64_t shift, minus_delta;           // [rows]
+  int64_t modified;                     // [kBuffers][kTileRows][keys]
+  int64_t program;                      // ScoreTile's
+  int64_t shift, minus_delta;           // [rows]; -lse, of unmodified scores in units of log2
   int64_t alive, unsafe_keys;           // bytes [rows], [panel]
   int64_t total;
 
@@ -73,6 +78,8 @@ struct BackwardLayout {
     slopes = place(panels * pair_words());
     strip = place(kTileRows * L::kStripStride);
     tile_weights = place(kTileRows * kPanelKeys);
+    modified = place(args.call.score == nullptr ? 0 : kBuffers * kTileRows * panels * kPanelKeys);
+    program = place(static_cast<int64_t>(ScoreTile<Format>::bytes(args.call) / sizeof(uint32_t)));
     shift = place(rows);
     minus_delta = place(rows);
     alive = place(rows);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/backward_modified-inl.h"
 #include "attention/backward_pack-inl.h"
 #include "attention/backward_scores-inl.h"
 #include "attention/backward_sums-inl.h"
@@ -13,7 +14,7 @@
 namespace torchyard {
 namespace {
 
-template <class Format, template <class, int> class Scores>
+template <class Format>
 struct BackwardRows {
   using Isa = typename Format::Isa;
   using Vec = typename Format::Vec;
@@ -64,16 +65,17 @@ struct BackwardRows {
     if (rows.panel_count != 0) {
       item.take(args, block, rows);
       for (int64_t p = 0; p < rows.panel_count; ++p) item.spans[p] = {0, 0, false};
-      for (int64_t row = 0; row < rows.row_count; row += kTileRows) {
-        const int64_t live = rows.row_count - row;
-        // Words hold pairs of rows, so a tile has an even number of them.
-        if (live > 4) {
-          tile<6>(args, block, rows, item, row);
-        } else if (live > 2) {
-          tile<4>(args, block, rows, item, row);
-        } else {
-          tile<2>(args, block, rows, item, row);
-        }
+      if (args.call.score == nullptr) {
+        tiles(args, block, rows, item, nullptr);
+      } else {
+        RowsJob job{};
+        job.batch = block.batch;
+        job.query_head = rows.query_head;
+        job.first_row = rows.first_row;
+        job.row_count = rows.row_count;
+        ScoreTile<Format> program(args.call, job,
+                                  reinterpret_cast<std::byte*>(item.words(layout.program)));
+        tiles(args, block, rows, item, &program);
       }
       for (int64_t p = 0; p < rows.panel_count; ++p) sum_over_rows(args, block, rows, item, p);
     }
@@ -146,7 +148,8 @@ struct BackwardRows {
         const float lse = r < count ? call.lse[first + r] : kMinusInfinity;
         const bool lives = lse != kMinusInfinity;
         alive()[r] = lives;
-        floats(layout.shift)[r] = lives ? static_cast<float>(-lse * kLog2E) : 0.0f;
+        const double unit = call.score == nullptr ? kLog2E : 1.0;
+        floats(layout.shift)[r] = lives ? static_cast<float>(-lse * unit) : 0.0f;
         float delta = 0.0f;
         if (lives) {
           delta = Pack::dot(grad + r * args.grad_out.row, out + r * call.out.row, call.value_dim);
@@ -193,22 +196,36 @@ struct BackwardRows {
     return all == ~uint64_t{0} ? Seen::kEverything : Seen::kSome;
   }
 
-  // Weights and slopes of a tile against all panels, and the tile's part of dquery.
+  static void tiles(const BackwardArgs& args, const KeyBlock& block, const RowBlock& rows,
+                    Item& item, ScoreTile<Format>* program) {
+    for (int64_t row = 0; row < rows.row_count; row += kTileRows) {
+      const int64_t live = rows.row_count - row;
+      // Words hold pairs of rows, so a tile has an even number of them.
+      if (live > 4) {
+        tile<6>(args, block, rows, item, program, row);
+      } else if (live > 2) {
+        tile<4>(args, block, rows, item, program, row);
+      } else {
+        tile<2>(args, block, rows, item, program, row);
+      }
+    }
+  }
+
+  // Weights and slopes of a tile against all panels, and the tile's part of dquery. `program` is
+  // null where scores are not modified.
   template <int kRows>
   static void tile(const BackwardArgs& args, const KeyBlock& block, const RowBlock& rows,
-                   Item& item, int64_t row) {
-    using Compute = Scores<Format, kRows>;
+                   Item& item, ScoreTile<Format>* program, int64_t row) {
     using Sum = Values<Format, kRows>;
     const BL& layout = item.layout;
     const TileRows tile_rows{item.words(layout.query_tiles) + row * layout.head.key_words,
                              item.words(layout.grad_tiles) + row * layout.value.key_words,
                              item.floats(layout.shift) + row,
                              item.floats(layout.minus_delta) + row};
-    const float to_log2 = static_cast<float>(args.call.scale * kLog2E);
-    float* tile_weights = item.floats(layout.tile_weights);
     uint32_t* strip = item.words(layout.strip);
     const int64_t sub_stride = layout.row_words * L::kTileKeys;
     TilePanel<kRows> keys[L::kStripPanels];
+    PanelPlace places[L::kStripPanels];
     const uint32_t* key_rows[L::kStripPanels];
     int seen = 0;
     bool unsafe = false;
@@ -234,28 +251,23 @@ struct BackwardRows {
       }
       if (span.end == 0) span.first = row;
       span.end = row + kRows;
-      mine.index = local;
+      mine.index = panel.index;
       mine.masked = what == Seen::kSome;
       span.masked = span.masked || mine.masked;
       unsafe = unsafe || (mine.masked && item.unsafe_keys()[local] != 0);
-      const uint32_t* packed_keys = item.words(layout.keys) + local * layout.head.key_panel_words();
-      const uint32_t* packed_values =
-          item.words(layout.values) + local * layout.value.key_panel_words();
-      uint32_t* strip_panel = strip + seen * L::kPanelWords;
-      if (mine.masked) {
-        Compute::template weights<true>(layout, tile_rows, to_log2, packed_keys, mine.word,
-                                        tile_weights, weights, sub_stride);
-        Compute::template slopes<true>(layout, tile_rows, packed_values, mine.word, tile_weights,
-                                       slopes, sub_stride, strip_panel);
-      } else {
-        Compute::template weights<false>(layout, tile_rows, to_log2, packed_keys, mine.word,
-                                         tile_weights, weights, sub_stride);
-        Compute::template slopes<false>(layout, tile_rows, packed_values, mine.word, tile_weights,
-                                        slopes, sub_stride, strip_panel);
-      }
+      places[seen] = {item.words(layout.keys) + local * layout.head.key_panel_words(),
+                      item.words(layout.values) + local * layout.value.key_panel_words(), weights,
+                      slopes};
       key_rows[seen++] = item.words(layout.key_rows) + local * layout.head.value_panel_words();
     }
     if (seen == 0) return;
+    if (program == nullptr) {
+      plain<kRows>(args, layout, item, tile_rows, keys, places, seen, sub_stride, strip);
+    } else {
+      ModifiedScores<Format, kRows>::run(
+          layout, tile_rows, static_cast<float>(args.call.scale), *args.score_gradient, *program,
+          row, keys, places, seen, sub_stride, item.floats(layout.modified), rows.captured, strip);
+    }
     // Only the sums of a forward's tile take part.
     const Tile<Format> sums(layout.head, reinterpret_cast<std::byte*>(
                                              rows.grad_query + row * layout.head.value_columns));
@@ -265,10 +277,35 @@ struct BackwardRows {
     }
     for (int i = 0; i < seen; ++i) {
       const uint32_t* slopes = strip + i * L::kPanelWords;
-      if (keys[i].masked && item.unsafe_keys()[keys[i].index] != 0) {
+      if (keys[i].masked && item.unsafe_keys()[keys[i].index - block.first_panel] != 0) {
         Sum::add_visible(layout.head, sums, key_rows[i], keys[i], slopes);
       } else {
         Sum::add(layout.head, sums, key_rows + i, 1, slopes);
+      }
+    }
+  }
+
+  // Weights and slopes of unmodified scores, panel by panel.
+  template <int kRows>
+  static void plain(const BackwardArgs& args, const BL& layout, const Item& item,
+                    const TileRows& rows, const TilePanel<kRows>* keys, const PanelPlace* places,
+                    int panels, int64_t sub_stride, uint32_t* strip) {
+    using Scores = PlainScores<Format, kRows>;
+    const float to_log2 = static_cast<float>(args.call.scale * kLog2E);
+    float* tile_weights = item.floats(layout.tile_weights);
+    for (int p = 0; p < panels; ++p) {
+      const PanelPlace& place = places[p];
+      uint32_t* strip_panel = strip + p * L::kPanelWords;
+      if (keys[p].masked) {
+        Scores::template weights<true>(layout, rows, to_log2, place.keys, keys[p].word,
+                                       tile_weights, place.weights, sub_stride);
+        Scores::template slopes<true>(layout, rows, place.values, keys[p].word, tile_weights,
+                                      place.slopes, sub_stride, strip_panel);
+      } else {
+        Scores::template weights<false>(layout, rows, to_log2, place.keys, keys[p].word,
+                                        tile_weights, place.weights, sub_stride);
+        Scores::template slopes<false>(layout, rows, place.values, keys[p].word, tile_weights,
+                                       place.slopes, sub_stride, strip_panel);
       }
     }
   }

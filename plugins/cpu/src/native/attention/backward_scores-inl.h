@@ -1,8 +1,4 @@
 // From two products of one tile and one panel to weights p and slopes ds, for unmodified scores.
-//
-// This is the seam for modified scores: a type with the same two functions that runs a program
-// between the product and the exponential, and its derivative after the second product, can stand
-// in for PlainScores (backward_rows-inl.h takes it as a template argument).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +13,7 @@ namespace {
 struct TileRows {
   const uint32_t* query;     // [words][kTileRows]
   const uint32_t* grad_out;  // likewise
-  const float* shift;        // -lse, in units of log2
+  const float* shift;        // -lse, of unmodified scores in units of log2
   const float* minus_delta;
 };
 

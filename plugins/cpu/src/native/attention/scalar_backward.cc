@@ -5,10 +5,10 @@
 namespace torchyard {
 
 TORCHYARD_DEFINE_BACKWARD(attention_backward_f32_6x8_scalar, "scalar", kFloat32, 0,
-                          BackwardRows<FloatFormat<Scalar, float, Exp2Degree5>, PlainScores>)
+                          BackwardRows<FloatFormat<Scalar, float, Exp2Degree5>>)
 TORCHYARD_DEFINE_BACKWARD(attention_backward_bf16_6x8_scalar, "scalar", kBFloat16, 0,
-                          BackwardRows<FloatFormat<Scalar, Bf16, Exp2Degree5>, PlainScores>)
+                          BackwardRows<FloatFormat<Scalar, Bf16, Exp2Degree5>>)
 TORCHYARD_DEFINE_BACKWARD(attention_backward_f16_6x8_scalar, "scalar", kFloat16, 0,
-                          BackwardRows<FloatFormat<Scalar, F16, Exp2Degree5>, PlainScores>)
+                          BackwardRows<FloatFormat<Scalar, F16, Exp2Degree5>>)
 
 }  // namespace torchyard

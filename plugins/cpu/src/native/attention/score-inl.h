@@ -93,17 +93,25 @@ class ScoreTile {
   // so in each strip, and an attempt at the old reference would be lost.
   bool rising = false;
 
- private:
-  static bool is_index(const ScoreStep& step) {
-    return step.op == ScoreOp::index_i || step.op == ScoreOp::index_l;
+  // The first key of a strip's panel, and how many of its keys exist.
+  int64_t first_key(int panel) const { return panel_[panel] * kPanelKeys; }
+  int64_t key_count(int panel) const {
+    const int64_t left = args_.keys - first_key(panel);
+    return left < kPanelKeys ? left : kPanelKeys;
   }
 
+  // Where the values of an operand lie for row `r`, whose raw scores are at `raw`.
   ScoreSource source(int64_t operand, int64_t r, const char* raw) const {
     if (operand < 0) return {raw, 1};
     const int64_t shape = operand & 3;
     const char* at = values_[shape] + (operand >> 2) * slot_bytes_[shape];
     if (shape == kRow) at += r * kVectorBytes;
     return {at, shape >= kColumn};
+  }
+
+ private:
+  static bool is_index(const ScoreStep& step) {
+    return step.op == ScoreOp::index_i || step.op == ScoreOp::index_l;
   }
 
   template <int kRows>
@@ -157,11 +165,6 @@ class ScoreTile {
     Lane::store(out, none + value);
   }
 
-  int64_t keys_of(int p) const {
-    const int64_t left = args_.keys - panel_[p] * kPanelKeys;
-    return left < kPanelKeys ? left : kPanelKeys;
-  }
-
   void count_keys(char* out) const {
     int32_t* to = reinterpret_cast<int32_t*>(out);
     for (int p = 0; p < panels_; ++p) {
@@ -185,7 +188,7 @@ class ScoreTile {
       const int64_t lanes = (end - p) * kPanelKeys;
       Steps::load_panels(step, out + p * kPanelKeys * lane_bytes,
                          base + step.extra * panel_[p] * kPanelKeys,
-                         lanes - kPanelKeys + keys_of(end - 1), lanes);
+                         lanes - kPanelKeys + key_count(end - 1), lanes);
       p = end;
     }
   }

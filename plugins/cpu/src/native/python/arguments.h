@@ -153,6 +153,50 @@ bool read_score(PyObject* tuple, ScoreProgram* out) {
   return fits;
 }
 
+// Reads bytes as structs of int64 words; they stay borrowed.
+template <class T>
+bool read_records(PyObject* bytes, const T** out, int64_t* count) {
+  char* data;
+  Py_ssize_t length;
+  if (PyBytes_AsStringAndSize(bytes, &data, &length) != 0) return false;
+  *out = reinterpret_cast<const T*>(data);
+  *count = length / static_cast<Py_ssize_t>(sizeof(T));
+  return true;
+}
+
+// `tuple` is (slope, sites, tensors, apart); records stay borrowed from their bytes.
+bool read_score_gradient(PyObject* tuple, const ScoreProgram& program, ScoreGradient* out) {
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
+    PyErr_SetString(PyExc_TypeError, "score_gradient: expected a tuple of 4");
+    return false;
+  }
+  int64_t apart[3];
+  out->slope = PyLong_AsLongLong(PyTuple_GetItem(tuple, 0));
+  if ((out->slope == -1 && PyErr_Occurred() != nullptr) ||
+      !read_records(PyTuple_GetItem(tuple, 1), &out->sites, &out->site_count) ||
+      !read_records(PyTuple_GetItem(tuple, 2), &out->tensors, &out->tensor_count) ||
+      !read_integers(PyTuple_GetItem(tuple, 3), "score_gradient: apart", 3, apart)) {
+    return false;
+  }
+  out->apart_by_batch = apart[0] != 0;
+  out->apart_by_head = apart[1] != 0;
+  out->apart_by_key = apart[2] != 0;
+  bool fits = operand_fits(program, out->slope, kTile);
+  for (int64_t i = 0; fits && i < out->site_count; ++i) {
+    const ScoreSite& site = out->sites[i];
+    const bool scattered = site.form == SiteForm::kScatter;
+    const int64_t shape = site.offset & 3;
+    fits = site.tensor >= 0 && site.tensor < out->tensor_count &&
+           (scattered || site.form == SiteForm::kOne || site.form == SiteForm::kAffine) &&
+           site.offset >= 0 && operand_fits(program, site.offset, kTile) &&
+           scattered == (shape >= kColumn) && operand_fits(program, site.weight, kTile);
+  }
+  if (!fits) {
+    PyErr_SetString(PyExc_ValueError, "score_gradient: expected sites within slots and tensors");
+  }
+  return fits;
+}
+
 PyObject* score_ops(PyObject*, PyObject*) {
   PyObject* names = PyTuple_New(static_cast<Py_ssize_t>(kScoreOpCount));
   if (names == nullptr) return nullptr;

@@ -100,24 +100,37 @@ PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (!takes("attention_backward", kCallArguments + 8, argc)) return nullptr;
+  if (!takes("attention_backward", kCallArguments + 10, argc)) return nullptr;
   const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward, "backward_kernels");
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
   BackwardArgs args;
   MaskBlocks mask;
+  ScoreProgram score;
+  ScoreGradient score_gradient;
+  ScoreFailure failure = {-1, 0};
   float* grad_lse;
   RunArguments with;
   if (!read_call(argv + 1, &args.call, &mask) ||
       !read_tensor(more[0], "grad_out", &args.grad_out) || !read_address(more[1], &grad_lse) ||
       !read_output(more[2], "grad_query", &args.grad_query) ||
       !read_output(more[3], "grad_key", &args.grad_key) ||
-      !read_output(more[4], "grad_value", &args.grad_value) || !read_run(more + 5, &with)) {
+      !read_output(more[4], "grad_value", &args.grad_value) || !read_run(more + 7, &with)) {
     return nullptr;
   }
   args.grad_lse = grad_lse;
+  args.score_gradient = nullptr;
+  if (more[5] != Py_None) {
+    if (!read_score(more[5], &score) || !read_score_gradient(more[6], score, &score_gradient)) {
+      return nullptr;
+    }
+    score.failure = &failure;
+    args.call.score = &score;
+    args.score_gradient = &score_gradient;
+  }
   const Status status = run(torchyard::attention_backward, args, *kernel, with);
   if (status == Status::kOutOfMemory) return PyErr_NoMemory();
+  if (status == Status::kIndexOutOfRange) return index_error(score);
   Py_RETURN_NONE;
 }
 
