@@ -228,28 +228,47 @@ def models(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure side by side with stock torch, each result checked before it is timed."""
     # Without numpy torch warns in the middle of the table.
-    install(session, "attention", "cpu", extra=["numpy"])
+    install(session, "attention", "cpu", extra=["matplotlib", "numpy"])
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
 @nox.session(default=False, tags=["sanitize", "pkg-cpu", "hw-cpu", "stage-verify"])
 def sanitize(session: nox.Session) -> None:
-    """Run the CPU kernels' native tests under the address and undefined-behaviour sanitizers."""
-    constrain(session)
-    session.install("cmake", "ninja")
+    """Run the CPU kernels under the address and undefined-behaviour sanitizers.
+
+    First their native tests, then random calls from Python; each prints the cases that it ran. The
+    first fault ends the session.
+    """
+    install(session, "attention", "cpu", extra=[*group("test"), "cmake", "ninja"])
+    runtimes = [
+        str(session.run("c++", f"-print-file-name={name}", external=True, silent=True)).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
     with tempfile.TemporaryDirectory() as build_folder:
         session.run(
             *("cmake", "-S", str(PACKAGES["cpu"]), "-B", build_folder, "-G", "Ninja"),
             "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-            "-DTORCHYARD_BUILD_MODULE=OFF",
             "-DTORCHYARD_BUILD_TESTS=ON",
             "-DTORCHYARD_SANITIZE=address;undefined",
+            f"-DPython_ROOT_DIR={session.virtualenv.location}",
         )
         session.run("cmake", "--build", build_folder)
-        session.run(
-            *("ctest", "--test-dir", build_folder, "--output-on-failure", "--no-tests=error"),
-            *session.posargs,
+        session.run("ctest", "--test-dir", build_folder, "--verbose", "--no-tests=error")
+        # Over the module that the wheel brought.
+        modules = session.run(
+            *("python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"), silent=True
         )
+        session.run("cmake", "--install", build_folder, "--prefix", str(modules).strip())
+    pytest_words = ("-m", "sweep or not sweep", *session.posargs)
+    session.run(
+        *("pytest", *pytest_words, "plugins/cpu/tests/test_native_properties.py"),
+        env={
+            "LD_PRELOAD": " ".join(runtimes),
+            # Python itself keeps memory until it ends.
+            "ASAN_OPTIONS": "detect_leaks=0",
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        },
+    )
 
 
 @nox.session(default=False, tags=["wheels", "stage-build"])

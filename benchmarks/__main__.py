@@ -1,118 +1,180 @@
-"""``nox -s bench [-- --quick] [--threads N] [--json FILE] [case ...]``"""
+"""``nox -s bench [-- SUITE or CASE ...] [--quick] [--json FILE] [--plots FOLDER]``"""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 import torchyard
-from benchmarks.cases import CASES
-from benchmarks.contestants import OURS
-from benchmarks.limits import Limits, measure_limits
-from benchmarks.measure import Row, WrongResultError, measure
+from benchmarks.cases import Case
+from benchmarks.cold import measure_cold
+from benchmarks.limits import Limits, Probe
+from benchmarks.measure import Effort, Row, WrongResultError, measure
+from benchmarks.memory import measure_memory
+from benchmarks.plot import draw_short
+from benchmarks.report import (
+    bars_table,
+    brief_table,
+    findings_table,
+    limits_text,
+    rows_table,
+    write_json,
+)
+from benchmarks.scaling import measure_scaling
+from benchmarks.suites import SUITES
 
 __all__: list[str] = []
+
+_PROBES: Final = ("scaling", "memory", "cold")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks", description=sys.modules[__name__].__doc__)
-    parser.add_argument("cases", nargs="*", help="names of cases; all of them by default")
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="name",
+        help=f"suites ({', '.join((*SUITES, *_PROBES))}), cases, or how cases' names begin; "
+        "everything by default",
+    )
     parser.add_argument("--quick", action="store_true", help="short sequences, few rounds")
     parser.add_argument("--rounds", type=int, default=20, help="runs of each contestant")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of timing per case, about")
     parser.add_argument("--threads", type=int, default=0, help="threads; 0: as torch would use")
+    parser.add_argument("--demand", help="the implementation that ours must be")
     parser.add_argument("--json", type=Path, help="write the rows and the machine there")
+    parser.add_argument("--plots", type=Path, help="draw into this folder")
     return parser.parse_args()
 
 
-def _machine(limits: Limits) -> dict[str, object]:
-    platform = torchyard.probe_platform()
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return {
-        "machine": platform.machine,
-        "cpu_features": sorted(platform.cpu_features),
-        "cores": platform.cpu_cores,
-        "threads": torch.get_num_threads(),
-        "limits": dataclasses.asdict(limits),
-        "python": platform.python,
-        "torch": platform.torch,
-        "torchyard": torchyard.__version__,
-        "commit": commit,
-    }
+def _chosen(words: list[str]) -> dict[str, tuple[Case, ...]]:
+    """Return the cases to run by suite; a suite that has no cases is there with none.
+
+    Raises:
+        ValueError: nothing has such a name.
+    """
+    found: dict[str, tuple[Case, ...]] = {}
+    for word in words or [*SUITES, *_PROBES]:
+        if word in _PROBES:
+            found[word] = ()
+            continue
+        if word in SUITES:
+            found[word] = SUITES[word]
+            continue
+        matches = {
+            suite: tuple(case for case in cases if f"{case.name} ".startswith(f"{word} "))
+            for suite, cases in SUITES.items()
+        }
+        if not any(matches.values()):
+            raise ValueError(
+                f"no suite and no case begins with {word!r}; suites: "
+                f"{', '.join((*SUITES, *_PROBES))}; cases: "
+                f"{', '.join(case.name for cases in SUITES.values() for case in cases)}"
+            )
+        found |= {suite: cases for suite, cases in matches.items() if cases}
+    return found
 
 
-def _table(rows: list[Row]) -> Table:
-    table = Table("case", "contestant", box=None)
-    for heading in ("median", "spread", "time / ours", "of the limit", "error"):
-        table.add_column(heading, justify="right")
-    best = min((row for row in rows if row.contestant != OURS), key=lambda row: row.times_ours)
-    for row in rows:
-        table.add_row(
-            row.case,
-            row.contestant,
-            f"{row.milliseconds:.2f} ms",
-            f"{row.spread:.2f}",
-            f"{row.times_ours:.2f}",
-            "" if row.share is None else f"{row.share:.0%}",
-            f"{row.error:.1e}",
-            style="bold" if row is best or row.contestant == OURS else "dim",
-        )
-    return table
+class _Run:
+    """One run: its console, its machine, and what it found."""
+
+    def __init__(self, arguments: argparse.Namespace, probe: Probe, progress: Progress) -> None:
+        self.arguments = arguments
+        self.probe = probe
+        self.progress = progress
+        # A log or a file has no width of its own.
+        self.console = Console(width=None if sys.stdout.isatty() else 150)
+        self.limits: Limits = probe.limits(torch.get_num_threads())
+        rounds = 3 if arguments.quick else arguments.rounds
+        self.effort = Effort(rounds, 1.0 if arguments.quick else arguments.seconds)
+        self.found: dict[str, list[Any]] = {}
+        self.wrong = 0
+
+    def side_by_side(self, suite: str, cases: tuple[Case, ...]) -> None:
+        """Time every contestant of the cases."""
+        task = self.progress.add_task(suite, total=len(cases))
+        measured: list[tuple[Case, list[Row]]] = []
+        for case in cases:
+            self.progress.update(task, description=f"{suite}: {case.name}")
+            shorten = self.arguments.quick and case.shape[4] > 256
+            sized = case.shortened(8) if shorten else case
+            try:
+                rows = measure(
+                    sized, self.limits, self.probe, self.effort, demand=self.arguments.demand
+                )
+            except (WrongResultError, torchyard.UnsupportedError) as error:
+                self._refuse(case.name, error)
+                continue
+            finally:
+                self.progress.advance(task)
+            measured.append((case, rows))
+            if suite != "short":
+                self.console.print(rows_table(case, rows))
+        self.progress.remove_task(task)
+        if suite == "short":
+            self.console.print(brief_table(measured))
+        if any(case.bars for case, _ in measured):
+            self.console.print(bars_table(measured))
+        if suite == "short" and self.arguments.plots is not None:
+            draw_short(measured, self.arguments.plots)
+        self.found[suite] = [row for _, rows in measured for row in rows]
+
+    def probes(self, suite: str) -> None:
+        """Measure what needs processes or threads of its own."""
+        task = self.progress.add_task(suite, total=None)
+        given: dict[str, Any] = {
+            "quick": self.arguments.quick,
+            "progress": lambda text: self.progress.update(task, description=f"{suite}: {text}"),
+        }
+        try:
+            if suite == "scaling":
+                found = measure_scaling(self.effort, demand=self.arguments.demand, **given)
+            elif suite == "memory":
+                found = measure_memory(**given)
+            else:
+                found = measure_cold(plots=self.arguments.plots, **given)
+        except (WrongResultError, torchyard.UnsupportedError) as error:
+            self._refuse(suite, error)
+            found = []
+        self.progress.remove_task(task)
+        if found:
+            self.console.print(findings_table(suite, found))
+        self.found[suite] = found
+
+    def _refuse(self, what: str, error: Exception) -> None:
+        self.wrong += 1
+        self.console.print(f"{what}: not timed: {error}", style="bold red")
 
 
 def _main() -> int:
     arguments = _arguments()
-    known = {case.name: case for case in CASES}
-    unknown = [name for name in arguments.cases if name not in known]
-    if unknown:
-        print(f"no such case: {unknown[0]!r}; there are: {', '.join(known)}", file=sys.stderr)
+    try:
+        chosen = _chosen(arguments.words)
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return 2
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
-    # A log or a file has no width of its own.
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    limits = measure_limits(torch.get_num_threads())
-    console.print(_limits_text(limits))
-    chosen = [known[name] for name in arguments.cases] or list(CASES)
-    rows: list[Row] = []
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=len(chosen))
-        for case in chosen:
-            progress.update(task, description=case.name)
-            sized = case.shortened(8) if arguments.quick else case
-            try:
-                measured = measure(sized, limits, rounds=3 if arguments.quick else arguments.rounds)
-            except WrongResultError as error:
-                console.print(f"WRONG, not timed: {error}")
-                return 1
-            progress.advance(task)
-            console.print(_table(measured))
-            rows += measured
+    if arguments.plots is not None:
+        arguments.plots.mkdir(parents=True, exist_ok=True)
+    with Probe() as probe, Progress(console=Console(stderr=True), transient=True) as progress:
+        run = _Run(arguments, probe, progress)
+        run.console.print(limits_text(run.limits))
+        for suite, cases in chosen.items():
+            if cases:
+                run.side_by_side(suite, cases)
+            else:
+                run.probes(suite)
     if arguments.json is not None:
-        data = {"machine": _machine(limits), "rows": [dataclasses.asdict(row) for row in rows]}
-        arguments.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return 0
-
-
-def _limits_text(limits: Limits) -> str:
-    threads = torch.get_num_threads()
-    if limits.problem:
-        return f"limits of {threads} threads: UNVERIFIED: {limits.problem}"
-    parts = [f"float32 {(limits.float32_flops or 0) / 1e9:.0f} GFLOP/s"]
-    if limits.bfloat16_flops is not None:
-        parts.append(f"bfloat16 {limits.bfloat16_flops / 1e9:.0f} GFLOP/s")
-    parts.append(f"read {(limits.read_bytes or 0) / 1e9:.0f} GB/s")
-    return f"limits of {threads} threads: {', '.join(parts)}"
+        known = {case.name: case for cases in SUITES.values() for case in cases}
+        write_json(arguments.json, run.limits, run.found, known)
+    return 1 if run.wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,15 +1,47 @@
-"""The calls that are measured."""
+"""A call that is measured, and what is asked of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["CASES", "Case"]
+from benchmarks.modifiers import ScoreMod, causal
+
+__all__ = ["Bar", "Case", "Part", "Rival"]
+
+
+class Part(StrEnum):
+    """What of a call is timed."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    BOTH = "both"
+
+
+class Rival(StrEnum):
+    """What a case is held against: the best of a kind of contestants, or the machine."""
+
+    SDPA = "torch sdpa"
+    FLEX = "torch flex"
+    LIMIT = "the limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a case is to reach.
+
+    Attributes:
+        rival: against what.
+        at_least: times as fast as the rival, or the share of the limit.
+    """
+
+    rival: Rival
+    at_least: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,22 +52,42 @@ class Case:
         name: what is special about it.
         shape: (B, Hq, Hkv, Sq, Sk, D).
         dtype: of query, key and value.
-        score_mod: as for flex_attention; None leaves the scores alone.
+        score: of the parameters, the score_mod; None leaves the scores alone.
         mask_mod: as for create_block_mask; None hides nothing.
-        training: whether the backward pass is measured too.
+        parameters: tensors that the score_mod captures and that get gradients.
+        part: what is timed.
+        bars: what is asked of it.
+        compiled_flex: whether compiled flex_attention competes, which compiles for seconds.
     """
 
     name: str
     shape: tuple[int, int, int, int, int, int]
     dtype: torch.dtype
-    score_mod: Callable[..., Any] | None = None
+    score: Callable[..., ScoreMod] | None = None
     mask_mod: Callable[..., Any] | None = None
-    training: bool = False
+    parameters: tuple[Tensor, ...] = ()
+    part: Part = Part.FORWARD
+    bars: tuple[Bar, ...] = ()
+    compiled_flex: bool = True
 
     @property
     def causal(self) -> bool:
         """Whether the mask is exactly ``q >= k``."""
-        return self.mask_mod is _causal
+        return self.mask_mod is causal
+
+    @property
+    def training(self) -> bool:
+        """Whether gradients are computed."""
+        return self.part is not Part.FORWARD
+
+    @property
+    def decoding(self) -> bool:
+        """Whether memory limits the call: one query per head."""
+        return self.shape[3] == 1 < self.shape[4]
+
+    def score_mod(self, parameters: tuple[Tensor, ...]) -> ScoreMod | None:
+        """Return the score_mod over some parameters."""
+        return None if self.score is None else self.score(*parameters)
 
     def visible_pairs(self) -> int:
         """Count the visible (query, key) pairs of one head."""
@@ -46,9 +98,10 @@ class Case:
         return int(self.mask_mod(0, 0, row, column).sum())
 
     def flops(self) -> float:
-        """Return the operations that the visible pairs need: two products, forward only."""
+        """Return the operations that the visible pairs need: two products forward, five back."""
         batch, q_heads, _, _, _, head_dim = self.shape
-        return 4.0 * batch * q_heads * self.visible_pairs() * head_dim
+        products = {Part.FORWARD: 2, Part.BACKWARD: 5, Part.BOTH: 7}[self.part]
+        return 2.0 * products * batch * q_heads * self.visible_pairs() * head_dim
 
     def kv_bytes(self) -> float:
         """Return the bytes of key and value, which must be read at least once."""
@@ -59,95 +112,22 @@ class Case:
         """Return the same call over sequences that are shorter by a factor."""
         batch, q_heads, kv_heads, q_length, kv_length, head_dim = self.shape
         lengths = max(1, q_length // factor), max(1, kv_length // factor)
-        shape = (batch, q_heads, kv_heads, *lengths, head_dim)
-        return Case(self.name, shape, self.dtype, self.score_mod, self.mask_mod, self.training)
+        return replace(self, shape=(batch, q_heads, kv_heads, *lengths, head_dim))
 
-    def inputs(self, dtype: torch.dtype, *, grad: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value: the same numbers for every dtype, rounded to the case's."""
+    def inputs(self, dtype: torch.dtype, *, grad: bool) -> tuple[Tensor, ...]:
+        """Return query, key, value and the parameters.
+
+        They are the same numbers for every dtype, rounded to the case's; parameters are float32,
+        or float64 where the others are.
+        """
         batch, q_heads, kv_heads, q_length, kv_length, head_dim = self.shape
         generator = torch.Generator().manual_seed(0)
-        query, key, value = (
+        tensors = [
             torch.randn(batch, heads, length, head_dim, generator=generator)
             .to(self.dtype)
             .to(dtype)
-            .requires_grad_(grad)
             for heads, length in ((q_heads, q_length), (kv_heads, kv_length), (kv_heads, kv_length))
-        )
-        return query, key, value
-
-
-def _causal(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return q_idx >= kv_idx
-
-
-def _window(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return (q_idx >= kv_idx) & (q_idx - kv_idx < 256)
-
-
-def _distance(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return score - (q_idx - kv_idx) * 0.0625
-
-
-def _alibi() -> Callable[..., Any]:
-    slopes = 2.0 ** -torch.arange(1.0, 9.0)
-    return lambda score, b, h, q_idx, kv_idx: score + slopes[h] * (kv_idx - q_idx)
-
-
-def _softcap(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-    return 20.0 * torch.tanh(score / 20.0)
-
-
-def _relative_bias(length: int) -> Callable[..., Any]:
-    table = torch.linspace(-1.0, 1.0, 2 * length)
-    return lambda score, b, h, q_idx, kv_idx: score + table[q_idx - kv_idx + (length - 1)]
-
-
-def _bias(length: int) -> Callable[..., Any]:
-    bias = torch.linspace(-1.0, 1.0, length * length).view(length, length)
-    return lambda score, b, h, q_idx, kv_idx: score + bias[q_idx, kv_idx]
-
-
-def _documents(length: int) -> Callable[..., Any]:
-    document = torch.arange(length) // 300
-
-    def same_document(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return torch.where(document[q_idx] == document[kv_idx], score, -torch.inf)
-
-    return same_document
-
-
-_MODIFIED: Final = {
-    "alibi": _alibi(),
-    "softcap": _softcap,
-    "relative bias": _relative_bias(2048),
-    "bias[q,k]": _bias(2048),
-    "documents": _documents(2048),
-}
-_LONG: Final = (1, 8, 8, 2048, 2048, 64)
-
-CASES: Final = (
-    Case("full float32", (1, 8, 8, 2048, 2048, 64), torch.float32),
-    Case("full bfloat16", (1, 8, 8, 2048, 2048, 64), torch.bfloat16),
-    Case("causal float32", (1, 8, 8, 2048, 2048, 64), torch.float32, mask_mod=_causal),
-    Case("causal", (1, 8, 8, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
-    Case("causal d128", (1, 8, 8, 2048, 2048, 128), torch.bfloat16, mask_mod=_causal),
-    Case("causal float16", (1, 8, 8, 2048, 2048, 64), torch.float16, mask_mod=_causal),
-    Case("causal d128 float16", (1, 8, 8, 2048, 2048, 128), torch.float16, mask_mod=_causal),
-    Case("causal short", (8, 8, 8, 128, 128, 64), torch.bfloat16, mask_mod=_causal),
-    Case("causal grouped", (1, 8, 2, 2048, 2048, 64), torch.bfloat16, mask_mod=_causal),
-    Case("window", (1, 4, 4, 4096, 4096, 64), torch.bfloat16, mask_mod=_window),
-    Case("distance", (1, 8, 8, 1024, 1024, 64), torch.float32, score_mod=_distance),
-    Case("decoding", (4, 32, 8, 1, 4096, 128), torch.bfloat16),
-    Case("decoding float32", (4, 32, 8, 1, 4096, 128), torch.float32),
-    Case("decoding float16", (4, 32, 8, 1, 4096, 128), torch.float16),
-    *(
-        Case(f"{name} {str(dtype)[6:]}", _LONG, dtype, score_mod=score_mod)
-        for dtype in (torch.bfloat16, torch.float32)
-        for name, score_mod in _MODIFIED.items()
-    ),
-    Case("training", (1, 8, 8, 1024, 1024, 64), torch.float32, mask_mod=_causal, training=True),
-    *(
-        Case(f"training {str(dtype)[6:]}", _LONG, dtype, mask_mod=_causal, training=True)
-        for dtype in (torch.bfloat16, torch.float16)
-    ),
-)
+        ]
+        wide = torch.float64 if dtype == torch.float64 else torch.float32
+        tensors += [parameter.detach().to(wide, copy=True) for parameter in self.parameters]
+        return tuple(tensor.requires_grad_(grad) for tensor in tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,50 +13,99 @@ from torch.nn.attention import flex_attention as stock
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import torchyard_attention
-from benchmarks.cases import Case
+from benchmarks.cases import Case, Part, Rival
 
-__all__ = ["OURS", "Attention", "contestants", "ruler"]
+__all__ = ["OURS", "Attention", "Contestant", "contestants", "ruler"]
 
-Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+# (query, key, value, *parameters) -> out
+Attention = Callable[..., Tensor]
 OURS = "torchyard"
 
 
-def contestants(case: Case) -> dict[str, Attention]:
-    """Return a callable per contestant; masks and compilation are prepared outside the timing."""
-    found: dict[str, Attention] = {OURS: _flex(case, torchyard_attention)}
-    bias = _additive_bias(case)
-    if case.score_mod is None or bias is not None:
-        found |= _sdpa(case, bias)
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """One way to compute a case.
+
+    Attributes:
+        name: who.
+        attend: the computation.
+        served_by: the implementation behind it.
+    """
+
+    name: str
+    attend: Attention
+    served_by: str
+
+
+def contestants(case: Case, demand: str | None) -> list[Contestant]:
+    """Return the contestants, ours first; masks and compilation are prepared outside the timing.
+
+    Args:
+        case: the call.
+        demand: the implementation that ours must be; None: the one that the registry chooses.
+    """
+    found = [_ours(case, demand)]
+    additive = case.score is None or _is_additive(case)
+    if additive:
+        ways = _sdpa(case)
+        found += [Contestant(f"{Rival.SDPA}{name}", way, "torch") for name, way in ways.items()]
     # Compiled flex_attention has no backward pass on the CPU.
-    if not case.training:
+    if case.compiled_flex and not case.training:
         # Eight earlier cases would otherwise push this one to torch's uncompiled path.
         torch._dynamo.reset()
-        found["torch flex, compiled"] = torch.compile(_flex(case, stock), dynamic=False)
+        compiled = torch.compile(_flex(case, stock, {}), dynamic=False)
+        found.append(Contestant(f"{Rival.FLEX}, compiled", compiled, "torch"))
     return found
 
 
 def ruler(case: Case) -> Attention:
-    """Return attention written out over all pairs, to be called on float64."""
-    _, q_heads, kv_heads, _, _, head_dim = case.shape
-    head, row, column = _indices(case)
+    """Return attention written out over all pairs, in float64."""
+    _, q_heads, kv_heads, *_, head_dim = case.shape
+    group = q_heads // kv_heads
 
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        key, value = (x.repeat_interleave(q_heads // kv_heads, dim=1) for x in (key, value))
+    def attend(query: Tensor, key: Tensor, value: Tensor, *parameters: Tensor) -> Tensor:
+        batches, _, q_length, _ = query.shape
+        row, column = torch.arange(q_length)[:, None], torch.arange(key.shape[2])
+        score_mod = case.score_mod(parameters)
         outs = []
-        for batch in range(query.shape[0]):
-            scores = query[batch] @ key[batch].transpose(-1, -2) / math.sqrt(head_dim)
-            if case.score_mod is not None:
-                scores = case.score_mod(scores, batch, head, row, column)
-            if case.mask_mod is not None:
-                hidden = ~case.mask_mod(batch, head, row, column)
-                scores = scores.masked_fill(hidden, -math.inf)
-            outs.append(torch.softmax(scores, dim=-1) @ value[batch])
-        return torch.stack(outs)
+        # One head at a time: a long cache in float64 would not fit.
+        for batch in range(batches):
+            for head in range(q_heads):
+                keys, values = (x[batch, head // group].double() for x in (key, value))
+                scores = query[batch, head].double() @ keys.T / math.sqrt(head_dim)
+                if score_mod is not None:
+                    scores = score_mod(scores, batch, head, row, column)
+                if case.mask_mod is not None:
+                    hidden = ~case.mask_mod(batch, head, row, column)
+                    scores = scores.masked_fill(hidden, -math.inf)
+                outs.append(torch.softmax(scores, dim=-1) @ values)
+        return torch.stack(outs).view(batches, q_heads, q_length, head_dim)
 
     return attend
 
 
-def _sdpa(case: Case, bias: Tensor | None) -> dict[str, Attention]:
+def _ours(case: Case, demand: str | None) -> Contestant:
+    options: dict[str, Any] = {} if demand is None else {"implementation": demand}
+    attend = _flex(case, torchyard_attention, options)
+    query, key, value, *parameters = case.inputs(case.dtype, grad=case.training)
+    asked = _arguments(case, torchyard_attention)
+    parts = [case.part is Part.BACKWARD] if case.part is not Part.BOTH else [False, True]
+    served = [
+        torchyard_attention.explain(
+            query,
+            key,
+            value,
+            score_mod=case.score_mod(tuple(parameters)),
+            backward=part,
+            **asked,
+            **({} if part else options),
+        ).name
+        for part in parts
+    ]
+    return Contestant(OURS, attend, ", ".join(dict.fromkeys(served)))
+
+
+def _sdpa(case: Case) -> dict[str, Attention]:
     """Return every exact way to say the case to scaled_dot_product_attention.
 
     Which is fastest differs by shape and dtype (grouped heads served by ``enable_gqa`` can take
@@ -64,12 +114,14 @@ def _sdpa(case: Case, bias: Tensor | None) -> dict[str, Attention]:
     _, q_heads, kv_heads, *_ = case.shape
     group = q_heads // kv_heads
     options: dict[str, Any] = {}
-    if case.causal:
+    if case.score is None and case.causal:
         options = {"is_causal": True}
-    elif case.mask_mod is not None or bias is not None:
-        options = {"attn_mask": _dense_mask(case, bias)}
+    elif case.score is not None or case.mask_mod is not None:
+        options = {"attn_mask": _dense_mask(case, case.parameters)}
 
-    def plain(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def plain(query: Tensor, key: Tensor, value: Tensor, *parameters: Tensor) -> Tensor:
+        if parameters:
+            return sdpa(query, key, value, attn_mask=_dense_mask(case, parameters))
         return sdpa(query, key, value, **options)
 
     def flagged(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -85,63 +137,62 @@ def _sdpa(case: Case, bias: Tensor | None) -> dict[str, Attention]:
         return sdpa(rows, key, value).view(batch, q_heads, length, -1)
 
     if group == 1:
-        return {"torch sdpa": plain}
-    found: dict[str, Attention] = {
-        "torch sdpa, enable_gqa": flagged,
-        "torch sdpa, repeated kv": repeated,
-    }
+        return {"": plain}
+    found: dict[str, Attention] = {", enable_gqa": flagged, ", repeated kv": repeated}
     if not options:
-        found["torch sdpa, folded rows"] = folded
+        found[", folded rows"] = folded
     return found
 
 
-def _flex(case: Case, module: Any) -> Attention:
+def _arguments(case: Case, module: Any) -> dict[str, Any]:
     _, q_heads, kv_heads, q_length, kv_length, _ = case.shape
     mask = None
     if case.mask_mod is not None:
         mask = module.create_block_mask(
             case.mask_mod, None, None, q_length, kv_length, device="cpu"
         )
+    return {"block_mask": mask, "enable_gqa": q_heads != kv_heads}
 
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        out = module.flex_attention(
-            query,
-            key,
-            value,
-            score_mod=case.score_mod,
-            block_mask=mask,
-            enable_gqa=q_heads != kv_heads,
-        )
+
+def _flex(case: Case, module: Any, options: dict[str, Any]) -> Attention:
+    asked = _arguments(case, module) | options
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, *parameters: Tensor) -> Tensor:
+        score_mod = case.score_mod(parameters)
+        out = module.flex_attention(query, key, value, score_mod=score_mod, **asked)
         assert isinstance(out, Tensor)
         return out
 
     return attend
 
 
-def _additive_bias(case: Case) -> Tensor | None:
-    """Return the score_mod as a bias [Hq, Sq, Sk], if adding one is all that it does."""
-    if case.score_mod is None:
-        return None
-    head, row, column = _indices(case)
-    bias, moved = (
-        case.score_mod(torch.full(head.shape, score), 0, head, row, column) for score in (0.0, 8.0)
-    )
-    return bias if torch.allclose(moved - bias, torch.tensor(8.0), atol=1e-3) else None
+def _is_additive(case: Case) -> bool:
+    """Return whether adding a bias is all that the score_mod does."""
+    score_mod = case.score_mod(case.parameters)
+    assert score_mod is not None
+    at, moved = (score_mod(torch.tensor(x), 0, *_indices(case)) for x in (0.0, 8.0))
+    return torch.allclose(moved - at, torch.tensor(8.0), atol=1e-3)
 
 
-def _dense_mask(case: Case, bias: Tensor | None) -> Tensor:
+def _dense_mask(case: Case, parameters: tuple[Tensor, ...]) -> Tensor:
+    """Return the mask as bool [1, Sq, Sk], or the bias with what is hidden as [Hq, Sq, Sk]."""
     head, row, column = _indices(case)
-    visible = torch.ones(head.shape, dtype=torch.bool)
+    visible = torch.ones((), dtype=torch.bool)
     if case.mask_mod is not None:
-        visible = case.mask_mod(0, head, row, column).expand(head.shape)
-    if bias is None:
-        return visible[:1]
-    return bias.masked_fill(~visible, -math.inf).to(case.dtype)
+        visible = case.mask_mod(0, head, row, column)
+    score_mod = case.score_mod(parameters)
+    if score_mod is None:
+        return visible.expand(1, row.shape[0], column.shape[0])
+    bias = score_mod(torch.tensor(0.0), 0, head, row, column)
+    bias = bias.expand(case.shape[1], row.shape[0], column.shape[0])
+    masked: Tensor = bias.masked_fill(~visible, -math.inf).to(case.dtype)
+    return masked
 
 
 def _indices(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     _, q_heads, _, q_length, kv_length, _ = case.shape
-    head, row, column = torch.meshgrid(
-        torch.arange(q_heads), torch.arange(q_length), torch.arange(kv_length), indexing="ij"
+    return (
+        torch.arange(q_heads)[:, None, None],
+        torch.arange(q_length)[:, None],
+        torch.arange(kv_length),
     )
-    return head, row, column

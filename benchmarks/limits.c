@@ -1,7 +1,7 @@
 // The machine's own limits: what a loop of nothing but one operation reaches.
 //
-// usage: limits THREADS SECONDS, prints a line "NAME OPERATIONS_PER_SECOND" for each limit; one
-// whose instructions the processor lacks is left out. benchmarks/limits.py compiles it for the
+// usage: limits THREADS SECONDS [read], prints a line "NAME OPERATIONS_PER_SECOND" for each limit, or
+// for that of reading memory alone; one whose instructions the processor lacks is left out. benchmarks/limits.py compiles it for the
 // processor at hand.
 #include <immintrin.h>
 #include <pthread.h>
@@ -127,15 +127,17 @@ static void report(const char* name, Slice slice, void** states, int threads, do
 }
 
 int main(int count, char** arguments) {
-  if (count != 3) return 2;
+  if (count != 3 && count != 4) return 2;
+  int read_only = count == 4 && strcmp(arguments[3], "read") == 0;
+  if (count == 4 && !read_only) return 2;
   int threads = atoi(arguments[1]);
   double seconds = atof(arguments[2]);
   if (threads < 1 || threads > kMaxThreads || !(seconds > 0)) return 2;
 #if defined(FMA)
-  report("float32_flops", fma_float32, NULL, threads, seconds);
+  if (!read_only) report("float32_flops", fma_float32, NULL, threads, seconds);
 #endif
 #if defined(__AVX512BF16__)
-  report("bfloat16_flops", dot_bfloat16, NULL, threads, seconds);
+  if (!read_only) report("bfloat16_flops", dot_bfloat16, NULL, threads, seconds);
 #endif
   Reading readings[kMaxThreads];
   void* states[kMaxThreads];

@@ -7,11 +7,12 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import torch
 
-__all__ = ["Limits", "measure_limits"]
+__all__ = ["Limits", "Probe"]
 
 _SOURCE: Final = Path(__file__).with_name("limits.c")
 _SECONDS: Final = 0.4
@@ -41,27 +42,58 @@ class Limits:
         return self.float32_flops
 
 
-def measure_limits(threads: int) -> Limits:
-    """Compile and run the loops of limits.c on as many threads as the contestants use."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        return Limits(problem="no C compiler")
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder, "limits")
+class Probe:
+    """The loops of limits.c, compiled for this processor while the context lasts."""
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory()
+        self._program = Path(self._folder.name, "limits")
+        self._problem = self._compile()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def limits(self, threads: int) -> Limits:
+        """Measure every limit, on as many threads as the contestants use."""
+        if self._problem:
+            return Limits(problem=self._problem)
+        measured = self._run(threads)
+        return Limits(
+            measured.get("float32_flops"),
+            measured.get("bfloat16_flops"),
+            measured.get("read_bytes"),
+        )
+
+    def read_bytes(self, threads: int) -> float | None:
+        """Measure how many bytes are read from memory per second; None where nothing can be."""
+        return None if self._problem else self._run(threads, "read")["read_bytes"]
+
+    def _compile(self) -> str:
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            return "no C compiler"
         built = subprocess.run(
-            [compiler, "-O3", "-march=native", "-pthread", str(_SOURCE), "-o", str(program)],
+            [compiler, "-O3", "-march=native", "-pthread", str(_SOURCE), "-o", str(self._program)],
             capture_output=True,
             text=True,
             check=False,
         )
         if built.returncode != 0:
-            return Limits(problem=f"limits.c does not compile here: {built.stderr.strip()[:200]}")
+            return f"limits.c does not compile here: {built.stderr.strip()[:200]}"
+        return ""
+
+    def _run(self, threads: int, *words: str) -> dict[str, float]:
         result = subprocess.run(
-            [str(program), str(threads), str(_SECONDS)], capture_output=True, text=True, check=True
+            [str(self._program), str(threads), str(_SECONDS), *words],
+            capture_output=True,
+            text=True,
+            check=True,
         )
-    measured = {
-        name: float(value) for name, value in (line.split() for line in result.stdout.splitlines())
-    }
-    return Limits(
-        measured.get("float32_flops"), measured.get("bfloat16_flops"), measured.get("read_bytes")
-    )
+        lines = (line.split() for line in result.stdout.splitlines())
+        return {name: float(value) for name, value in lines}

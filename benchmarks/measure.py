@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from benchmarks.cases import Case
-from benchmarks.contestants import OURS, Attention, contestants, ruler
-from benchmarks.limits import Limits
+from benchmarks.cases import Bar, Case, Part, Rival
+from benchmarks.contestants import Contestant, contestants, ruler
+from benchmarks.limits import Limits, Probe
 
-__all__ = ["Row", "WrongResultError", "measure"]
+__all__ = ["Effort", "Row", "WrongResultError", "judge", "measure", "met", "timed_once"]
+
+# Decoding reads keys and values from memory: calls in a row must not find them in a cache.
+_BEYOND_CACHES: Final = 512 << 20
+# A run shorter than this is repeated, and its time divided: the clock and a call's start count.
+_SHORTEST: Final = 1e-3
+# Memory's speed changes for minutes at a time: two probes that differ by more say nothing.
+_AGREE: Final = 1.1
 
 
 class WrongResultError(AssertionError):
     """A contestant's result is further from float64 than its arithmetic explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How often contestants run.
+
+    Attributes:
+        rounds: runs of each contestant, at most.
+        seconds: when to stop before; at least five rounds are run.
+    """
+
+    rounds: int = 20
+    seconds: float = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,103 +51,201 @@ class Row:
     Attributes:
         case: the case's name.
         contestant: who.
+        served_by: the implementation behind it.
         milliseconds: the median over rounds; each round runs every contestant once.
         spread: the interquartile range of the rounds, in milliseconds.
         times_ours: the median over rounds of this contestant's time over ours in the same round.
-        share: the share of the machine's limit that was reached: of its products per second or,
-            for one query per head, of its memory's bytes per second. None for training, and where
-            the limit could not be measured.
-        error: the largest absolute difference from float64, over all outputs.
+        share: the share of the machine's limit in the median round: of its products per second,
+            or of its memory's bytes per second where that limits the call. None where the limit
+            could not be measured.
+        best_share: likewise in the best round.
+        bytes_per_second: of key and value, where memory limits the call.
+        limit: what the share is of, per second.
+        error: the largest difference from float64 over the root mean square of its tensor, over
+            out and, in training, all gradients.
     """
 
     case: str
     contestant: str
+    served_by: str
     milliseconds: float
     spread: float
     times_ours: float
     share: float | None
+    best_share: float | None
+    bytes_per_second: float | None
+    limit: float | None
     error: float
 
 
-def measure(case: Case, limits: Limits, *, rounds: int) -> list[Row]:
+def met(bar: Bar, rows: list[Row]) -> tuple[float | None, bool | None]:
+    """Return what of a bar ours reached, and whether that is enough; None where not measured."""
+    reached = rows[0].share
+    if bar.rival is not Rival.LIMIT:
+        times = [row.times_ours for row in rows if row.contestant.startswith(bar.rival)]
+        reached = min(times, default=None)
+    return reached, None if reached is None else reached >= bar.at_least
+
+
+def measure(
+    case: Case, limits: Limits, probe: Probe | None, effort: Effort, *, demand: str | None = None
+) -> list[Row]:
     """Return a row per contestant, ours first.
+
+    Args:
+        case: the call.
+        limits: the machine's, of this run.
+        probe: measures the memory's limit before and after a case that it limits.
+        effort: how often contestants run.
+        demand: the implementation that ours must be.
 
     Raises:
         WrongResultError: a result is wrong; then nothing of the case is timed.
     """
-    truth = _results(case, ruler(case), torch.float64)
-    competing = contestants(case)
-    # eps of the inputs' dtype, times the growth of a sum of as many rounded terms as there are
-    # keys, on numbers of the size that the case has.
-    kv_length = case.shape[4]
-    size = max(float(tensor.abs().max()) for tensor in truth)
-    allowed = 4 * torch.finfo(case.dtype).eps * math.sqrt(kv_length) * size
-    errors = {}
-    for name, attend in competing.items():
-        errors[name] = _largest_difference(_results(case, attend, case.dtype), truth)
-        if not errors[name] <= allowed:
-            raise WrongResultError(
-                f"{case.name}, {name}: expected within {allowed:.2e} of float64, got "
-                f"{errors[name]:.2e}"
-            )
-    seconds: dict[str, list[float]] = {name: [] for name in competing}
-    runs = {name: _timed(case, attend) for name, attend in competing.items()}
-    for run in runs.values():
-        run()
-    for _ in range(rounds):
-        for name, run in runs.items():
-            seconds[name].append(run())
+    competing = contestants(case, demand)
+    errors = judge(case, competing)
+    limit, seconds = _bracketed(case, limits, probe, lambda: _timed(case, competing, effort))
+    work = case.kv_bytes() if case.decoding else case.flops()
+    ours = seconds[0]
     return [
         Row(
             case.name,
-            name,
+            contestant.name,
+            contestant.served_by,
             statistics.median(times) * 1e3,
             _interquartile(times) * 1e3,
-            statistics.median(
-                theirs / ours for theirs, ours in zip(times, seconds[OURS], strict=True)
-            ),
-            _share(case, limits, min(times)),
-            errors[name],
+            statistics.median(theirs / mine for theirs, mine in zip(times, ours, strict=True)),
+            limit and work / statistics.median(times) / limit,
+            limit and work / min(times) / limit,
+            work / statistics.median(times) if case.decoding else None,
+            limit,
+            error,
         )
-        for name, times in seconds.items()
+        for contestant, times, error in zip(competing, seconds, errors, strict=True)
     ]
 
 
-def _share(case: Case, limits: Limits, seconds: float) -> float | None:
-    """Return the share of the limit in the best round, as the limit is that of the best slice."""
-    if case.training:
-        return None
-    if case.shape[3] == 1:
-        return limits.read_bytes and case.kv_bytes() / seconds / limits.read_bytes
-    flops = limits.flops(case.dtype)
-    return flops and case.flops() / seconds / flops
+def _bracketed(
+    case: Case, limits: Limits, probe: Probe | None, run: Callable[[], list[list[float]]]
+) -> tuple[float | None, list[list[float]]]:
+    """Run, and return the limit too: memory's from before and after, None where they differ."""
+    if not case.decoding or probe is None:
+        return limits.read_bytes if case.decoding else limits.flops(case.dtype), run()
+    seconds: list[list[float]] = []
+    for _ in range(3):
+        before = probe.read_bytes(torch.get_num_threads())
+        seconds = run()
+        after = probe.read_bytes(torch.get_num_threads())
+        if before is None or after is None:
+            break
+        if max(before, after) <= _AGREE * min(before, after):
+            return (before + after) / 2, seconds
+    return None, seconds
 
 
-def _results(case: Case, attend: Attention, dtype: torch.dtype) -> list[Tensor]:
+def judge(case: Case, competing: list[Contestant]) -> list[float]:
+    """Return each contestant's error, as in :class:`Row`.
+
+    Raises:
+        WrongResultError: a result is wrong.
+    """
+    # Where nothing is differentiated the ruler widens head by head, as a long cache demands.
+    wide = torch.float64 if case.training else case.dtype
+    truth = _results(case, ruler(case), wide)
+    # Each weight and each result is rounded once, gradients' products of them too; sums are
+    # float32, over as many terms as there are keys.
+    allowed = 8 * torch.finfo(case.dtype).eps
+    allowed += 4 * math.sqrt(case.shape[4]) * torch.finfo(torch.float32).eps
+    errors = []
+    for contestant in competing:
+        found = _results(case, contestant.attend, case.dtype)
+        largest = 0.0
+        for number, (mine, right) in enumerate(zip(found, truth, strict=True)):
+            size = float(right.square().mean().sqrt()) or 1.0
+            wrong = (mine.double() - right) / size
+            mean = float(wrong.square().mean().sqrt())
+            if not mean <= allowed:
+                raise WrongResultError(
+                    f"{case.name}, {contestant.name}, served by {contestant.served_by}, result "
+                    f"{number}: expected within {allowed:.2e} of float64, got {mean:.2e}"
+                )
+            largest = max(largest, float(wrong.abs().max()))
+        errors.append(largest)
+    return errors
+
+
+def _results(case: Case, attend: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
     inputs = case.inputs(dtype, grad=case.training)
     out = attend(*inputs)
     if not case.training:
         return [out]
-    return [out.detach(), *torch.autograd.grad(out.sum(), inputs)]
+    return [out.detach(), *torch.autograd.grad(out, inputs, _slope(out))]
 
 
-def _largest_difference(found: list[Tensor], truth: list[Tensor]) -> float:
-    return max(
-        float((mine.double() - right).abs().max()) for mine, right in zip(found, truth, strict=True)
-    )
+def _slope(out: Tensor) -> Tensor:
+    """Return a gradient of the output; ones would cancel in the softmax's derivative."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(out.shape, generator=generator).to(out.dtype)
 
 
-def _timed(case: Case, attend: Attention) -> Callable[[], float]:
-    inputs = case.inputs(case.dtype, grad=case.training)
+def _timed(case: Case, competing: list[Contestant], effort: Effort) -> list[list[float]]:
+    # Taken in turn by all contestants: else the second of a round would read the first's cache.
+    inputs = itertools.cycle(_copies(case))
+    runs = [_run_of(case, contestant, inputs) for contestant in competing]
+    repeats = []
+    for run in runs:
+        run()
+        repeats.append(max(1, min(100, int(_SHORTEST / max(run(), 1e-9)))))
+    seconds: list[list[float]] = [[] for _ in competing]
+    start = time.perf_counter()
+    for done in range(effort.rounds):
+        if done >= 5 and time.perf_counter() - start > effort.seconds:
+            break
+        for times, run, repeat in zip(seconds, runs, repeats, strict=True):
+            times.append(sum(run() for _ in range(repeat)) / repeat)
+    return seconds
 
-    def run() -> float:
-        start = time.perf_counter()
-        out = attend(*inputs)
-        if case.training:
-            torch.autograd.grad(out.sum(), inputs)
-        return time.perf_counter() - start
 
-    return run
+def timed_once(case: Case, contestant: Contestant) -> Callable[[], float]:
+    """Return what runs a contestant once and returns the seconds of the part that is measured."""
+    return _run_of(case, contestant, itertools.cycle(_copies(case)))
+
+
+def _copies(case: Case) -> list[tuple[Tensor, ...]]:
+    first = case.inputs(case.dtype, grad=case.training)
+    copies = [first]
+    if case.decoding:
+        count = math.ceil(_BEYOND_CACHES / case.kv_bytes())
+        copies += [tuple(tensor.clone() for tensor in first) for _ in range(count - 1)]
+    return copies
+
+
+def _run_of(
+    case: Case, contestant: Contestant, inputs: Iterator[tuple[Tensor, ...]]
+) -> Callable[[], float]:
+    """Return what runs a contestant once and returns the seconds of the part that is measured."""
+    if case.part is Part.FORWARD:
+
+        def forward() -> float:
+            given = next(inputs)
+            start = time.perf_counter()
+            contestant.attend(*given)
+            return time.perf_counter() - start
+
+        return forward
+
+    batch, q_heads, _, q_length, _, head_dim = case.shape
+    slope = _slope(torch.empty((batch, q_heads, q_length, head_dim), dtype=case.dtype))
+
+    def train() -> float:
+        given = next(inputs)
+        begin = time.perf_counter()
+        out = contestant.attend(*given)
+        middle = time.perf_counter()
+        torch.autograd.grad(out, given, slope)
+        return time.perf_counter() - (middle if case.part is Part.BACKWARD else begin)
+
+    return train
 
 
 def _interquartile(times: list[float]) -> float:

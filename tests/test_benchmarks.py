@@ -1,36 +1,151 @@
-"""A benchmark times nothing whose result is wrong."""
+"""A benchmark times nothing whose result is wrong, and says who served and what was asked."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+import torchyard
 from benchmarks import measure as measuring
-from benchmarks.cases import CASES
-from benchmarks.contestants import OURS, ruler
+from benchmarks.__main__ import _chosen
+from benchmarks.cases import Bar, Case, Part, Rival
+from benchmarks.contestants import OURS, Contestant, contestants, ruler
+from benchmarks.findings import at_least, at_most
 from benchmarks.limits import Limits
-from benchmarks.measure import WrongResultError, measure
+from benchmarks.measure import Effort, Row, WrongResultError, measure, met
+from benchmarks.suites import SUITES
+from torchyard_attention import explain
 
 _LIMITS = Limits(float32_flops=1e12, read_bytes=1e10)
-_SHORT = {case.name: case.shortened(16) for case in CASES}
+_EFFORT = Effort(rounds=2)
+_SHORT = {case.name: case.shortened(16) for cases in SUITES.values() for case in cases}
 
 
-@pytest.mark.parametrize("name", ["causal grouped", "decoding", "distance", "training"])
+def _exact(case: Case, demand: str | None) -> list[Contestant]:
+    return [
+        Contestant(OURS, lambda *given: ruler(case)(*given).to(case.dtype), "ruler"),
+        Contestant("torch sdpa", lambda *given: ruler(case)(*given).to(case.dtype), "torch"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "grouped causal",
+        "decode 4096 batch 1 bfloat16",
+        "distance",
+        "training",
+        "backward causal learnable bias float32",
+        "short causal 16 batch 4 bfloat16",
+    ],
+)
 def test_a_right_result_is_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "contestants", lambda case: {OURS: ruler(case)})
-    (row,) = measure(_SHORT[name], _LIMITS, rounds=2)
+    monkeypatch.setattr(measuring, "contestants", _exact)
+    monkeypatch.setattr(measuring, "_BEYOND_CACHES", 1 << 22)
+    row, other = measure(_SHORT[name], _LIMITS, None, _EFFORT)
     assert row.milliseconds > 0
+    assert row.served_by == "ruler"
+    assert row.times_ours == 1
+    assert other.times_ours > 0
 
 
-@pytest.mark.parametrize("wrong", [lambda out: out * 1.5, lambda out: out * torch.nan])
-def test_a_wrong_result_is_refused(wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        assert callable(wrong)
-        result = wrong(ruler(_SHORT["full float32"])(query, key, value))
-        assert isinstance(result, Tensor)
-        return result
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda out: out * 1.5,
+        lambda out: out * torch.nan,
+        lambda out: torch.zeros_like(out),
+        lambda out: out.roll(1, dims=2),
+    ],
+    ids=["scaled", "nan", "zero", "rolled"],
+)
+@pytest.mark.parametrize("name", ["full d64 bfloat16", "full d64 float32"])
+def test_a_wrong_result_is_refused(
+    name: str, wrong: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = _SHORT[name]
 
-    monkeypatch.setattr(measuring, "contestants", lambda case: {OURS: attend})
-    with pytest.raises(WrongResultError, match=r"expected within .* of float64"):
-        measure(_SHORT["full float32"], _LIMITS, rounds=1)
+    def attend(*given: Tensor) -> Tensor:
+        return wrong(ruler(case)(*given)).to(case.dtype)
+
+    monkeypatch.setattr(
+        measuring, "contestants", lambda case, demand: [Contestant(OURS, attend, "wrong")]
+    )
+    with pytest.raises(WrongResultError, match=r"served by wrong.* within .* of float64"):
+        measure(case, _LIMITS, None, _EFFORT)
+
+
+def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = _SHORT["training learnable alibi"]
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor) -> Tensor:
+        return ruler(case)(query, key, value, slopes.detach() + 0 * slopes).float()
+
+    monkeypatch.setattr(
+        measuring, "contestants", lambda case, demand: [Contestant(OURS, attend, "wrong")]
+    )
+    with pytest.raises(WrongResultError, match="result 4"):
+        measure(case, _LIMITS, None, _EFFORT)
+
+
+def test_the_implementation_behind_ours_is_named_and_can_be_demanded() -> None:
+    case = _SHORT["full d64 float32"]
+    query = torch.zeros(1, 8, 128, 64)
+
+    assert contestants(case, None)[0].served_by == explain(query, query, query).name
+    assert contestants(case, "attention.tiled")[0].served_by == "attention.tiled"
+    with pytest.raises(torchyard.UnsupportedError):
+        measuring.judge(
+            _SHORT["distance"], contestants(_SHORT["distance"], "attention.sdpa")[:1]
+        )
+
+
+def test_every_way_of_torch_gives_the_right_result() -> None:
+    for name in ("grouped causal", "decoding batch 4", "training learnable alibi"):
+        case = replace(_SHORT[name], compiled_flex=False)
+        others = contestants(case, None)[1:]
+        assert others
+        measuring.judge(case, others)
+
+
+def _row(times_ours: float, *, contestant: str = OURS, share: float | None = None) -> Row:
+    return Row("case", contestant, "", 1, 0, times_ours, share, share, None, None, 0)
+
+
+def test_a_bar_is_held_against_the_best_rival_and_the_median() -> None:
+    rows = [
+        _row(1.0, share=0.8),
+        _row(3.0, contestant="torch sdpa, enable_gqa"),
+        _row(2.0, contestant="torch sdpa, folded rows"),
+        _row(1.5, contestant="torch flex, compiled"),
+    ]
+    assert met(Bar(Rival.SDPA, 2.2), rows) == (2.0, False)
+    assert met(Bar(Rival.FLEX, 1.4), rows) == (1.5, True)
+    assert met(Bar(Rival.LIMIT, 0.75), rows) == (0.8, True)
+    assert met(Bar(Rival.LIMIT, 0.75), [_row(1.0)]) == (None, None)
+
+
+def test_a_finding_keeps_its_bound_or_not() -> None:
+    assert at_most("", "", "", 2.0, 2.0).enough
+    assert at_most("", "", "", 2.1, 2.0).enough is False
+    assert at_least("", "", "", 1.8, 1.85).enough is False
+
+
+def test_words_name_suites_cases_and_their_beginnings() -> None:
+    assert _chosen(["memory", "decode"]) == {"memory": (), "decode": SUITES["decode"]}
+    (case,) = _chosen(["training bfloat16"])["others"]
+    assert case.part is Part.BOTH
+    assert {case.name.split()[0] for cases in _chosen(["causal"]).values() for case in cases} == {
+        "causal"
+    }
+    with pytest.raises(ValueError, match=r"'caus'.*forward"):
+        _chosen(["caus"])
+
+
+def test_names_of_cases_are_unique() -> None:
+    names = [case.name for cases in SUITES.values() for case in cases]
+    assert len(names) == len(set(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
@@ -186,6 +187,12 @@ def gradient_errors() -> dict[str, list[float]]:
     return _GRADIENT_ERRORS
 
 
+@pytest.fixture(scope="session")
+def native_cases() -> Counter[str]:
+    """Return how many random calls of each kind were right so far, for the summary."""
+    return _NATIVE_CASES
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
@@ -195,10 +202,18 @@ def _seed() -> None:
 
 _ATTENTION = Attention()
 _GRADIENT_ERRORS: dict[str, list[float]] = {}
+_NATIVE_CASES: Counter[str] = Counter()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how near each kernel came to its bound."""
+    """Print how near each kernel came to its bound, and how many random calls were right."""
+    if _NATIVE_CASES:
+        faults = len(terminalreporter.stats.get("failed", []))
+        kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(_NATIVE_CASES.items()))
+        terminalreporter.section("random calls of native kernels")
+        terminalreporter.write_line(
+            f"cases run: {_NATIVE_CASES.total()} ({kinds}); tests with faults: {faults}"
+        )
     if _GRADIENT_ERRORS:
         terminalreporter.section("worst error / bound of dq, dk, dv, maximum and RMS each; calls")
         for kernel, (*ratios, calls) in sorted(_GRADIENT_ERRORS.items()):

@@ -127,12 +127,18 @@ def test_an_index_out_of_range_of_a_hidden_pair_is_none(isa: str) -> None:
 @pytest.mark.parametrize(
     ("mod", "text"),
     [
-        (lambda s, b, h, q, k: torch.erf(s), "score_mod: has no erf"),
+        (lambda s, b, h, q, k: torch.erfinv(s), "score_mod: has no erfinv"),
+        (lambda s, b, h, q, k: torch.round(s, decimals=1), "round with decimals="),
+        (lambda s, b, h, q, k: torch.nn.functional.softplus(s, beta=2), "softplus with beta="),
         (lambda s, b, h, q, k: s.double(), "computes in float64"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: s + LOW[h, k] * 2, "mul computes in bfloat16"),
         (lambda s, b, h, q, k: s + HALF[h, q, k] * 2, "mul computes in float16"),
-        (lambda s, b, h, q, k: s % 2.0, "remainder of float32"),
+        (
+            lambda s, b, h, q, k: s % 3.0,
+            "remainder of float32 by anything but a plain power of two",
+        ),
+        (lambda s, b, h, q, k: s + torch.fmod(q, 3), "fmod of int64"),
         (lambda s, b, h, q, k: s + q // (k + 1), "floor_divide by anything but"),
         (lambda s, b, h, q, k: s**1.7, "pow with exponent 1.7"),
         (lambda s, b, h, q, k: torch.add(s, q, alpha=2), "add with alpha="),
@@ -155,7 +161,7 @@ def test_a_request_without_its_program_is_refused() -> None:
 def test_fake_tensors_get_the_same_verdicts() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    for mod in (MODS["alibi"], lambda s, b, h, q, k: torch.erf(s)):
+    for mod in (MODS["alibi"], lambda s, b, h, q, k: torch.erfinv(s)):
         call = score_call(mod)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             fake = dataclasses.replace(

@@ -172,19 +172,33 @@ def _tile_function(text: str, dtype: torch.dtype, traits: _Traits) -> _TensorFun
 def _infer(
     program: Program, dtype: torch.dtype, traits: _Traits, tile_ndim: int
 ) -> dict[str, Tensor]:
-    """Run a program on the meta device and return what each step gives."""
+    """Run a program on single elements and return what each step gives.
+
+    On the CPU, where a step takes microseconds; torch's first operation on the meta device imports
+    its compiler, which takes more than a second. What fails for these values alone (a division by
+    zero) is told by the meta device, which has none.
+    """
+    try:
+        return _inferred(program, dtype, traits, tile_ndim, torch.device("cpu"))
+    except (RuntimeError, IndexError):
+        return _inferred(program, dtype, traits, tile_ndim, torch.device("meta"))
+
+
+def _inferred(
+    program: Program,
+    dtype: torch.dtype,
+    traits: _Traits,
+    tile_ndim: int,
+    device: torch.device,
+) -> dict[str, Tensor]:
     shape = (1,) * tile_ndim
-    values: dict[str, Any] = {
-        "s": torch.empty(shape, dtype=dtype, device="meta"),
-        **{
-            name: torch.empty(shape, dtype=torch.int64, device="meta")
-            for name in ("b", "h", "q", "k")
-        },
-    }
-    for index, (captured_dtype, ndim) in enumerate(traits):
-        values[f"${index}"] = torch.empty((1,) * ndim, dtype=captured_dtype, device="meta")
+    values: dict[str, Any] = {}
     steps = {}
     with torch.no_grad(), _outside_of_modes():
+        values["s"] = torch.ones(shape, dtype=dtype, device=device)
+        values |= dict.fromkeys("bhqk", torch.ones(shape, dtype=torch.int64, device=device))
+        for index, (captured_dtype, ndim) in enumerate(traits):
+            values[f"${index}"] = torch.ones((1,) * ndim, dtype=captured_dtype, device=device)
         for operation in program.operations:
             result = _step(operation)(values)
             if not isinstance(result, Tensor):
@@ -204,7 +218,7 @@ def _outside_of_modes() -> Any:
 def _step(operation: Operation) -> Callable[[dict[str, Any]], Any]:
     function, args = _call(operation)
     if operation.word == "getitem":
-        function = _gather  # plain indexing by a scalar would read its value
+        function = _gather_any  # plain indexing by a scalar would read its value
 
     def run(values: dict[str, Any]) -> Any:
         kwargs = {name: _lookup(value, values) for name, value in operation.kwargs}
@@ -319,6 +333,18 @@ def _gather(source: Tensor, index: Any) -> Tensor:
 
     Scalars index the leading dimensions; whole slices and an ellipsis may follow them.
     """
+    return torch.ops.aten.index.Tensor(source, _positions(source, index))  # type: ignore[no-any-return]
+
+
+def _gather_any(source: Tensor, index: Any) -> Tensor:
+    """Index a tensor by scalars whose values mean nothing, and of which only dtypes matter."""
+    positions = _positions(source, index)
+    if all(position.dtype != torch.bool for position in positions):
+        positions = [torch.zeros_like(position) for position in positions]
+    return torch.ops.aten.index.Tensor(source, positions)  # type: ignore[no-any-return]
+
+
+def _positions(source: Tensor, index: Any) -> list[Tensor]:
     indices = list(index) if isinstance(index, tuple) else [index]
     whole = slice(None)
     while indices and (indices[-1] is Ellipsis or indices[-1] == whole):
@@ -329,10 +355,9 @@ def _gather(source: Tensor, index: Any) -> Tensor:
                 f"score_mod or mask_mod: a captured tensor is indexed by {item!r}; expected "
                 f"indices first and whole slices last; rearrange the tensor outside"
             )
-    positions = [
+    return [
         item
         if isinstance(item, Tensor)
         else torch.full((), item, dtype=torch.int64, device=source.device)
         for item in indices
     ]
-    return torch.ops.aten.index.Tensor(source, positions)  # type: ignore[no-any-return]

@@ -33,28 +33,30 @@ from torchyard_attention.contract import (
 _NAMESPACE: Final = "torchyard_attention"
 _LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
-# mask is empty, or the six tensors of MaskBlocks in their order. The backward returns gradients of
+# mask is None, or the six tensors of MaskBlocks in their order. A list with nothing in it is None,
+# because an AOTInductor package hands an op no list for an empty one.
+# The backward returns gradients of
 # those captured tensors alone that captured_grad marks.
 _COMMON: Final = (
-    "Tensor query, Tensor key, Tensor value, Tensor[] score_captured, str score_text, "
-    "Tensor[] mask, int[] block_size, bool causal, Tensor[] mask_captured, str mask_text, "
-    "int[] mask_versions, float scale, str options"
+    "Tensor query, Tensor key, Tensor value, Tensor[]? score_captured, str score_text, "
+    "Tensor[]? mask, int[] block_size, bool causal, Tensor[]? mask_captured, str mask_text, "
+    "int[]? mask_versions, float scale, str options"
 )
 _FORWARD_SCHEMA: Final = (
     f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
 )
 _BACKWARD_SCHEMA: Final = (
     f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}, "
-    "bool[] captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
+    "bool[]? captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
 )
 _BLOCK_MASK_SCHEMA: Final = (
-    "block_mask(Tensor anchor, Tensor[] captured, str text, SymInt batch, SymInt heads, "
+    "block_mask(Tensor anchor, Tensor[]? captured, str text, SymInt batch, SymInt heads, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 _PARTIAL_BITS_SCHEMA: Final = (
     "partial_bits(Tensor kv_num_blocks, Tensor kv_indices, Tensor full_kv_num_blocks, "
-    "Tensor full_kv_indices, Tensor[] captured, str text, "
+    "Tensor full_kv_indices, Tensor[]? captured, str text, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
 )
 
@@ -69,7 +71,7 @@ def block_mask(
     """Evaluate a mask program everywhere; see ``_mask_blocks.blocks_of``."""
     anchor = torch.empty(0, device=device)
     tensors = torch.ops.torchyard_attention.block_mask(
-        anchor, [tensor.detach() for tensor in captured], text, *sizes, *block_size
+        anchor, _or_none([tensor.detach() for tensor in captured]), text, *sizes, *block_size
     )
     return MaskBlocks(block_size, *tensors)
 
@@ -91,7 +93,7 @@ def partial_bits(
         block_size: (BQ, BK).
     """
     result: Tensor = torch.ops.torchyard_attention.partial_bits(
-        *lists, [tensor.detach() for tensor in captured], text, *lengths, *block_size
+        *lists, _or_none([tensor.detach() for tensor in captured]), text, *lengths, *block_size
     )
     return result
 
@@ -105,6 +107,11 @@ def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
     if torch.compiler.is_compiling():
         return ()
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
+
+
+def _or_none(items: list[Any]) -> list[Any] | None:
+    """Return a list as the ops take it."""
+    return items or None
 
 
 class Arguments(NamedTuple):
@@ -123,6 +130,15 @@ class Arguments(NamedTuple):
     mask_versions: list[int]
     scale: float
     options: str
+
+    @classmethod
+    def of(cls, given: Sequence[Any]) -> Arguments:
+        """Name an op's arguments."""
+        return cls(*([] if item is None else item for item in given))
+
+    def given(self) -> list[Any]:
+        """Return the arguments as the ops take them."""
+        return [_or_none(item) if isinstance(item, list) else item for item in self]
 
     def call(
         self, lse: bool, max_scores: bool, captured_grad: tuple[bool, ...] = ()
@@ -181,7 +197,9 @@ def forward(
     """
     if not grad and is_plain((*arguments[:3], *arguments.score_captured)):
         return _compute(arguments, lse, max_scores, grad, use)
-    outputs = torch.ops.torchyard_attention.forward(*arguments, lse, max_scores, grad, use or "")
+    outputs = torch.ops.torchyard_attention.forward(
+        *arguments.given(), lse, max_scores, grad, use or ""
+    )
     return AttentionResult(
         outputs[0], outputs[1] if lse else None, outputs[2] if max_scores else None
     )
@@ -203,7 +221,7 @@ def _compute(
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     *common, lse, max_scores, grad, use = args
-    arguments = Arguments(*common)
+    arguments = Arguments.of(common)
     result = _compute(arguments, lse, max_scores, grad, use or None)
     query, dtype = arguments.query, lse_dtype(arguments.query)
     return (
@@ -229,8 +247,8 @@ def _backward(
     grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     *common, captured_grad = rest
-    arguments = Arguments(*common)
-    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad))
+    arguments = Arguments.of(common)
+    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad or ()))
     request = request_of(
         call,
         causal=arguments.causal,
@@ -252,7 +270,7 @@ def _backward_fake(
         value.new_empty(value.shape),
         [
             tensor.new_empty(tensor.shape)
-            for tensor, wanted in zip(score_captured, rest[-1], strict=True)
+            for tensor, wanted in zip(score_captured or (), rest[-1] or (), strict=True)
             if wanted
         ],
     )
@@ -260,7 +278,7 @@ def _backward_fake(
 
 def _block_mask(
     anchor: Tensor,
-    captured: list[Tensor],
+    captured: list[Tensor] | None,
     text: str,
     batch: int,
     heads: int,
@@ -271,13 +289,13 @@ def _block_mask(
 ) -> tuple[Tensor, ...]:
     sizes = (batch, heads, q_length, kv_length)
     return _tensors(
-        _mask_blocks.blocks_of(text, tuple(captured), sizes, (rows, keys), anchor.device)
+        _mask_blocks.blocks_of(text, tuple(captured or ()), sizes, (rows, keys), anchor.device)
     )
 
 
 def _block_mask_fake(
     anchor: Tensor,
-    captured: list[Tensor],
+    captured: list[Tensor] | None,
     text: str,
     batch: int,
     heads: int,
@@ -303,7 +321,7 @@ def _partial_bits(*args: Any) -> Tensor:
     *lists, captured, text, q_length, kv_length, rows, keys = args
     _mask_blocks.check_lists(*lists, blocks=-(-kv_length // keys))
     return _mask_blocks.partial_bits(
-        text, tuple(captured), lists[0], lists[1], (q_length, kv_length), (rows, keys)
+        text, tuple(captured or ()), lists[0], lists[1], (q_length, kv_length), (rows, keys)
     )
 
 
@@ -326,7 +344,7 @@ def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    arguments = Arguments(*inputs[: len(Arguments._fields)])
+    arguments = Arguments.of(inputs[: len(Arguments._fields)])
     lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
     ctx.save_for_backward(*arguments[:3], *output[:2], *lists[0], *lists[1], *lists[2])
     ctx.set_materialize_grads(False)
@@ -351,7 +369,7 @@ def _differentiate(
     query, key, value, out, lse, *lists = ctx.saved_tensors
     scores, masks = ctx.counts[:2]
     if grad_out is None and grad_lse is None:
-        return None, None, None, [None] * scores, *ctx.unused
+        return None, None, None, _or_none([None] * scores), *ctx.unused
     arguments = ctx.plain._replace(
         query=query,
         key=key,
@@ -360,18 +378,19 @@ def _differentiate(
         mask=lists[scores : scores + masks],
         mask_captured=lists[scores + masks :],
     )
-    wanted = list(ctx.needs_input_grad[Arguments._fields.index("score_captured")])
+    flags = ctx.needs_input_grad[Arguments._fields.index("score_captured")]
+    wanted = list(flags) if scores else []
     grads = torch.ops.torchyard_attention.backward(
         torch.zeros_like(out) if grad_out is None else grad_out,
         grad_lse,
         out,
         lse,
-        *arguments,
-        wanted,
+        *arguments.given(),
+        _or_none(wanted),
     )
     found = iter(grads[3])
     captured_grads = [next(found) if flag else None for flag in wanted]
-    return grads[0], grads[1], grads[2], captured_grads, *ctx.unused
+    return grads[0], grads[1], grads[2], _or_none(captured_grads), *ctx.unused
 
 
 def _holds_tensors(item: object) -> bool:

@@ -8,6 +8,7 @@ int32; float64 ones are not, since torch would compute in float64 from there on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -15,6 +16,7 @@ from typing import Any, Final
 import torch
 
 from torchyard_attention.programs import Reference, Step, typed_program
+from torchyard_cpu._score_composed import BINARY, UNARY, Term, gelu_tanh, wrapped
 from torchyard_cpu._score_graph import ScoreGraph, UnsupportedScoreError
 
 __all__ = ["STORED", "lower"]
@@ -57,6 +59,16 @@ _FILLS: Final = {
     "full_like": None,
     "new_full": None,
     "new_tensor": None,
+}
+# Keywords that say nothing with these values, which torch's own functions pass on.
+_DEFAULTS: Final[dict[str, Any]] = {
+    "alpha": 1,
+    "approximate": "none",
+    "beta": 1,
+    "decimals": 0,
+    "inplace": False,
+    "rounding_mode": None,
+    "threshold": 20,
 }
 _TRUTHS: Final = {
     "logical_and": "and",
@@ -148,7 +160,7 @@ class _Lowering:
     def _plain(self, step: Step, count: int) -> tuple[Any, ...]:
         """Return the arguments of a step that has so many, and no keyword that matters."""
         for name, value in step.kwargs:
-            if name != "inplace" or value:
+            if name not in _DEFAULTS or value != _DEFAULTS[name]:
                 raise self._refuse(step, f"with {name}=")
         if len(step.args) != count:
             raise self._refuse(step, f"with {len(step.args)} arguments")
@@ -182,7 +194,11 @@ class _Lowering:
     def _whole_division(self, step: Step) -> int:
         value, divisor = self._plain(step, 2)
         dtype = _COMPUTED[step.dtype]
-        if dtype not in ("int64", "int32"):
+        if dtype == "float32" and step.word != "floor_divide":
+            if not isinstance(divisor, int | float) or not _is_power_of_two(divisor):
+                raise self._refuse(step, "of float32 by anything but a plain power of two")
+            return wrapped(step.word, self._term(value), float(divisor)).number
+        if dtype not in ("int64", "int32") or step.word == "fmod":
             raise self._refuse(step, f"of {dtype}")
         if type(divisor) is not int or divisor == 0:
             raise self._refuse(step, "by anything but a plain integer that is not 0")
@@ -229,6 +245,31 @@ class _Lowering:
     def _function(self, step: Step) -> int:
         (value,) = self._plain(step, 1)
         return self.graph.add(step.word, (self._as(value, "float32"),), "float32")
+
+    def _composed(self, step: Step) -> int:
+        if step.word == "gelu" and dict(step.kwargs).get("approximate") == "tanh":
+            return gelu_tanh(self._term(step.args[0])).number
+        if step.word in BINARY:
+            first, second = self._plain(step, 2)
+            return BINARY[step.word](self._term(first), self._term(second)).number
+        (value,) = self._plain(step, 1)
+        dtype = _COMPUTED[step.dtype]
+        if dtype != "float32":
+            return self._composed_whole(step, value, dtype)
+        return UNARY[step.word](self._term(value)).number
+
+    def _composed_whole(self, step: Step, value: Any, dtype: str) -> int:
+        """Lower what integers have of the composed words, which otherwise give float32."""
+        if dtype == "bool" or step.word not in ("round", "sgn", "sign", "trunc"):
+            raise self._refuse(step, f"of {dtype}")
+        number = self._as(value, dtype)
+        if step.word in ("round", "trunc"):
+            return number
+        low, high = (self.graph.constant(bound, dtype) for bound in (-1, 1))
+        return self.graph.add("min", (self.graph.add("max", (number, low), dtype), high), dtype)
+
+    def _term(self, item: Any) -> Term:
+        return Term(self.graph, self._as(item, "float32"))
 
     def _sign_or_step(self, step: Step) -> int:
         """Lower neg, abs, relu, square, floor and ceil."""
@@ -329,11 +370,17 @@ class _Lowering:
         return self.graph.add("eq", (number, self.graph.constant(infinity, "float32")), "bool")
 
 
+def _is_power_of_two(number: float) -> bool:
+    """Return whether dividing by a number, and multiplying by it again, rounds nothing."""
+    return number > 0 and math.frexp(number)[0] == 0.5 and 2.0**-60 < number < 2.0**60
+
+
 def _table() -> dict[str, Callable[[_Lowering, Step], int]]:
     groups: list[tuple[Callable[[_Lowering, Step], int], Any]] = [
         (_Lowering._getitem, ("getitem",)),
         (_Lowering._arithmetic, ("add", "sub", "mul", "div", "maximum", "minimum")),
-        (_Lowering._whole_division, ("floor_divide", "remainder")),
+        (_Lowering._whole_division, ("floor_divide", "fmod", "remainder")),
+        (_Lowering._composed, UNARY | BINARY),
         (_Lowering._shift, ("bitwise_left_shift", "bitwise_right_shift")),
         (_Lowering._comparison, _COMPARISONS),
         (_Lowering._truth, _TRUTHS),

@@ -1,0 +1,81 @@
+"""How much faster two threads are than one."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import torch
+
+from benchmarks import modifiers
+from benchmarks.cases import Case, Part
+from benchmarks.contestants import contestants
+from benchmarks.findings import Finding, at_least
+from benchmarks.measure import Effort, judge, timed_once
+
+__all__ = ["measure_scaling"]
+
+_LOW: Final = torch.bfloat16
+_CASES: Final = tuple(
+    Case(
+        f"{name}, {part}",
+        shape,
+        dtype,
+        mask_mod=modifiers.causal,
+        part=part,
+        compiled_flex=False,
+    )
+    for dtype in (_LOW, torch.float32)
+    for name, shape in (
+        (f"one long sequence, {str(dtype)[6:]}", (1, 4, 4, 8192, 8192, 64)),
+        (f"many short sequences, {str(dtype)[6:]}", (64, 8, 8, 128, 128, 64)),
+    )
+    for part in (Part.FORWARD, Part.BACKWARD)
+)
+
+
+def measure_scaling(
+    effort: Effort, *, quick: bool, demand: str | None, progress: Callable[[str], None]
+) -> list[Finding]:
+    """Time one thread and two in turn.
+
+    Args:
+        effort: how often.
+        quick: shorter sequences.
+        demand: the implementation that ours must be.
+        progress: is told what comes next.
+
+    Raises:
+        WrongResultError: a result is wrong.
+    """
+    threads = torch.get_num_threads()
+    findings = []
+    try:
+        for case in _CASES:
+            progress(case.name)
+            sized = case.shortened(8) if quick else case
+            ours = contestants(sized, demand)[:1]
+            small = replace(sized, shape=(1, *sized.shape[1:]))
+            judge(small.shortened(4) if sized.shape[3] > 2048 else small, ours)
+            run = timed_once(sized, ours[0])
+            seconds: dict[int, list[float]] = {1: [], 2: []}
+            for _ in range(max(3, effort.rounds // 2) + 1):
+                for count, times in seconds.items():
+                    torch.set_num_threads(count)
+                    times.append(run())
+            # The first round found cold caches.
+            one, two = (times[1:] for times in seconds.values())
+            ratio = statistics.median(a / b for a, b in zip(one, two, strict=True))
+            served = ours[0].served_by
+            findings.append(
+                Finding(case.name, served, "one thread, ms", statistics.median(one) * 1e3)
+            )
+            findings.append(
+                Finding(case.name, served, "two threads, ms", statistics.median(two) * 1e3)
+            )
+            findings.append(at_least(case.name, served, "one / two", ratio, 1.85))
+    finally:
+        torch.set_num_threads(threads)
+    return findings

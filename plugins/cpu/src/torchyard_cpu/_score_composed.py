@@ -1,0 +1,204 @@
+"""Functions of float32 values that kernels compute by several operations.
+
+Each is written so that it loses no accuracy to cancellation: relative errors are a few roundings,
+and infinities and NaN come out as torch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Final
+
+from torchyard_cpu._score_graph import ScoreGraph
+
+__all__ = ["BINARY", "UNARY", "Term", "gelu_tanh", "wrapped"]
+
+# erf(x) / x by powers of x^2, for |x| <= 1: relative error 4.0e-8. Then log(1 - erf(x)) by powers
+# of x, for 1 <= x <= 4: 1.1e-9 of erf. Least squares, reweighted until the errors are level.
+_NEAR: Final = (
+    "0x1.20dd74p+0",
+    "-0x1.812674p-2",
+    "0x1.ce0942p-4",
+    "-0x1.b5a35cp-6",
+    "0x1.4246dp-8",
+    "-0x1.273fap-11",
+)
+_FAR: Final = (
+    "-0x1.72e404p-12",
+    "-0x1.2085b2p+0",
+    "-0x1.46c582p-1",
+    "-0x1.a60a96p-4",
+    "0x1.654246p-6",
+    "-0x1.814d22p-9",
+    "0x1.852dc4p-13",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A float32 value of a graph, or a truth value, to calculate with."""
+
+    graph: ScoreGraph
+    number: int
+
+    def of(self, op: str, *others: Term | float, dtype: str = "float32") -> Term:
+        """Return an operation on this and others."""
+        numbers = [self.number]
+        for other in others:
+            if isinstance(other, Term):
+                numbers.append(other.number)
+            else:
+                numbers.append(self.graph.constant(float(other), "float32"))
+        return Term(self.graph, self.graph.add(op, tuple(numbers), dtype))
+
+    def like(self, value: float) -> Term:
+        """Return a constant."""
+        return Term(self.graph, self.graph.constant(value, "float32"))
+
+    def where(self, yes: Term | float, no: Term | float) -> Term:
+        """Return one value where this truth value holds, the other elsewhere."""
+        return self.of("where", yes, no)
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.of("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.of("sub", other)
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.of("mul", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.of("div", other)
+
+    def __neg__(self) -> Term:
+        return self.of("neg")
+
+    def __abs__(self) -> Term:
+        return self.of("abs")
+
+    def __lt__(self, other: Term | float) -> Term:
+        return self.of("lt", other, dtype="bool")
+
+    def is_equal(self, other: Term | float) -> Term:
+        """Return whether the values are equal, which NaN never is."""
+        return self.of("eq", other, dtype="bool")
+
+
+def _polynomial(x: Term, coefficients: tuple[str, ...]) -> Term:
+    highest, *rest = (float.fromhex(text) for text in reversed(coefficients))
+    return reduce(lambda sum_, factor: sum_ * x + factor, rest, x.like(highest))
+
+
+def _expm1(x: Term) -> Term:
+    # e^x - 1 = tanh(x / 2) (e^x + 1), where nothing cancels.
+    return (x * 0.5).of("tanh") * (x.of("exp") + 1.0)
+
+
+def _log1p(x: Term) -> Term:
+    # The rounding of 1 + x is made good by the ratio of x and what was added.
+    whole = x + 1.0
+    exact = whole.of("log") * (x / (whole - 1.0))
+    return whole.is_equal(1.0).where(x, whole.is_equal(math.inf).where(x, exact))
+
+
+def _erf(x: Term) -> Term:
+    size = abs(x)
+    near = x * _polynomial(x * x, _NEAR)
+    far = x.like(1.0) - _polynomial(size.of("min", 4.0), _FAR).of("exp")
+    return (size < 1.0).where(near, (x < 0.0).where(-far, far))
+
+
+def _softplus(x: Term) -> Term:
+    return _log1p((-abs(x)).of("exp")) + x.of("max", 0.0)
+
+
+def _gelu(x: Term) -> Term:
+    return x * 0.5 * (_erf(x * math.sqrt(0.5)) + 1.0)
+
+
+def gelu_tanh(x: Term) -> Term:
+    """Return gelu by the formula with tanh."""
+    inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * 0.5 * (inner.of("tanh") + 1.0)
+
+
+def _trunc(x: Term) -> Term:
+    return (x < 0.0).where(-(-x).of("floor"), x.of("floor"))
+
+
+def _round(x: Term) -> Term:
+    """Return the nearest whole number; of two the even one."""
+    low = x.of("floor")
+    rest = x - low
+    odd = low - (low * 0.5).of("floor") * 2.0
+    # A whole number minus itself is 0, but infinity's is NaN.
+    up = x.like(0.5).of("lt", rest, dtype="bool").where(1.0, rest.is_equal(0.5).where(odd, 0.0))
+    return low + up
+
+
+def _sign(x: Term) -> Term:
+    # 0 of NaN, as torch's.
+    above = x.like(0.0).of("lt", x, dtype="bool")
+    return above.where(1.0, (x < 0.0).where(-1.0, 0.0))
+
+
+def _elu(x: Term) -> Term:
+    # Also of large x, where e^x overflows; the choice takes nothing of it.
+    return (x < 0.0).where(_expm1(x.of("min", 0.0)), x)
+
+
+def _hardsigmoid(x: Term) -> Term:
+    return (x + 3.0).of("max", 0.0).of("min", 6.0) / 6.0
+
+
+def _without_nan(word: str) -> Callable[[Term, Term], Term]:
+    def choose(x: Term, y: Term) -> Term:
+        both = x.of(word, y)
+        return x.is_equal(x).where(y.is_equal(y).where(both, x), y)
+
+    return choose
+
+
+def _logaddexp(x: Term, y: Term) -> Term:
+    apart = x.of("max", y) + _log1p((-abs(x - y)).of("exp"))
+    return x.is_equal(y).where(x + math.log(2.0), apart)
+
+
+def wrapped(word: str, x: Term, divisor: float) -> Term:
+    """Return fmod or remainder by a power of two, in which no step rounds."""
+    quotient = x * (1.0 / divisor)
+    return x - (_trunc(quotient) if word == "fmod" else quotient.of("floor")) * divisor
+
+
+UNARY: Final[dict[str, Callable[[Term], Term]]] = {
+    "deg2rad": lambda x: x * (math.pi / 180),
+    "elu": _elu,
+    "erf": _erf,
+    "expm1": _expm1,
+    "frac": lambda x: x - _trunc(x),
+    "gelu": _gelu,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": lambda x: x * _hardsigmoid(x),
+    "log10": lambda x: x.of("log2") * math.log10(2.0),
+    "log1p": _log1p,
+    "logsigmoid": lambda x: -_softplus(-x),
+    "mish": lambda x: x * _softplus(x).of("tanh"),
+    "rad2deg": lambda x: x * (180 / math.pi),
+    "relu6": lambda x: x.of("max", 0.0).of("min", 6.0),
+    "round": _round,
+    "sgn": _sign,
+    "sign": _sign,
+    "softplus": _softplus,
+    "softsign": lambda x: x / (abs(x) + 1.0),
+    "tanhshrink": lambda x: x - x.of("tanh"),
+    "trunc": _trunc,
+}
+BINARY: Final[dict[str, Callable[[Term, Term], Term]]] = {
+    "fmax": _without_nan("max"),
+    "fmin": _without_nan("min"),
+    "logaddexp": _logaddexp,
+}

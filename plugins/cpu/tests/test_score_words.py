@@ -1,0 +1,164 @@
+"""Each word that kernels compute by several operations, against float64 and torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from torchyard import probe_platform
+from torchyard_attention.testing import make_call, request_of
+from torchyard_cpu import _isa, _native, attention
+from torchyard_cpu._attention_forward import NativeForward
+from torchyard_cpu._score_composed import BINARY, UNARY
+
+Function = Callable[..., Tensor]
+
+ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+
+
+def _function(word: str) -> Function:
+    owner = next(owner for owner in (torch, functional) if hasattr(owner, word))
+    function: Function = getattr(owner, word)
+    return function
+
+
+# These choose or cut off and round nothing: torch's float32 to the bit.
+EXACT: dict[str, Function] = {
+    **{
+        word: _function(word)
+        for word in ("fmax", "fmin", "frac", "relu6", "round", "sgn", "sign", "trunc")
+    },
+    "fmod by 2": lambda x: torch.fmod(x, 2.0),
+    "remainder by 2": lambda x: torch.remainder(x, 2.0),
+    "remainder by 1/8": lambda x: x % 0.125,
+}
+CLOSE: dict[str, Function] = {
+    **{word: _function(word) for word in (UNARY | BINARY) if word not in EXACT},
+    "gelu with tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+# Steps of a half, where rounding chooses; both sides of changes of formula; tails.
+GRID = torch.cat(
+    [
+        torch.arange(-40, 41) / 4,
+        torch.linspace(-1.01, 1.01, 203),
+        torch.linspace(-20, 20, 161),
+        torch.tensor([2.0**e for e in range(-40, 24)]),
+        torch.tensor([-(2.0**e) for e in range(-40, 24)]),
+        torch.tensor([8388607.5, 8388608.0, 16777217.0, -8388607.5, 3e9, -3e9, 1e30, -1e30, 88.5]),
+    ]
+)
+
+
+def native(function: Function, values: tuple[Tensor, ...], isa: str) -> Tensor:
+    """Return what the kernels make of a function: the only score of a row is its log-sum-exp."""
+    rows = values[0].numel()
+    call = make_call(
+        batch=1,
+        q_heads=1,
+        q_length=rows,
+        kv_length=1,
+        head_dim=1,
+        score_mod=lambda s, b, h, q, k: function(*(x[q] for x in values)) + 0 * s,
+    )
+    verdict = attention.supports(request_of(call), probe_platform(), isa=isa)
+    assert verdict.supported, verdict.text
+    lse = NativeForward(isa)(call).lse
+    assert lse is not None
+    return lse.view(rows)
+
+
+def _arguments(word: str, values: Tensor) -> tuple[Tensor, ...]:
+    if word not in BINARY:
+        return (values,)
+    return values, values.roll(3)
+
+
+def _in_range(function: Function, values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Leave out where the result is no finite score, and denormal floats, which are flushed."""
+    exact = function(*(x.double() for x in values))
+    kept = exact.isfinite() & (exact.abs() < 1e37)
+    kept &= (exact == 0) | (exact.abs() > 1e-30)
+    return tuple(x[kept] for x in values)
+
+
+def _check(word: str, function: Function, values: Tensor, isa: str) -> None:
+    arguments = _in_range(function, _arguments(word, values))
+    if arguments[0].numel() == 0:
+        return
+    got = native(function, arguments, isa)
+    if word in EXACT:
+        assert torch.equal(got, function(*arguments))
+        return
+    exact = function(*(x.double() for x in arguments))
+    # A few roundings of the result; of the argument where a sum in float32 cancels, as in torch.
+    size = torch.stack([x.abs() for x in arguments]).amax(0).double()
+    wrong = (got.double() - exact).abs() > 1e-6 * exact.abs() + 3e-7 * size.clamp(max=100)
+    assert not wrong.any(), (
+        f"{word}: {[x[wrong][:3].tolist() for x in arguments]} gave {got[wrong][:3].tolist()}, "
+        f"expected {exact[wrong][:3].tolist()}"
+    )
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("word", [*EXACT, *CLOSE])
+def test_a_word_is_torchs_on_a_grid(word: str, isa: str) -> None:
+    _check(word, {**EXACT, **CLOSE}[word], GRID, isa)
+
+
+@pytest.mark.parametrize("word", [*EXACT, *CLOSE])
+@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(values=st.lists(st.floats(-(2.0**40), 2.0**40, width=32), min_size=1, max_size=30))
+def test_a_word_is_torchs_on_any_numbers(word: str, values: list[float]) -> None:
+    _check(word, {**EXACT, **CLOSE}[word], torch.tensor(values), "")
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "expected"),
+    [
+        ("erf", math.inf, 1.0),
+        ("erf", -math.inf, -1.0),
+        ("expm1", -math.inf, -1.0),
+        ("softplus", -math.inf, 0.0),
+        ("elu", -math.inf, -1.0),
+        ("sign", math.nan, 0.0),
+        ("sign", -math.inf, -1.0),
+        ("hardsigmoid", math.inf, 1.0),
+        ("relu6", math.inf, 6.0),
+    ],
+)
+def test_what_infinities_and_nan_give(word: str, value: float, expected: float) -> None:
+    values = torch.tensor([value])
+    assert float(_function(word)(values)) == expected
+    assert float(native(_function(word), (values,), "")[0]) == expected
+
+
+@pytest.mark.parametrize("word", ["erf", "log1p", "round", "gelu", "trunc", "softplus"])
+def test_nan_stays_nan(word: str) -> None:
+    assert native(_function(word), (torch.tensor([math.nan]),), "").isnan().all()
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [
+        lambda s, b, h, q, k: s + torch.sign(q - k) * 0.5,
+        lambda s, b, h, q, k: s + torch.round(q) + torch.trunc(k),
+        lambda s, b, h, q, k: torch.fmax(s, q * 0.1) + functional.gelu(s) + torch.erf(q - k),
+    ],
+    ids=["sign", "rounding", "mixed"],
+)
+def test_words_of_integers_and_mixtures(mod: Callable[..., Any]) -> None:
+    from torchyard_attention import reference
+
+    call = make_call(q_length=20, kv_length=33, head_dim=8, score_mod=mod)
+    got, true = NativeForward("")(call), reference.reference_forward(call)
+    torch.testing.assert_close(got.lse, true.lse, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(got.out, true.out, rtol=3e-5, atol=3e-5)
