@@ -99,9 +99,7 @@ def test_the_implementation_behind_ours_is_named_and_can_be_demanded() -> None:
     assert contestants(case, None)[0].served_by == explain(query, query, query).name
     assert contestants(case, "attention.tiled")[0].served_by == "attention.tiled"
     with pytest.raises(torchyard.UnsupportedError):
-        measuring.judge(
-            _SHORT["distance"], contestants(_SHORT["distance"], "attention.sdpa")[:1]
-        )
+        measuring.judge(_SHORT["distance"], contestants(_SHORT["distance"], "attention.sdpa")[:1])
 
 
 def test_every_way_of_torch_gives_the_right_result() -> None:

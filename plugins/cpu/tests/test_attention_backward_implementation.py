@@ -48,12 +48,12 @@ def test_a_score_mod_is_judged_by_its_program() -> None:
     known = dataclasses.replace(
         REQUEST, score=ScoreKind.POINTWISE, score_text='["mul",["s",2.0],{}]\n"%0"'
     )
-    unknown = dataclasses.replace(known, score_text='["erf",["s"],{}]\n"%0"')
+    unknown = dataclasses.replace(known, score_text='["erfinv",["s"],{}]\n"%0"')
 
     assert attention.supports_backward(known, ANYWHERE).supported
     refusal = attention.supports_backward(unknown, ANYWHERE)
     assert refusal.code is ReasonCode.SCORE_MOD
-    assert "erf" in refusal.text
+    assert "erfinv" in refusal.text
 
 
 def test_the_backward_is_the_first_choice_on_the_cpu() -> None:

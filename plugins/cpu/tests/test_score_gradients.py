@@ -133,8 +133,8 @@ def test_captured_gradients_are_as_near_to_the_reference_as_those_of_tiles(
             assert got is near is true is None
             continue
         error, allowed, size = (float(t.abs().max()) for t in (got - true, near - true, true))
-        # Of a sum over all pairs, in float32 for a row and in float64 beyond.
-        assert error <= 3 * allowed + 1e-5 * size
+        # Of a sum over all pairs, in float32 for a row and in float64 beyond; then one rounding.
+        assert error <= 3 * allowed + (1e-5 + torch.finfo(got.dtype).eps / 2) * size
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -316,7 +316,7 @@ def test_captured_gradients_are_contiguous_in_the_tensors_shape_and_dtype() -> N
 @pytest.mark.parametrize(
     ("mod", "text"),
     [
-        (lambda s, b, h, q, k: torch.erf(s), "score_mod: has no erf"),
+        (lambda s, b, h, q, k: torch.erfinv(s), "score_mod: has no erfinv"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: torch.stack([s, s]).sum(), "expected a pointwise score_mod"),
     ],

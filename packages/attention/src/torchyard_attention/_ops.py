@@ -47,7 +47,7 @@ _FORWARD_SCHEMA: Final = (
 )
 _BACKWARD_SCHEMA: Final = (
     f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}, "
-    "bool[]? captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
+    "bool[] captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
 )
 _BLOCK_MASK_SCHEMA: Final = (
     "block_mask(Tensor anchor, Tensor[]? captured, str text, SymInt batch, SymInt heads, "
@@ -248,7 +248,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     *common, captured_grad = rest
     arguments = Arguments.of(common)
-    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad or ()))
+    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad))
     request = request_of(
         call,
         causal=arguments.causal,
@@ -270,7 +270,7 @@ def _backward_fake(
         value.new_empty(value.shape),
         [
             tensor.new_empty(tensor.shape)
-            for tensor, wanted in zip(score_captured or (), rest[-1] or (), strict=True)
+            for tensor, wanted in zip(score_captured or (), rest[-1], strict=True)
             if wanted
         ],
     )
@@ -386,7 +386,7 @@ def _differentiate(
         out,
         lse,
         *arguments.given(),
-        _or_none(wanted),
+        wanted,
     )
     found = iter(grads[3])
     captured_grads = [next(found) if flag else None for flag in wanted]

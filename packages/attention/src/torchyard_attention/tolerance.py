@@ -299,7 +299,10 @@ def _magnitudes(
         sizes["query"] = _greatest(raw @ key.abs()) * abs(call.scale)
         sizes["key"] = _greatest(raw.mT @ query.abs()) * abs(call.scale) * group
         sizes["value"] = _greatest(weights.mT @ slope) * group
-        sizes["captured"] = float(raw.sum()) * max(1.0, score)
+        # A captured tensor may be wider than out, whose rounding reaches its gradient by way of
+        # grad_out . out, independently in each row.
+        rounded = torch.finfo(call.query.dtype).eps * float(mixed.square().sum().sqrt())
+        sizes["captured"] = (float(raw.sum()) + rounded / sizes["eps"]) * max(1.0, score)
     return sizes
 
 
