@@ -2,6 +2,7 @@
 // that the contract lets it touch: under AddressSanitizer one byte too many ends the test.
 #include "attention/attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -25,7 +26,7 @@ struct Tensors {
 
 // Compares one row with float64; returns whether it is wrong.
 bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double scale, double bound,
-                  float lse, int64_t b, int64_t h, int64_t r) {
+                  float lse, const float* greatest, int64_t b, int64_t h, int64_t r) {
   const int64_t g = h / (s.query_heads / s.key_heads);
   std::vector<double> score(static_cast<size_t>(s.keys), -std::numeric_limits<double>::infinity());
   double largest = -std::numeric_limits<double>::infinity();
@@ -38,6 +39,7 @@ bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double sca
   }
   if (std::isinf(largest)) {
     bool wrong = !(std::isinf(lse) && lse < 0);
+    wrong = wrong || (greatest != nullptr && !(std::isinf(*greatest) && *greatest < 0));
     for (int64_t i = 0; i < s.value_dim; ++i) wrong = wrong || t.out.get(b, h, r, i) != 0;
     return wrong;
   }
@@ -45,6 +47,8 @@ bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double sca
   for (const double x : score) total += std::exp(x - largest);
   const double true_lse = largest + std::log(total);
   bool wrong = !(std::abs(lse - true_lse) < 2e-5 * (1 + std::abs(true_lse)));
+  wrong = wrong || (greatest != nullptr &&
+                    !(std::abs(*greatest - largest) < 2e-5 * (1 + std::abs(largest))));
   for (int64_t i = 0; i < s.value_dim; ++i) {
     double sum = 0;
     double magnitude = 0;
@@ -80,6 +84,7 @@ int64_t run(const Kernel& kernel, const Shape& s) {
   fill(t.key, s.batches, s.key_heads, s.keys, s.head_dim);
   fill(t.value, s.batches, s.key_heads, s.keys, s.value_dim);
   std::vector<float> lse(static_cast<size_t>(s.batches * s.query_heads * s.rows), NAN);
+  std::vector<float> greatest(lse.size(), NAN);
   std::unique_ptr<Mask> mask;
   if (s.block_rows != 0) mask.reset(new Mask(s));
 
@@ -101,18 +106,24 @@ int64_t run(const Kernel& kernel, const Shape& s) {
   args.lse = lse.data();
   args.scale = 0.4;
   args.mask = mask == nullptr ? nullptr : &mask->blocks;
-  if (call(args, kernel, s.threads) != torchyard::Status::kOk) return 1;
   // bfloat16: one rounding of each probability and one of the result, doubled; float16: of the
   // result; float32: the roundings of the scores' sums, generously.
   const double bound = dtype == DType::kFloat32   ? 0x1p-17
                        : dtype == DType::kFloat16 ? 0x1p-10
                                                   : 0x1p-7;
   int64_t wrong = 0;
-  for (int64_t b = 0; b < s.batches; ++b) {
-    for (int64_t h = 0; h < s.query_heads; ++h) {
-      for (int64_t r = 0; r < s.rows; ++r) {
-        const float row_lse = lse[static_cast<size_t>((b * s.query_heads + h) * s.rows + r)];
-        wrong += row_is_wrong(s, mask.get(), t, args.scale, bound, row_lse, b, h, r);
+  // Asked for the greatest scores, the forward takes another way.
+  for (const bool asked : {false, true}) {
+    std::fill(lse.begin(), lse.end(), NAN);
+    args.max_scores = asked ? greatest.data() : nullptr;
+    if (call(args, kernel, s.threads) != torchyard::Status::kOk) return 1;
+    for (int64_t b = 0; b < s.batches; ++b) {
+      for (int64_t h = 0; h < s.query_heads; ++h) {
+        for (int64_t r = 0; r < s.rows; ++r) {
+          const size_t row = static_cast<size_t>((b * s.query_heads + h) * s.rows + r);
+          wrong += row_is_wrong(s, mask.get(), t, args.scale, bound, lse[row],
+                                asked ? &greatest[row] : nullptr, b, h, r);
+        }
       }
     }
   }
