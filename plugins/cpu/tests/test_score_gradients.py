@@ -316,7 +316,7 @@ def test_captured_gradients_are_contiguous_in_the_tensors_shape_and_dtype() -> N
 @pytest.mark.parametrize(
     ("mod", "text"),
     [
-        (lambda s, b, h, q, k: torch.erf(s), "score_mod: has no erf"),
+        (lambda s, b, h, q, k: torch.erfinv(s), "score_mod: has no erfinv"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: torch.stack([s, s]).sum(), "expected a pointwise score_mod"),
     ],
