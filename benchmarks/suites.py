@@ -150,8 +150,10 @@ _OTHERS: Final = (
     Case("grouped causal", (1, 8, 2, 2048, 2048, 64), _LOW, mask_mod=modifiers.causal),
     Case("distance", _square(1024), _SINGLE, score=modifiers.distance),
     Case("decoding batch 4", (4, 32, 8, 1, 4096, 128), _LOW),
+    Case("decoding batch 4 float16", (4, 32, 8, 1, 4096, 128), _HALF),
     Case("training", _square(1024), _SINGLE, mask_mod=modifiers.causal, part=Part.BOTH),
     Case("training bfloat16", _square(2048), _LOW, mask_mod=modifiers.causal, part=Part.BOTH),
+    Case("training float16", _square(2048), _HALF, mask_mod=modifiers.causal, part=Part.BOTH),
     Case(
         "training learnable alibi",
         _square(512),

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchyard import probe_platform
+from torchyard_attention import AuxRequest, explain, flex_attention
 from torchyard_attention.testing import make_call, request_of
 from torchyard_cpu import _isa, _native, attention
 from torchyard_cpu._attention_forward import NativeForward
@@ -119,6 +120,30 @@ def test_a_word_is_torchs_on_a_grid(word: str, isa: str) -> None:
 @given(values=st.lists(st.floats(-(2.0**40), 2.0**40, width=32), min_size=1, max_size=30))
 def test_a_word_is_torchs_on_any_numbers(word: str, values: list[float]) -> None:
     _check(word, {**EXACT, **CLOSE}[word], torch.tensor(values), "")
+
+
+@pytest.mark.parametrize("word", [*EXACT, *CLOSE])
+def test_the_derivative_of_a_word_is_torchs(word: str) -> None:
+    function = {**EXACT, **CLOSE}[word]
+    # Corners are apart from these, tails and both sides of changes of formula are among them.
+    values = torch.cat([torch.linspace(-9.97, 9.98, 333), torch.tensor([-80.03, 87.01, 3e-7, 1e5])])
+    arguments = tuple(x.requires_grad_() for x in _in_range(function, _arguments(word, values)))
+    exact = [x.detach().double().requires_grad_() for x in arguments]
+    rows = arguments[0].numel()
+    query = torch.zeros(1, 1, rows, 1)
+    key = torch.zeros(1, 1, 1, 1)
+
+    def score_mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return function(*(x[q] for x in arguments)) + 0 * s
+
+    decision = explain(query, key, key, score_mod, backward=True)
+    _, aux = flex_attention(query, key, key, score_mod, return_aux=AuxRequest(lse=True))
+    found = torch.autograd.grad(aux.lse.sum(), arguments)
+    wanted = torch.autograd.grad(function(*exact).sum(), exact)
+
+    assert decision.name == "cpu.native"
+    for mine, right in zip(found, wanted, strict=True):
+        torch.testing.assert_close(mine.double(), right, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(

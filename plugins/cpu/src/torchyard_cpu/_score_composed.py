@@ -1,7 +1,8 @@
 """Functions of float32 values that kernels compute by several operations.
 
-Each is written so that it loses no accuracy to cancellation: relative errors are a few roundings,
-and infinities and NaN come out as torch's.
+Each is written so that it loses no accuracy to cancellation: errors are a few roundings, and
+infinities and NaN come out as torch's. What a choice leaves out is finite too, since derivatives
+multiply it by 0.
 """
 
 from __future__ import annotations
@@ -101,13 +102,15 @@ def _expm1(x: Term) -> Term:
 def _log1p(x: Term) -> Term:
     # The rounding of 1 + x is made good by the ratio of x and what was added.
     whole = x + 1.0
-    exact = whole.of("log") * (x / (whole - 1.0))
-    return whole.is_equal(1.0).where(x, whole.is_equal(math.inf).where(x, exact))
+    lost = whole.is_equal(1.0)
+    exact = whole.of("log") * (x / lost.where(1.0, whole - 1.0))
+    return lost.where(x, whole.is_equal(math.inf).where(x, exact))
 
 
 def _erf(x: Term) -> Term:
     size = abs(x)
-    near = x * _polynomial(x * x, _NEAR)
+    held = x.of("max", -1.0).of("min", 1.0)
+    near = held * _polynomial(held * held, _NEAR)
     far = x.like(1.0) - _polynomial(size.of("min", 4.0), _FAR).of("exp")
     return (size < 1.0).where(near, (x < 0.0).where(-far, far))
 
@@ -151,21 +154,31 @@ def _elu(x: Term) -> Term:
     return (x < 0.0).where(_expm1(x.of("min", 0.0)), x)
 
 
+def _relu6(x: Term) -> Term:
+    # Choices, which have torch's derivative at 0 and 6.
+    above = x.of("le", 0.0, dtype="bool").where(0.0, x)
+    return x.like(6.0).of("le", x, dtype="bool").where(6.0, above)
+
+
 def _hardsigmoid(x: Term) -> Term:
-    return (x + 3.0).of("max", 0.0).of("min", 6.0) / 6.0
+    return _relu6(x + 3.0) / 6.0
 
 
-def _without_nan(word: str) -> Callable[[Term, Term], Term]:
-    def choose(x: Term, y: Term) -> Term:
-        both = x.of(word, y)
-        return x.is_equal(x).where(y.is_equal(y).where(both, x), y)
+def _fmax(x: Term, y: Term) -> Term:
+    # NaN is less than nothing: of y it leaves x.
+    return x.is_equal(x).where((x < y).where(y, x), y)
 
-    return choose
+
+def _fmin(x: Term, y: Term) -> Term:
+    return x.is_equal(x).where((y < x).where(y, x), y)
 
 
 def _logaddexp(x: Term, y: Term) -> Term:
-    apart = x.of("max", y) + _log1p((-abs(x - y)).of("exp"))
-    return x.is_equal(y).where(x + math.log(2.0), apart)
+    # Infinities are equal, and their difference is none.
+    same = x.is_equal(y)
+    apart = same.where(0.0, x - y)
+    sum_ = x.of("max", y) + _log1p((-abs(apart)).of("exp"))
+    return same.where((x + y) * 0.5 + math.log(2.0), sum_)
 
 
 def wrapped(word: str, x: Term, divisor: float) -> Term:
@@ -188,7 +201,7 @@ UNARY: Final[dict[str, Callable[[Term], Term]]] = {
     "logsigmoid": lambda x: -_softplus(-x),
     "mish": lambda x: x * _softplus(x).of("tanh"),
     "rad2deg": lambda x: x * (180 / math.pi),
-    "relu6": lambda x: x.of("max", 0.0).of("min", 6.0),
+    "relu6": _relu6,
     "round": _round,
     "sgn": _sign,
     "sign": _sign,
@@ -198,7 +211,7 @@ UNARY: Final[dict[str, Callable[[Term], Term]]] = {
     "trunc": _trunc,
 }
 BINARY: Final[dict[str, Callable[[Term, Term], Term]]] = {
-    "fmax": _without_nan("max"),
-    "fmin": _without_nan("min"),
+    "fmax": _fmax,
+    "fmin": _fmin,
     "logaddexp": _logaddexp,
 }
