@@ -87,10 +87,10 @@ def _exact(family: Family) -> tuple[Tensor, Tensor]:
 def _bound(logits: Tensor) -> float:
     """Return what two float32 models may differ by that compute the same sums in another order.
 
-    Two layers of weights with a spread of 0.3 amplify roundings: 32 eps of the largest logit is a
-    few times what was seen, and a hundredth of what a window's last key changes.
+    Two layers of weights with a spread of 0.3 amplify roundings: up to 30 eps of the largest logit
+    were seen. The least change of a mask, a cap or a sink is a hundred times the bound.
     """
-    return 32 * torch.finfo(torch.float32).eps * float(logits.abs().max())
+    return 128 * torch.finfo(torch.float32).eps * float(logits.abs().max())
 
 
 @every_family
