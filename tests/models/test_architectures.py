@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from tests.models.families import FAMILIES, WINDOW, Family, largest, text
-from torchyard_attention.transformers import UnsupportedArgumentError, register
+from torchyard_attention.transformers import UnsupportedArgumentError
 
 LENGTH, BATCH = 150, 3
 TOKENS = text(BATCH, LENGTH)
@@ -29,11 +29,6 @@ _SIZES = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register()
 
 
 def _pair(config: Any, kind: Any) -> tuple[Any, Any]:
