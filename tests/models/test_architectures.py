@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from tests.models.families import FAMILIES, WINDOW, Family, largest, text
-from torchyard_attention.transformers import UnsupportedArgumentError, register
+from torchyard_attention.transformers import UnsupportedArgumentError
 
 LENGTH, BATCH = 150, 3
 TOKENS = text(BATCH, LENGTH)
@@ -29,11 +29,6 @@ _SIZES = {
     "eos_token_id": None,
     "pad_token_id": 0,
 }
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register()
 
 
 def _pair(config: Any, kind: Any) -> tuple[Any, Any]:
@@ -54,7 +49,7 @@ def _agree(models: tuple[Any, Any], where: Tensor | None, output: str, **inputs:
     """Compare an output; roundings as in test_logits."""
     with torch.no_grad():
         found, wanted = (getattr(model(**inputs), output) for model in models)
-    bound = 32 * torch.finfo(torch.float32).eps * float(wanted.abs().max())
+    bound = 128 * torch.finfo(torch.float32).eps * float(wanted.abs().max())
     assert largest(found, wanted, None if where is None else where.bool()) <= bound
 
 
@@ -130,7 +125,9 @@ def test_cross_attention_and_a_position_bias_in_generate() -> None:
     ]
     assert torch.equal(made[0].sequences, made[1].sequences)
     for found, wanted in zip(made[0].logits, made[1].logits, strict=True):
-        assert largest(found, wanted) <= 1e-5 * float(wanted.abs().max())
+        assert largest(found, wanted) <= 128 * torch.finfo(torch.float32).eps * float(
+            wanted.abs().max()
+        )
 
 
 def test_chunks_begin_where_padding_ends() -> None:
@@ -270,5 +267,5 @@ def test_a_static_cache_longer_than_the_prompt_is_not_read_beyond_it() -> None:
             layer.values[:, :, 100:] = torch.nan
         second = model(TOKENS[:, 100:], past_key_values=cache).logits
         whole = model(TOKENS, use_cache=False).logits
-    bound = 32 * torch.finfo(torch.float32).eps * float(whole.abs().max())
+    bound = 128 * torch.finfo(torch.float32).eps * float(whole.abs().max())
     assert largest(torch.cat([first, second], dim=1), whole) <= bound

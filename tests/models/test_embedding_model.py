@@ -11,14 +11,8 @@ import torch
 from benchmarks import embedding
 from benchmarks.models import OURS, Task, compare
 from torchyard_attention.tolerance import FACTOR
-from torchyard_attention.transformers import register
 
 TEXTS = embedding.sources(12)
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register()
 
 
 def test_the_weights_are_those_of_a_model_that_was_trained() -> None:

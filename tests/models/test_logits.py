@@ -11,18 +11,12 @@ from torch import Tensor
 
 from tests.models.families import FAMILIES, Family, largest, text
 from torchyard_attention.tolerance import FACTOR
-from torchyard_attention.transformers import register
 
 PROMPT, STEPS, BATCH = 150, 32, 3
 # Tokens that are padding, per row, at the side that a case names.
 PADDING = (0, 7, 131)
 
 every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> None:
-    register()
 
 
 def _padded(side: str | None, length: int) -> Tensor:
@@ -87,10 +81,10 @@ def _exact(family: Family) -> tuple[Tensor, Tensor]:
 def _bound(logits: Tensor) -> float:
     """Return what two float32 models may differ by that compute the same sums in another order.
 
-    Two layers of weights with a spread of 0.3 amplify roundings: 32 eps of the largest logit is a
-    few times what was seen, and a hundredth of what a window's last key changes.
+    Two layers of weights with a spread of 0.3 amplify roundings: up to 30 eps of the largest logit
+    were seen. The least change of a mask, a cap or a sink is a hundred times the bound.
     """
-    return 32 * torch.finfo(torch.float32).eps * float(logits.abs().max())
+    return 128 * torch.finfo(torch.float32).eps * float(logits.abs().max())
 
 
 @every_family
@@ -103,10 +97,13 @@ def test_float32_logits_are_those_of_eager(family: Family, side: str | None) -> 
 
 
 @every_family
-def test_bfloat16_logits_are_as_near_to_float64_as_those_of_eager(family: Family) -> None:
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_logits_are_as_near_to_float64_as_those_of_eager(
+    family: Family, dtype: torch.dtype
+) -> None:
     truth = _exact(family)
-    ours = _logits(family.model("torchyard", torch.bfloat16), "left")
-    eager = _logits(family.model("eager", torch.bfloat16), "left")
+    ours = _logits(family.model("torchyard", dtype), "left")
+    eager = _logits(family.model("eager", dtype), "left")
     for found, rough, exact in zip(ours, eager, truth, strict=True):
         assert largest(found, exact) <= FACTOR * largest(rough, exact)
         found_rms, rough_rms = ((x.double() - exact).square().mean().sqrt() for x in (found, rough))

@@ -206,6 +206,11 @@ def test_what_attention_does_not_do_is_refused_by_name(options, message: str) ->
         attention(None, Layer(True), *_inputs(), None, **options)
 
 
+def test_kernel_options_are_those_of_flex_attention() -> None:
+    with pytest.raises(ValueError, match="kernel_options"):
+        attention(None, Layer(True), *_inputs(), None, kernel_options={"BACKEND": "FLASH"})
+
+
 def test_what_changes_nothing_is_taken() -> None:
     plain, _ = attention(None, Layer(True), *_inputs(), None)
     told, _ = attention(

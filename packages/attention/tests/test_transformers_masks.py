@@ -175,7 +175,7 @@ def test_a_long_prompt_is_evaluated_nowhere(function, monkeypatch: pytest.Monkey
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a mask was evaluated")
 
-    _mask.band_blocks.cache_clear()
+    _mask._kept.cache_clear()
     monkeypatch.setattr("torchyard_attention._structured_blocks.block_bits", refuse)
     monkeypatch.setattr("torchyard_attention._mask_blocks.evaluate_mask", refuse)
     listed = torch.ones((1, 65_536), dtype=torch.bool)

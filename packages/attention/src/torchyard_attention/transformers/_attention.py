@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -9,7 +11,6 @@ from torch import Tensor
 
 from torchyard_attention import scores
 from torchyard_attention._api import AuxRequest, ScoreModFunction, flex_attention
-from torchyard_attention._block_mask import BlockMask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._given import given_mask
 from torchyard_attention.transformers._prepared import PreparedMask
@@ -45,6 +46,7 @@ def attention(
     s_aux: Tensor | None = None,
     position_bias: Tensor | None = None,
     output_attentions: bool | None = None,
+    kernel_options: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Compute attention for a layer.
@@ -66,6 +68,7 @@ def attention(
         s_aux: a sink's logit for each head, [Hq].
         position_bias: floating point [B or 1, Hq or 1, Sq or 1, Sk], added to the scores.
         output_attentions: whether attention's weights are wanted; they are never held.
+        kernel_options: as of ``flex_attention``.
         kwargs: what models pass on.
 
     Returns:
@@ -87,39 +90,28 @@ def attention(
     if isinstance(attention_mask, Tensor) and attention_mask.is_floating_point():
         parts.append(_added("attention_mask", attention_mask, query, mask))
     score_mod = parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
-    out = _with_sinks(query, key, value, score_mod, mask.blocks, scaling, s_aux, implementation)
-    return out.transpose(1, 2).contiguous(), None
-
-
-def _with_sinks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    score_mod: ScoreModFunction | None,
-    blocks: BlockMask | None,
-    scaling: float | None,
-    s_aux: Tensor | None,
-    implementation: str | None,
-) -> Tensor:
-    out, aux = flex_attention(
+    compute = partial(
+        flex_attention,
         query,
         key,
         value,
         score_mod,
-        blocks,
+        mask.blocks,
         scaling,
         enable_gqa=True,
-        return_aux=AuxRequest(lse=s_aux is not None),
+        kernel_options=kernel_options,
         implementation=implementation,
     )
-    if s_aux is None:
-        assert isinstance(out, Tensor)
-        return out
-    if s_aux.numel() != query.shape[1]:
+    out = compute() if s_aux is None else _with_sinks(compute, query.shape[1], s_aux)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _with_sinks(compute: Callable[..., Any], heads: int, s_aux: Tensor) -> Tensor:
+    if s_aux.numel() != heads:
         raise UnsupportedArgumentError(
-            f"s_aux: expected a sink per head, [{query.shape[1]}], got {list(s_aux.shape)}; "
-            f"{_REMEDY}"
+            f"s_aux: expected a sink per head, [{heads}], got {list(s_aux.shape)}; {_REMEDY}"
         )
+    out, aux = compute(return_aux=AuxRequest(lse=True))
     return scores.sinks(out, aux.lse, s_aux.reshape(-1)).out
 
 

@@ -28,6 +28,9 @@ _FOR_OTHERS: Final = frozenset(
     "use_vmap".split()
 )
 
+# Sq x Sk of the largest mask that is kept: 65,536 squared takes about 2 MiB.
+_MOST_KEPT: Final = 1 << 32
+
 # Types of models that leave a finished block mask out of what they hand to attention.
 _DROPPED_BY: Final = frozenset({"doge"})
 
@@ -90,17 +93,22 @@ def prepare(
     )
 
 
-@lru_cache(maxsize=32)
 def band_blocks(
     q_length: int, kv_length: int, low: int | None, high: int | None, device: torch.device
 ) -> BlockMask | None:
     """Return the mask that shows query q the keys from q + low to below q + high; None for all.
 
-    Kept for the next step or the next batch of the same lengths.
+    Kept for the next step or the next batch of the same lengths, but for very long ones.
     """
     band = Band(low, high).within(q_length, kv_length)
     if band == Band():
         return None
+    make = _kept if q_length * kv_length <= _MOST_KEPT else _kept.__wrapped__
+    return make(q_length, kv_length, band, device)
+
+
+@lru_cache(maxsize=8)
+def _kept(q_length: int, kv_length: int, band: Band, device: torch.device) -> BlockMask:
     exact = masks.causal if band == Band(high=1) else band
     # Made under inference_mode it could not serve training later.
     with torch.inference_mode(False), torch.no_grad():
