@@ -14,6 +14,7 @@ from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 import torchyard_attention
 from benchmarks.cases import Case, Part, Rival
+from benchmarks.paged import decodes, paged
 
 __all__ = ["OURS", "Attention", "Contestant", "contestants", "ruler"]
 
@@ -45,10 +46,13 @@ def contestants(case: Case, demand: str | None) -> list[Contestant]:
         demand: the implementation that ours must be; None: the one that the registry chooses.
     """
     found = [_ours(case, demand)]
+    if decodes(case):
+        ways = paged(demand)
+        found += [Contestant(name, way, "pages of a cache") for name, way in ways.items()]
     additive = case.score is None or _is_additive(case)
     if additive:
-        ways = _sdpa(case)
-        found += [Contestant(f"{Rival.SDPA}{name}", way, "torch") for name, way in ways.items()]
+        rivals = _sdpa(case)
+        found += [Contestant(f"{Rival.SDPA}{name}", way, "torch") for name, way in rivals.items()]
     # Compiled flex_attention has no backward pass on the CPU.
     if case.compiled_flex and not case.training:
         # Eight earlier cases would otherwise push this one to torch's uncompiled path.

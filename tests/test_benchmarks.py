@@ -17,6 +17,7 @@ from benchmarks.contestants import OURS, Contestant, contestants, ruler
 from benchmarks.findings import at_least, at_most
 from benchmarks.limits import Limits
 from benchmarks.measure import Effort, Row, WrongResultError, measure, met
+from benchmarks.paged import paged
 from benchmarks.suites import SUITES
 from torchyard_attention import explain
 
@@ -147,3 +148,15 @@ def test_words_name_suites_cases_and_their_beginnings() -> None:
 def test_names_of_cases_are_unique() -> None:
     names = [case.name for cases in SUITES.values() for case in cases]
     assert len(names) == len(set(names))
+
+
+def test_decoding_is_measured_over_scattered_pages_too() -> None:
+    case = _SHORT["decode 4096 batch 8 bfloat16"]
+    first, second = case.inputs(case.dtype, grad=False), case.inputs(case.dtype, grad=False)
+    second[1].neg_()
+    ways = paged(None)
+    assert len(ways) == 2
+    for inputs in (first, second, first):
+        right = ruler(case)(*inputs)
+        for attend in ways.values():
+            torch.testing.assert_close(attend(*inputs).double(), right, rtol=2e-2, atol=2e-2)

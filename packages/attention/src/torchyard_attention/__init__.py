@@ -5,16 +5,22 @@ from __future__ import annotations
 from torchyard_attention import masks, scores
 from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attention
 from torchyard_attention._block_mask import BlockMask, create_block_mask
-from torchyard_attention._errors import DoubleBackwardError, ProgramError
+from torchyard_attention._errors import DoubleBackwardError, PagesExhaustedError, ProgramError
 from torchyard_attention._masks import and_masks, create_mask, noop_mask, or_masks
 from torchyard_attention._merge import merge_states
+from torchyard_attention._paged_cache import CacheMemory, PagedKVCache
+from torchyard_attention._paged_step import PagedStep
 from torchyard_attention._varlen import varlen_attention
 
 __all__ = [
     "AuxOutput",
     "AuxRequest",
     "BlockMask",
+    "CacheMemory",
     "DoubleBackwardError",
+    "PagedKVCache",
+    "PagedStep",
+    "PagesExhaustedError",
     "ProgramError",
     "and_masks",
     "create_block_mask",

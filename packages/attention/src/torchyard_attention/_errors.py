@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchyard import TorchyardError
 
-__all__ = ["DoubleBackwardError", "ProgramError"]
+__all__ = ["DoubleBackwardError", "PagesExhaustedError", "ProgramError"]
 
 
 class ProgramError(TorchyardError, TypeError):
@@ -13,3 +13,7 @@ class ProgramError(TorchyardError, TypeError):
 
 class DoubleBackwardError(TorchyardError, RuntimeError):
     """Gradients of attention's gradients were asked for, which no implementation computes."""
+
+
+class PagesExhaustedError(TorchyardError, RuntimeError):
+    """A cache has fewer free pages than a call needs; the call changed nothing."""

@@ -29,6 +29,8 @@ from torchyard import ContractDefinition, RequestField
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from torchyard_attention.pages import KeyPages
+
 FORWARD: Final = "attention/1"
 BACKWARD: Final = "attention_backward/1"
 
@@ -86,6 +88,8 @@ class AttentionRequest:
         grad: whether gradients will be asked for; the forward then returns the lse too.
         unit_stride: whether the last dimension of query, key and value has stride 1.
         deterministic: whether torch was told to use deterministic algorithms.
+        page_size: keys per page of a cache that holds key and value; 0 where they are contiguous.
+            kv_length is then what the cache's table has room for.
         score_text: a pointwise score_mod's program, ``ScoreMod.text``, so that an implementation
             can say which operation it lacks; empty where there is none, or none is known. Read it
             with ``torchyard_attention.programs``.
@@ -114,6 +118,7 @@ class AttentionRequest:
     score_text: str = ""
     score_captured: tuple[tuple[str, int], ...] = ()
     captured_grad: tuple[bool, ...] = ()
+    page_size: int = 0
 
     def __post_init__(self) -> None:
         for name in ("batch", "q_length", "kv_length"):
@@ -129,6 +134,8 @@ class AttentionRequest:
         ]
         if not self.unit_stride:
             flags.append("strided")
+        if self.page_size:
+            flags.append(f"pages={self.page_size}")
         return " ".join(
             [
                 self.device,
@@ -212,6 +219,8 @@ class AttentionCall:
             another plugin are to be passed over.
         captured_grad: of each captured tensor of score_mod, whether a backward shall return its
             gradient; only floating point ones have one. Empty: of none.
+        pages: where key and value lie in a cache, and what shapes they have then; None: as above.
+            Only a forward that says that it reads pages is given any.
     """
 
     query: Tensor
@@ -224,6 +233,7 @@ class AttentionCall:
     max_scores: bool
     options: tuple[tuple[str, int], ...] = ()
     captured_grad: tuple[bool, ...] = ()
+    pages: KeyPages | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -301,6 +311,7 @@ _FIELDS: Final = (
     RequestField("grad", "whether gradients will be asked for", "false"),
     RequestField("unit_stride", "whether the last dimensions are contiguous", "true"),
     RequestField("deterministic", "whether algorithms must be deterministic", "false"),
+    RequestField("page_size", "keys per page of a cache; 0: keys are contiguous", "0"),
     RequestField("score_text", "the program of a pointwise score, lines joined by \\n", ""),
     RequestField("score_captured", "dtype:dimensions of each captured tensor, commas between", ""),
     RequestField("captured_grad", "whether each one's gradient is asked for, commas between", ""),
@@ -343,6 +354,7 @@ def _parse_request(fields: Mapping[str, str]) -> AttentionRequest:
         grad=_flag("grad", text["grad"]),
         unit_stride=_flag("unit_stride", text["unit_stride"]),
         deterministic=_flag("deterministic", text["deterministic"]),
+        page_size=_integers("page_size", text["page_size"], 1)[0],
         score_text=text["score_text"].replace("\\n", "\n"),
         score_captured=_captured("score_captured", text["score_captured"]),
         captured_grad=tuple(

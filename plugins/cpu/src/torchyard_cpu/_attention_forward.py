@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ __all__ = ["NativeForward", "call_places", "decodes", "kernels_of", "tensor_plac
 
 _Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
 _Place: TypeAlias = tuple[int, int, int, int]
+_PagesPlace: TypeAlias = tuple[int, int, int, int, int]
 _CallPlaces: TypeAlias = tuple[
     _Dims, _Place, _Place, _Place, _Place, int, float, tuple[int, ...] | None, Tunables
 ]
@@ -35,6 +36,9 @@ class NativeForward:
     Args:
         isa: the instruction set to stay within; empty: all that the processor has.
     """
+
+    # Keys and values in the pages of a cache are read where they lie.
+    reads_pages: Final = True
 
     def __init__(self, isa: str) -> None:
         features = frozenset(_native.cpu_features())
@@ -68,14 +72,17 @@ class NativeForward:
         if call.options:
             tunables = with_options(tunables, call.options)
         places = call_places(query, key, value, out, lse, call.scale, call.mask, tunables)
+        pages = _pages_place(call)
         threads = torch.get_num_threads()
         if decoding:
-            _native.attention_decode(kernel, *places, greatest, threads, False)
+            _native.attention_decode(kernel, *places, greatest, threads, False, pages)
             return AttentionResult(out, lse, max_scores)
         score = None
+        if call.pages is not None and call.score_mod is not None and batches:
+            keys = int(call.pages.lengths.max())
         if call.score_mod is not None and rows and keys and batches:
             score = native_score(call.score_mod, (batches, query_heads, rows, keys))
-        _native.attention_forward(kernel, *places, score, greatest, threads, False)
+        _native.attention_forward(kernel, *places, score, greatest, threads, False, pages)
         return AttentionResult(out, lse, max_scores)
 
 
@@ -139,4 +146,17 @@ def _mask_place(mask: MaskBlocks) -> tuple[int, ...]:
         mask.first_partial.data_ptr(),
         mask.kv_indices.shape[3],
         mask.full_kv_indices.shape[3],
+    )
+
+
+def _pages_place(call: AttentionCall) -> _PagesPlace | None:
+    """Return addresses and sizes of the call's table of pages, as _native's functions take them."""
+    if call.pages is None:
+        return None
+    return (
+        call.pages.table.data_ptr(),
+        call.pages.table.shape[1],
+        call.pages.lengths.data_ptr(),
+        call.key.shape[2],
+        call.key.shape[0],
     )

@@ -8,6 +8,7 @@ MAX_DECODE_ROWS: int
 
 _Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
 _Place: TypeAlias = tuple[int, int, int, int]
+_Pages: TypeAlias = tuple[int, int, int, int, int]
 
 # Run an attention forward kernel, without the GIL.
 #
@@ -29,6 +30,9 @@ _Place: TypeAlias = tuple[int, int, int, int]
 #     max_scores: address of contiguous float32 [B, Hq, Sq], or 0; asking for it costs time.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
+#     pages: None, or address of int32 [B, N], N, address of int32 [B], keys per page, and pages of
+#         the pool: where keys lie, as torchyard_attention.pages.KeyPages. The batch strides of key
+#         and value lead from page to page then, and Sk is the greatest length.
 #
 # Raises:
 #     IndexError: the program takes an element that a captured tensor does not have; out and lse
@@ -52,6 +56,7 @@ def attention_forward(
     max_scores: int,
     threads: int,
     poison: bool,
+    pages: _Pages | None = None,
     /,
 ) -> None: ...
 
@@ -110,6 +115,7 @@ def attention_decode(
     max_scores: int,
     threads: int,
     poison: bool,
+    pages: _Pages | None = None,
     /,
 ) -> None: ...
 

@@ -54,6 +54,8 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
             "expected query, key and value with a contiguous last dimension",
             "call contiguous() on them",
         )
+    if request.page_size:
+        return Verdict.yes(f"{verdict.text}, reads pages where they lie")
     return verdict
 
 

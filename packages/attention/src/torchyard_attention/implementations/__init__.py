@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from torchyard import Implementation, hookimpl
-from torchyard_attention.contract import BACKWARD, FORWARD
+from torchyard import Implementation, Platform, Verdict, hookimpl
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
 from torchyard_attention.implementations import dense, flex, sdpa, tiled
 
 __all__ = ["torchyard_implementations"]
+
+_Supports = Callable[[AttentionRequest, Platform], Verdict]
 
 
 @hookimpl
@@ -16,10 +18,10 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """Return what this plugin offers; imports no torch."""
     if contract == FORWARD:
         return [
-            Implementation(FORWARD, "attention.sdpa", sdpa.supports, sdpa.load),
-            Implementation(FORWARD, "attention.flex", flex.supports, flex.load),
-            Implementation(FORWARD, "attention.tiled", tiled.supports, tiled.load),
-            Implementation(FORWARD, "attention.reference", dense.supports, dense.load),
+            Implementation(FORWARD, "attention.sdpa", _gathering(sdpa.supports), sdpa.load),
+            Implementation(FORWARD, "attention.flex", _gathering(flex.supports), flex.load),
+            Implementation(FORWARD, "attention.tiled", _gathering(tiled.supports), tiled.load),
+            Implementation(FORWARD, "attention.reference", _gathering(dense.supports), dense.load),
         ]
     if contract == BACKWARD:
         return [
@@ -28,3 +30,15 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
             Implementation(BACKWARD, "attention.reference", dense.supports, dense.load_backward),
         ]
     return []
+
+
+def _gathering(supports: _Supports) -> _Supports:
+    """Return the same answer; of a call with pages it says that keys are copied first."""
+
+    def answer(request: AttentionRequest, platform: Platform) -> Verdict:
+        verdict = supports(request, platform)
+        if not verdict.supported or not request.page_size:
+            return verdict
+        return Verdict.yes(f"{verdict.text}, after gathering the cache's pages")
+
+    return answer

@@ -59,6 +59,12 @@ def _supports_anywhere(request: AttentionRequest) -> Verdict:
             "knows no mask but the causal one, and would compute every block of another",
             "use attention.tiled",
         )
+    if request.page_size and request.batch != 1:
+        return Verdict.no(
+            ReasonCode.LAYOUT,
+            f"knows one length for all keys, got pages of {request.batch} sequences",
+            "use attention.tiled",
+        )
     if request.max_scores:
         return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", "use attention.tiled")
     if request.dtype not in _DTYPES:

@@ -86,12 +86,23 @@ struct Tunables {
   int64_t backward_bytes = 720 * 1024;  // backward: a thread's working memory
 };
 
+// Where each sequence's keys and values lie in a cache: `table` is int32 [B, width], the pages of a
+// sequence in order, and `lengths` int32 [B] its keys; both contiguous. A page holds page_keys keys
+// of every head: in `key` and `value` the stride `batch` leads from page to page, and `row` from
+// key to key within one.
+struct Pages {
+  const int32_t* table;
+  int64_t width;
+  const int32_t* lengths;
+  int64_t page_keys;
+};
+
 struct ForwardArgs {
   int64_t batches;
   int64_t query_heads;
   int64_t key_heads;
   int64_t query_rows;
-  int64_t keys;
+  int64_t keys;  // with pages, those of the longest sequence
   int64_t head_dim;
   int64_t value_dim;
   Strided query;
@@ -104,7 +115,13 @@ struct ForwardArgs {
   const MaskBlocks* mask;     // nullptr: every pair is visible
   const ScoreProgram* score;  // nullptr: scores are not modified
   Tunables tunables;
+  const Pages* pages = nullptr;  // nullptr: keys and values lie at strides
 };
+
+// The keys of a batch.
+inline int64_t keys_of(const ForwardArgs& args, int64_t batch) {
+  return args.pages == nullptr ? args.keys : args.pages->lengths[batch];
+}
 
 // A panel of keys that some row of an item sees.
 struct Panel {

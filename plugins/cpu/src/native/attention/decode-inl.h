@@ -13,18 +13,21 @@
 
 #include "attention/decode_state-inl.h"
 #include "attention/format.h"
+#include "attention/rows_at-inl.h"
 #include "attention/tile-inl.h"
 
 namespace torchyard {
 namespace {
 
-template <class Format>
+// RowsAt says where keys and values lie: StridedRows or PagedRows.
+template <class Format, template <class> class RowsAt>
 class Decode {
  public:
   using Isa = typename Format::Isa;
   using Element = typename Format::Element;
   using Vec = typename Format::Vec;
   using State = DecodeState<Format>;
+  using Rows = RowsAt<Element>;
 
   static size_t scratch_bytes(const ForwardArgs& args) {
     const size_t words = static_cast<size_t>(kMaxDecodeRows * query_stride(args)) +
@@ -44,8 +47,9 @@ class Decode {
 
   const ForwardArgs& args_;
   const DecodeJob& job_;
-  const Element* key_;
-  const Element* value_;
+  // Where the keys lie that are met, and then those that come next; and the values.
+  typename Rows::Buffer keys_at_;
+  typename Rows::Buffer values_at_;
   int64_t columns_;
   int64_t query_stride_;
   uint32_t* query_;          // [rows][query_stride], zero beyond D
@@ -58,10 +62,6 @@ class Decode {
   Decode(const ForwardArgs& args, const DecodeJob& job)
       : args_(args),
         job_(job),
-        key_(static_cast<const Element*>(args.key.data) + job.batch * args.key.batch +
-             job.key_head * args.key.head),
-        value_(static_cast<const Element*>(args.value.data) + job.batch * args.value.batch +
-               job.key_head * args.value.head),
         columns_(State::columns_of(args)),
         query_stride_(query_stride(args)),
         query_(reinterpret_cast<uint32_t*>(job.scratch)),
@@ -128,19 +128,26 @@ class Decode {
       for (int r = 0; r < job_.rows; ++r) all &= words[r];
       if (all == present) words = nullptr;
     }
-    const Element* keys_at = key_ + first * args_.key.row;
-    const Element* values_at = value_ + first * args_.value.row;
-    scores(keys_at, values_at, keys);
+    const Rows values_at =
+        Rows::place(args_, args_.value, job_.batch, job_.key_head, first, keys, &values_at_);
+    scores(Rows::place(args_, args_.key, job_.batch, job_.key_head, first, keys, &keys_at_),
+           values_at, keys);
     for (int r = 0; r < job_.rows; ++r) {
       soften(r, words == nullptr ? present : words[r] & present);
     }
-    const Element* next = keys_at + kPanelKeys * args_.key.row;
-    int next_keys = left > kPanelKeys ? static_cast<int>(left - kPanelKeys) : 0;
-    if (next_keys == 0 && job_.next_key != nullptr) {
-      next = static_cast<const Element*>(job_.next_key);
-      next_keys = kPanelKeys;
+    // Keys that are met next, to be fetched while values are added.
+    int next_keys = keys;
+    Rows next{};
+    if (left > kPanelKeys) {
+      if (left - kPanelKeys < next_keys) next_keys = static_cast<int>(left - kPanelKeys);
+      next = Rows::place(args_, args_.key, job_.batch, job_.key_head, first + kPanelKeys, next_keys,
+                         &keys_at_);
+    } else if (job_.next_key != nullptr) {
+      next = Rows::from(args_, args_.key, static_cast<const Element*>(job_.next_key), &next_keys,
+                        &keys_at_);
+    } else {
+      next_keys = 0;
     }
-    next_keys = next_keys < keys ? next_keys : keys;
     if (job_.words != nullptr && left > kPanelKeys && !panel_is_seen(first + kPanelKeys)) {
       next_keys = 0;
     }
@@ -152,23 +159,23 @@ class Decode {
          column += int64_t{Isa::kTileVectors} * Isa::kLanes) {
       const int64_t vectors = (columns_ - column) / Isa::kLanes;
       for (int r = 0; r < job_.rows; r += kTileRows) {
-        const Element* fetched = column == 0 && r == 0 ? next : nullptr;
+        const int fetched = column == 0 && r == 0 ? next_keys : 0;
         const int rows = job_.rows - r;
         if (rows >= 4) {
-          values<4>(values_at, keys, r, column, vectors, fetched, next_keys);
+          values<4>(values_at, keys, r, column, vectors, next, fetched);
         } else if (rows == 3) {
-          values<3>(values_at, keys, r, column, vectors, fetched, next_keys);
+          values<3>(values_at, keys, r, column, vectors, next, fetched);
         } else if (rows == 2) {
-          values<2>(values_at, keys, r, column, vectors, fetched, next_keys);
+          values<2>(values_at, keys, r, column, vectors, next, fetched);
         } else {
-          values<1>(values_at, keys, r, column, vectors, fetched, next_keys);
+          values<1>(values_at, keys, r, column, vectors, next, fetched);
         }
       }
     }
   }
 
   // Writes raw scores of `keys` keys; what lies beyond them is unspecified.
-  TORCHYARD_NOINLINE void scores(const Element* keys_at, const Element* values_at, int keys) {
+  TORCHYARD_NOINLINE void scores(const Rows keys_at, const Rows values_at, int keys) {
     for (int group = 0; group < keys; group += Isa::kLanes) {
       int r = 0;
       for (; r + 4 <= job_.rows; r += 4) tile_scores<4>(keys_at, values_at, keys, group, r);
@@ -181,8 +188,8 @@ class Decode {
   }
 
   template <int kRows>
-  TORCHYARD_INLINE void tile_scores(const Element* keys_at, const Element* values_at, int keys,
-                                    int group, int r) {
+  TORCHYARD_INLINE void tile_scores(const Rows keys_at, const Rows values_at, int keys, int group,
+                                    int r) {
     constexpr int kKeys = Isa::kLanes / kRows;
     const bool whole = group + Isa::kLanes <= keys;
     for (int i = group; i < group + Isa::kLanes; i += kKeys) {
@@ -191,8 +198,8 @@ class Decode {
 #pragma GCC unroll 16
       for (int k = 0; k < kKeys; ++k) {
         const int64_t at = whole || i + k < keys ? i + k : keys - 1;
-        row[k] = keys_at + at * args_.key.row;
-        if (r == 0) fetch(values_at + at * args_.value.row, args_.value_dim);
+        row[k] = keys_at[at];
+        if (r == 0) fetch(values_at[at], args_.value_dim);
       }
       float lanes[Isa::kLanes];
       Isa::store(lanes, dots<kRows, kKeys>(row, query_ + r * query_stride_));
@@ -293,36 +300,34 @@ class Decode {
 
   // sum(r .. r + kRows) += probabilities . values, in up to kTileVectors vectors of columns.
   template <int kRows>
-  TORCHYARD_INLINE void values(const Element* at, int keys, int r, int64_t column, int64_t vectors,
-                               const Element* fetched, int fetched_keys) {
+  TORCHYARD_INLINE void values(const Rows at, int keys, int r, int64_t column, int64_t vectors,
+                               const Rows next, int fetched) {
     if constexpr (Isa::kTileVectors >= 4) {
-      if (vectors >= 4) return columns<kRows, 4>(at, keys, r, column, fetched, fetched_keys);
-      if (vectors == 3) return columns<kRows, 3>(at, keys, r, column, fetched, fetched_keys);
+      if (vectors >= 4) return columns<kRows, 4>(at, keys, r, column, next, fetched);
+      if (vectors == 3) return columns<kRows, 3>(at, keys, r, column, next, fetched);
     }
-    if (vectors >= 2) return columns<kRows, 2>(at, keys, r, column, fetched, fetched_keys);
-    columns<kRows, 1>(at, keys, r, column, fetched, fetched_keys);
+    if (vectors >= 2) return columns<kRows, 2>(at, keys, r, column, next, fetched);
+    columns<kRows, 1>(at, keys, r, column, next, fetched);
   }
 
   template <int kRows, int kVectors>
-  TORCHYARD_NOINLINE void columns(const Element* at, int keys, int r, int64_t column,
-                                  const Element* fetched, int fetched_keys) {
+  TORCHYARD_NOINLINE void columns(const Rows at, int keys, int r, int64_t column, const Rows next,
+                                  int fetched) {
     const int64_t left = args_.value_dim - column;
     constexpr int64_t kWidth = int64_t{kVectors} * Isa::kLanes;
     float* sum = sum_ + r * columns_ + column;
     const uint32_t* probabilities = probabilities_ + r * kPanelKeys;
     if (left >= kWidth) {
-      add<kRows, kVectors, true>(at + column, keys, sum, probabilities, left, fetched,
-                                 fetched_keys);
+      add<kRows, kVectors, true>(at, keys, column, sum, probabilities, left, next, fetched);
     } else {
-      add<kRows, kVectors, false>(at + column, keys, sum, probabilities, left, fetched,
-                                  fetched_keys);
+      add<kRows, kVectors, false>(at, keys, column, sum, probabilities, left, next, fetched);
     }
   }
 
   template <int kRows, int kVectors, bool kWhole>
-  TORCHYARD_INLINE void add(const Element* at, int keys, float* out, const uint32_t* probabilities,
-                            int64_t left, const Element* fetched, int fetched_keys) {
-    const int64_t row = args_.value.row;
+  TORCHYARD_INLINE void add(const Rows at, int keys, int64_t column, float* out,
+                            const uint32_t* probabilities, int64_t left, const Rows next,
+                            int fetched) {
     Vec sum[kRows][kVectors];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
@@ -331,12 +336,10 @@ class Decode {
         sum[i][j] = Isa::load(out + i * columns_ + j * Isa::kLanes);
     }
     for (int key = 0; key < keys; key += Format::kPair) {
-      const Element* first = at + key * row;
-      const Element* second = Format::kPair == 2 && key + 1 < keys ? first + row : nullptr;
-      if (fetched != nullptr && key < fetched_keys) {
-        for (int i = 0; i < Format::kPair; ++i) {
-          fetch(fetched + (key + i) * args_.key.row, args_.head_dim);
-        }
+      const Element* first = at[key] + column;
+      const Element* second = Format::kPair == 2 && key + 1 < keys ? at[key + 1] + column : nullptr;
+      for (int i = 0; i < Format::kPair && key + i < fetched; ++i) {
+        fetch(next[key + i], args_.head_dim);
       }
       Vec value[kVectors];
 #pragma GCC unroll 4
@@ -384,20 +387,20 @@ class Decode {
     }
   }
 
-  bool values_are_finite(const Element* at, int keys) const {
+  bool values_are_finite(const Rows at, int keys) const {
     Vec most = Isa::zero();
     for (int key = 0; key < keys; ++key) {
       for (int64_t j = 0; j < args_.value_dim; j += Isa::kLanes) {
         const int64_t left = args_.value_dim - j;
         const int n = static_cast<int>(left < Isa::kLanes ? left : Isa::kLanes);
-        most = Isa::magnitude_bits_max(most, Isa::load_first(at + key * args_.value.row + j, n));
+        most = Isa::magnitude_bits_max(most, Isa::load_first(at[key] + j, n));
       }
     }
     return Isa::largest_bits(most) < kInfinityBits;
   }
 
   // As add, where a hidden value is not finite: 0 * NaN is NaN, so only visible keys take part.
-  TORCHYARD_NOINLINE void add_visible(const Element* at, const uint64_t* words, uint64_t present) {
+  TORCHYARD_NOINLINE void add_visible(const Rows at, const uint64_t* words, uint64_t present) {
     for (int r = 0; r < job_.rows; ++r) {
       for (uint64_t left = words[r] & present; left != 0; left &= left - 1) {
         const int key = __builtin_ctzll(left);
@@ -407,13 +410,27 @@ class Decode {
         for (int64_t j = 0; j < columns_; j += Isa::kLanes) {
           const int64_t rest = args_.value_dim - j;
           const int n = static_cast<int>(rest < Isa::kLanes ? rest : Isa::kLanes);
-          const Vec value = Isa::load_first(at + key * args_.value.row + j, n);
+          const Vec value = Isa::load_first(at[key] + j, n);
           Isa::store(sum + j, Isa::fma(weight, value, Isa::load(sum + j)));
         }
       }
     }
   }
 };
+
+template <class Format>
+size_t decode_scratch(const ForwardArgs& args) {
+  return Decode<Format, StridedRows>::scratch_bytes(args);
+}
+
+template <class Format>
+void decode_split(const ForwardArgs& args, const DecodeJob& job) {
+  if (args.pages == nullptr) {
+    Decode<Format, StridedRows>::split(args, job);
+  } else {
+    Decode<Format, PagedRows>::split(args, job);
+  }
+}
 
 }  // namespace
 }  // namespace torchyard
@@ -425,6 +442,6 @@ class Decode {
                              DType::dtype,                       \
                              required,                           \
                              DecodeState<__VA_ARGS__>::floats,   \
-                             Decode<__VA_ARGS__>::scratch_bytes, \
-                             Decode<__VA_ARGS__>::split,         \
+                             decode_scratch<__VA_ARGS__>,        \
+                             decode_split<__VA_ARGS__>,          \
                              DecodeState<__VA_ARGS__>::finish};

@@ -84,11 +84,25 @@ class Call {
            static_cast<size_t>(head * plan_.splits) * plan_.state_floats;
   }
 
+  // The splits of a head's own keys; the first always counts.
+  int64_t splits_of(int64_t head) const {
+    return std::max<int64_t>(1, ceil_div(keys_of(args_, head / args_.key_heads), plan_.split_keys));
+  }
+
+  // Where the keys of a split begin; nullptr for one beyond the head's keys.
   const void* first_key(int64_t ticket) const {
     const int64_t head = ticket / plan_.splits;
-    const int64_t at = head / args_.key_heads * args_.key.batch +
-                       head % args_.key_heads * args_.key.head +
-                       ticket % plan_.splits * plan_.split_keys * args_.key.row;
+    const int64_t key = ticket % plan_.splits * plan_.split_keys;
+    int64_t at = head % args_.key_heads * args_.key.head;
+    if (args_.pages == nullptr) {
+      at += head / args_.key_heads * args_.key.batch + key * args_.key.row;
+    } else {
+      const Pages& pages = *args_.pages;
+      const int64_t batch = head / args_.key_heads;
+      if (key >= pages.lengths[batch]) return nullptr;
+      at += pages.table[batch * pages.width + key / pages.page_keys] * args_.key.batch +
+            key % pages.page_keys * args_.key.row;
+    }
     const int64_t size = kernel_.dtype == DType::kFloat32 ? 4 : 2;
     return static_cast<const char*>(args_.key.data) + at * size;
   }
@@ -100,10 +114,11 @@ class Call {
     job.batch = head / args_.key_heads;
     job.key_head = head % args_.key_heads;
     job.first_key = number * plan_.split_keys;
-    job.end_key = std::min(job.first_key + plan_.split_keys, args_.keys);
+    job.end_key = std::min(job.first_key + plan_.split_keys, keys_of(args_, job.batch));
     job.rows = rows_;
     job.words = nullptr;
-    if (args_.mask != nullptr) {
+    const int64_t own = splits_of(head);
+    if (args_.mask != nullptr && number < own) {
       uint64_t* words = reinterpret_cast<uint64_t*>(mine);
       fill_words(job, words);
       job.words = words;
@@ -111,9 +126,9 @@ class Call {
     job.state = states(head) + static_cast<size_t>(number) * plan_.state_floats;
     job.scratch = mine + plan_.kernel_offset;
     job.next_key = next < 0 ? nullptr : first_key(next);
-    kernel_.split(args_, job);
+    if (number < own) kernel_.split(args_, job);
     if (finished_[head].fetch_add(1, std::memory_order_acq_rel) == plan_.splits - 1) {
-      kernel_.finish(args_, job, states(head), plan_.splits);
+      kernel_.finish(args_, job, states(head), own);
     }
   }
 
@@ -154,7 +169,9 @@ Status attention_decode(const ForwardArgs& args, const DecodeKernel& kernel, int
   if (args.batches == 0 || args.query_heads == 0 || args.query_rows == 0) return Status::kOk;
   const int64_t heads = args.batches * args.key_heads;
   const int64_t splits = std::max<int64_t>(1, ceil_div(args.keys, args.tunables.keys_per_split));
-  const int64_t bytes = heads * args.keys * (args.head_dim + args.value_dim) *
+  int64_t keys = 0;
+  for (int64_t b = 0; b < args.batches; ++b) keys += keys_of(args, b);
+  const int64_t bytes = keys * args.key_heads * (args.head_dim + args.value_dim) *
                         (kernel.dtype == DType::kFloat32 ? 4 : 2);
   const int64_t useful = std::min(heads * splits, bytes / kBytesPerThread);
   threads = static_cast<int>(std::clamp<int64_t>(useful, 1, std::max(threads, 1)));

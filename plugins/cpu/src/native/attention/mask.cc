@@ -7,8 +7,8 @@ namespace torchyard {
 
 namespace {
 
-uint64_t tail_of(const ForwardArgs& args, int64_t panel) {
-  const int64_t left = args.keys - panel * kPanelKeys;
+uint64_t tail_of(int64_t keys, int64_t panel) {
+  const int64_t left = keys - panel * kPanelKeys;
   return left >= kPanelKeys ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
 }
 
@@ -39,23 +39,22 @@ struct BlockRow {
 
 bool panels_fit_blocks(const MaskBlocks& mask) { return mask.block_keys % kPanelKeys == 0; }
 
-int64_t list_fitting(const ForwardArgs& args, const BlockRow& row, int64_t row_in_block,
-                     Panel* panels) {
+int64_t list_fitting(int64_t keys, const BlockRow& row, int64_t row_in_block, Panel* panels) {
   const int64_t per_block = row.mask.block_keys / kPanelKeys;
   const int64_t row_bytes = row.mask.block_keys / 8;
-  const int64_t total = panel_count(args);
+  const int64_t total = ceil_div(keys, kPanelKeys);
   int64_t count = 0;
   for (int j = 0; j < row.full; ++j) {
     const int64_t first = row.full_block(j) * per_block;
     for (int64_t p = first; p < std::min(first + per_block, total); ++p) {
-      panels[count++] = {p, nullptr, 0, tail_of(args, p)};
+      panels[count++] = {p, nullptr, 0, tail_of(keys, p)};
     }
   }
   for (int j = 0; j < row.partial; ++j) {
     const int64_t first = row.partial_block(j) * per_block;
     const uint8_t* words = row.bits(j) + row_in_block * row_bytes;
     for (int64_t p = first; p < std::min(first + per_block, total); ++p) {
-      panels[count++] = {p, words + (p - first) * 8, row_bytes, tail_of(args, p)};
+      panels[count++] = {p, words + (p - first) * 8, row_bytes, tail_of(keys, p)};
     }
   }
   return count;
@@ -64,8 +63,8 @@ int64_t list_fitting(const ForwardArgs& args, const BlockRow& row, int64_t row_i
 // Visibility of `rows` rows, one word per row and panel, for blocks that panels straddle.
 class ComposedWords {
  public:
-  ComposedWords(const ForwardArgs& args, int64_t rows, uint64_t* words)
-      : total_(panel_count(args)), keys_(args.keys), rows_(rows), words_(words) {
+  ComposedWords(int64_t keys, int64_t rows, uint64_t* words)
+      : total_(ceil_div(keys, kPanelKeys)), keys_(keys), rows_(rows), words_(words) {
     std::fill(words_, words_ + total_ * rows_, uint64_t{0});
   }
 
@@ -96,13 +95,13 @@ class ComposedWords {
     }
   }
 
-  int64_t list(const ForwardArgs& args, Panel* panels) const {
+  int64_t list(Panel* panels) const {
     int64_t count = 0;
     for (int64_t p = 0; p < total_; ++p) {
       const uint64_t* word = words_ + p * rows_;
       if (std::all_of(word, word + rows_, [](uint64_t w) { return w == 0; })) continue;
       panels[count++] = {p, reinterpret_cast<const uint8_t*>(word), sizeof(uint64_t),
-                         tail_of(args, p)};
+                         tail_of(keys_, p)};
     }
     return count;
   }
@@ -114,23 +113,23 @@ class ComposedWords {
   uint64_t* words_;
 };
 
-int64_t list_composed(const ForwardArgs& args, const BlockRow& row, int64_t row_in_block,
-                      int64_t rows, Panel* panels, uint64_t* words) {
+int64_t list_composed(int64_t keys, const BlockRow& row, int64_t row_in_block, int64_t rows,
+                      Panel* panels, uint64_t* words) {
   const int64_t block_keys = row.mask.block_keys;
   const int64_t row_bytes = ceil_div(block_keys, 8);
-  ComposedWords composed(args, rows, words);
+  ComposedWords composed(keys, rows, words);
   for (int j = 0; j < row.full; ++j)
     composed.show_block(row.full_block(j) * block_keys, block_keys);
   for (int j = 0; j < row.partial; ++j) {
     composed.show_bits(row.partial_block(j) * block_keys, block_keys,
                        row.bits(j) + row_in_block * row_bytes, row_bytes);
   }
-  return composed.list(args, panels);
+  return composed.list(panels);
 }
 
-void mark_block(const ForwardArgs& args, int64_t block, uint8_t* needed) {
+void mark_block(const ForwardArgs& args, int64_t keys, int64_t block, uint8_t* needed) {
   const int64_t first = block * args.mask->block_keys;
-  const int64_t end = std::min(first + args.mask->block_keys, args.keys);
+  const int64_t end = std::min(first + args.mask->block_keys, keys);
   for (int64_t p = first / kPanelKeys; p * kPanelKeys < end; ++p) needed[p] = 1;
 }
 
@@ -143,27 +142,29 @@ size_t composed_bytes(const ForwardArgs& args, int64_t rows) {
 
 int64_t list_panels(const ForwardArgs& args, int64_t batch, int64_t query_head, int64_t first_row,
                     int64_t rows, Panel* panels, std::byte* words) {
+  const int64_t keys = keys_of(args, batch);
   if (args.mask == nullptr) {
-    const int64_t total = panel_count(args);
-    for (int64_t p = 0; p < total; ++p) panels[p] = {p, nullptr, 0, tail_of(args, p)};
+    const int64_t total = ceil_div(keys, kPanelKeys);
+    for (int64_t p = 0; p < total; ++p) panels[p] = {p, nullptr, 0, tail_of(keys, p)};
     return total;
   }
   const MaskBlocks& mask = *args.mask;
   const BlockRow row(mask, batch, query_head, first_row / mask.block_rows);
   const int64_t row_in_block = first_row % mask.block_rows;
-  if (panels_fit_blocks(mask)) return list_fitting(args, row, row_in_block, panels);
-  return list_composed(args, row, row_in_block, rows, panels, reinterpret_cast<uint64_t*>(words));
+  if (panels_fit_blocks(mask)) return list_fitting(keys, row, row_in_block, panels);
+  return list_composed(keys, row, row_in_block, rows, panels, reinterpret_cast<uint64_t*>(words));
 }
 
 void mark_needed(const ForwardArgs& args, int64_t batch, int64_t key_head, uint8_t* needed) {
   const MaskBlocks& mask = *args.mask;
   const int64_t group = args.query_heads / args.key_heads;
   const int64_t heads = mask.heads == 1 ? 1 : group;
+  const int64_t keys = keys_of(args, batch);
   for (int64_t g = 0; g < heads; ++g) {
     for (int64_t b = 0; b < mask.row_blocks; ++b) {
       const BlockRow row(mask, batch, key_head * group + g, b);
-      for (int j = 0; j < row.full; ++j) mark_block(args, row.full_block(j), needed);
-      for (int j = 0; j < row.partial; ++j) mark_block(args, row.partial_block(j), needed);
+      for (int j = 0; j < row.full; ++j) mark_block(args, keys, row.full_block(j), needed);
+      for (int j = 0; j < row.partial; ++j) mark_block(args, keys, row.partial_block(j), needed);
     }
   }
 }

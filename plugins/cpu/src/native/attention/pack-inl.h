@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "attention/layout.h"
+#include "attention/rows_at-inl.h"
 
 namespace torchyard {
 namespace {
@@ -19,9 +20,14 @@ struct Packer {
   using Element = typename Format::Element;
   using L = Layout<Format>;
 
-  // Keys become columns: word w of key j goes to [j / kTileKeys][w][j % kTileKeys].
   static void keys(const Element* first, int64_t row_stride, int count, int64_t head_dim,
                    int64_t key_words, uint32_t* out) {
+    keys(StridedRows<Element>{first, row_stride}, count, head_dim, key_words, out);
+  }
+
+  // Keys become columns: word w of key j goes to [j / kTileKeys][w][j % kTileKeys].
+  template <class RowsAt>
+  static void keys(const RowsAt at, int count, int64_t head_dim, int64_t key_words, uint32_t* out) {
     constexpr int kLanes = Isa::kLanes;
     for (int group = 0; group < kPanelKeys; group += kLanes) {
       uint32_t* column =
@@ -34,8 +40,7 @@ struct Packer {
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
           block[i] = group + i < count
-                         ? Format::words(first + (group + i) * row_stride + word * Format::kPair,
-                                         available)
+                         ? Format::words(at[group + i] + word * Format::kPair, available)
                          : Isa::zero();
         }
         Isa::transpose(block);
@@ -47,9 +52,15 @@ struct Packer {
     }
   }
 
-  // Returns whether a value is not finite or so large that only the exact softmax may meet it.
   static bool values(const Element* first, int64_t row_stride, int count, int64_t value_dim,
                      const L& layout, uint32_t* out) {
+    return values(StridedRows<Element>{first, row_stride}, count, value_dim, layout, out);
+  }
+
+  // Returns whether a value is not finite or so large that only the exact softmax may meet it.
+  template <class RowsAt>
+  static bool values(const RowsAt at, int count, int64_t value_dim, const L& layout,
+                     uint32_t* out) {
     constexpr int kLanes = Isa::kLanes;
     Vec largest = Isa::zero();
     for (int64_t g = 0; g < layout.column_groups; ++g) {
@@ -64,9 +75,8 @@ struct Packer {
           const int available = static_cast<int>(left < kLanes ? left : kLanes);
           Vec words = Isa::zero();
           if (key < count) {
-            const Element* row = first + key * row_stride + column;
-            const Element* next = key + 1 < count ? row + row_stride : nullptr;
-            words = Format::value_words(row, next, available);
+            const Element* next = key + 1 < count ? at[key + 1] + column : nullptr;
+            words = Format::value_words(at[key] + column, next, available);
             largest = Format::magnitude(largest, words);
           }
           Isa::store(group + (word * width + j) * kLanes, words);
@@ -77,22 +87,32 @@ struct Packer {
   }
 
   static void run(const ForwardArgs& args, const PackJob& job) {
+    if (args.pages == nullptr) {
+      pack<StridedRows<Element>>(args, job);
+    } else {
+      pack<PagedRows<Element>>(args, job);
+    }
+  }
+
+ private:
+  template <class RowsAt>
+  static void pack(const ForwardArgs& args, const PackJob& job) {
     const L layout(args);
-    const Element* keys_of_head = static_cast<const Element*>(args.key.data) +
-                                  job.batch * args.key.batch + job.key_head * args.key.head;
-    const Element* values_of_head = static_cast<const Element*>(args.value.data) +
-                                    job.batch * args.value.batch + job.key_head * args.value.head;
+    const int64_t total = keys_of(args, job.batch);
+    typename RowsAt::Buffer keys_at;
+    typename RowsAt::Buffer values_at;
     for (int64_t panel = job.first_panel; panel < job.end_panel; ++panel) {
       if (job.needed != nullptr && job.needed[panel] == 0) continue;
       const int64_t key = panel * kPanelKeys;
-      const int64_t left = args.keys - key;
+      const int64_t left = total - key;
+      if (left <= 0) break;
       const int count = static_cast<int>(left < kPanelKeys ? left : kPanelKeys);
       uint32_t* out = reinterpret_cast<uint32_t*>(job.packed) + panel * layout.panel_words();
-      keys(keys_of_head + key * args.key.row, args.key.row, count, args.head_dim, layout.key_words,
-           out);
+      keys(RowsAt::place(args, args.key, job.batch, job.key_head, key, count, &keys_at), count,
+           args.head_dim, layout.key_words, out);
       job.unsafe_values[panel] =
-          values(values_of_head + key * args.value.row, args.value.row, count, args.value_dim,
-                 layout, out + layout.key_panel_words());
+          values(RowsAt::place(args, args.value, job.batch, job.key_head, key, count, &values_at),
+                 count, args.value_dim, layout, out + layout.key_panel_words());
     }
   }
 };

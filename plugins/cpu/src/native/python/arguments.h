@@ -308,6 +308,39 @@ bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
   return read_mask(argv[7], *args, mask);
 }
 
+// Reads pages or None. With pages `args->keys` becomes the longest sequence's length. The table's
+// numbers are checked, since a kernel makes addresses of them.
+bool read_pages(PyObject* tuple, ForwardArgs* args, Pages* out) {
+  if (tuple == Py_None) return true;
+  int64_t p[5];
+  if (!read_integers(tuple, "pages", 5, p)) return false;
+  *out = {pointer<const int32_t>(p[0]), p[1], pointer<const int32_t>(p[2]), p[3]};
+  if (out->width < 0 || out->page_keys < 1) {
+    PyErr_SetString(PyExc_ValueError, "pages: expected a width of at least 0 and keys per page");
+    return false;
+  }
+  args->keys = 0;
+  for (int64_t b = 0; b < args->batches; ++b) {
+    const int64_t length = out->lengths[b];
+    if (length < 0 || length > out->width * out->page_keys) {
+      PyErr_Format(PyExc_ValueError, "pages: expected lengths of 0 to %lld, got %lld",
+                   static_cast<long long>(out->width * out->page_keys),
+                   static_cast<long long>(length));
+      return false;
+    }
+    for (int64_t i = 0; i < ceil_div(length, out->page_keys); ++i) {
+      const int32_t page = out->table[b * out->width + i];
+      if (page >= 0 && page < p[4]) continue;
+      PyErr_Format(PyExc_ValueError, "pages: expected pages of 0 to %lld in the table, got %d",
+                   static_cast<long long>(p[4] - 1), page);
+      return false;
+    }
+    if (length > args->keys) args->keys = length;
+  }
+  args->pages = out;
+  return true;
+}
+
 // What every attention function is given at the end: threads, poison.
 struct RunArguments {
   int threads;

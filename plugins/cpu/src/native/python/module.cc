@@ -38,6 +38,11 @@ bool takes(const char* function, Py_ssize_t expected, Py_ssize_t given) {
   return false;
 }
 
+// Checks the same where the last argument may be left out.
+bool takes_or_one_more(const char* function, Py_ssize_t expected, Py_ssize_t given) {
+  return given == expected + 1 || takes(function, expected, given);
+}
+
 // Runs a kernel without the GIL.
 template <class Args, class Kernel>
 Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& args,
@@ -50,7 +55,8 @@ Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& ar
 }
 
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (!takes("attention_forward", kCallArguments + 5, argc)) return nullptr;
+  constexpr Py_ssize_t kArguments = kCallArguments + 5;
+  if (!takes_or_one_more("attention_forward", kArguments, argc)) return nullptr;
   const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
@@ -59,10 +65,12 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   ScoreProgram score;
   torchyard::ScoreFailure failure = {-1, 0};
   RunArguments with;
+  Pages pages;
   if (!read_call(argv + 1, &args, &mask) || !read_address(more[1], &args.max_scores) ||
       !read_run(more + 2, &with)) {
     return nullptr;
   }
+  if (argc > kArguments && !read_pages(argv[kArguments], &args, &pages)) return nullptr;
   if (more[0] != Py_None) {
     if (!read_score(more[0], &score)) return nullptr;
     score.failure = &failure;
@@ -75,17 +83,20 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (!takes("attention_decode", kCallArguments + 4, argc)) return nullptr;
+  constexpr Py_ssize_t kArguments = kCallArguments + 4;
+  if (!takes_or_one_more("attention_decode", kArguments, argc)) return nullptr;
   const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
   if (kernel == nullptr) return nullptr;
   ForwardArgs args;
   MaskBlocks mask;
   RunArguments with;
+  Pages pages;
   PyObject* const* more = argv + 1 + kCallArguments;
   if (!read_call(argv + 1, &args, &mask) || !read_address(more[0], &args.max_scores) ||
       !read_run(more + 1, &with)) {
     return nullptr;
   }
+  if (argc > kArguments && !read_pages(argv[kArguments], &args, &pages)) return nullptr;
   if (!torchyard::suits_decode(args)) {
     PyErr_Format(PyExc_ValueError,
                  "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
