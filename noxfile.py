@@ -51,11 +51,12 @@ ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
 # Not those of many threads: an emulator takes minutes to let 64 threads wait for one another.
-EMULATED_TESTS = [
+EMULATED_TESTS = ["-k", "not threads", "--native-limit=1e7"] + [
     f"plugins/cpu/tests/test_{name}.py"
     for name in (
         *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
-        *("attention_sweep", "attention_values", "native_selection", "score_programs"),
+        *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
+        *("native_selection", "score_gradients", "score_programs"),
     )
 ]
 
@@ -304,7 +305,7 @@ def emulate(session: nox.Session, processor: str) -> None:
         *("pytest", "-p", "emulated_native"),
         f"--native-server={shlex.join([*command, str(server)])}",
         f"--native-isas={','.join(EMULATED[processor])}",
-        *(session.posargs or ["--native-limit=1e7", *EMULATED_TESTS]),
+        *(session.posargs or EMULATED_TESTS),
         env={"PYTHONPATH": str(native.parent)},
     )
 

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 import pytest
 import torch
-import torchyard_cpu
 from torch import Tensor, UntypedStorage
 
 import torchyard._platform
+import torchyard_cpu
 
 _NAME: Final = "torchyard_cpu._native"
 _KEPT_STORAGES: Final = 512
@@ -115,7 +115,8 @@ class Server:
         return result
 
     def _read(self, size: int) -> bytes:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         data = self._process.stdout.read(size)
         if len(data) != size:
             raise EOFError
@@ -186,7 +187,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--native-limit",
         type=float,
         default=float("inf"),
-        help="leave out cases of the sweep with more multiplications; an emulator does some 1e7 a second",
+        help="leave out the sweep's cases of more products; an emulator does some 1e7 a second",
     )
 
 

@@ -32,8 +32,9 @@ struct FeatureName {
 extern const FeatureName kFeatureNames[];
 extern const size_t kFeatureCount;
 
-// Returns, on x86-64, the features that cpuid reports and whose registers the operating system saves
-// (xgetbv); on 64-bit Arm, those that the operating system reports. Empty on other processors.
+// Returns, on x86-64, the features that cpuid reports and whose registers the operating system
+// saves (xgetbv); on 64-bit Arm, those that the operating system reports. Empty on other
+// processors.
 FeatureSet detect_features();
 
 // Returns the bit of `name`, or 0 for a name that no kernel here asks for.
