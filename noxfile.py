@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
+import shlex
 import shutil
 import sys
 import tempfile
@@ -46,6 +48,17 @@ ENVIRONMENTS = {
     ),
 }
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
+# Processor -> the instruction sets of its kernels, which its emulator must have.
+EMULATED = {"aarch64": ["neonbf16", "neon"]}
+# Not those of many threads: an emulator takes minutes to let 64 threads wait for one another.
+EMULATED_TESTS = ["-k", "not threads", "--native-limit=1e7"] + [
+    f"plugins/cpu/tests/test_{name}.py"
+    for name in (
+        *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
+        *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
+        *("native_selection", "score_gradients", "score_programs"),
+    )
+]
 
 package_cells = [nox.param(name, id=name, tags=[f"pkg-{name}"]) for name in PACKAGES]
 
@@ -125,6 +138,23 @@ def refuse_absent(session: nox.Session, target: str, python: str) -> None:
     """End the session where the accelerator is absent: an unverified target is never green."""
     if reason := absences(session, python)[target]:
         session.error(f"UNVERIFIED: {target}: {reason}")
+
+
+def emulator(session: nox.Session, processor: str) -> list[str]:
+    """Return the command that runs the processor's programs; ends the session where none is here.
+
+    Empty where this machine runs them itself.
+    """
+    if sys.platform == "linux" and platform.machine() == processor:
+        return []
+    names = [f"qemu-{processor}-static", f"qemu-{processor}"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        session.error(
+            f"UNVERIFIED: {processor}: neither {' nor '.join(names)} is on the path; Debian and "
+            "Ubuntu have them as qemu-user-static and qemu-user"
+        )
+    return [found, "-cpu", "max"]
 
 
 def pytest(session: nox.Session, *paths: str) -> None:
@@ -268,6 +298,34 @@ def sanitize(session: nox.Session) -> None:
             "ASAN_OPTIONS": "detect_leaks=0",
             "UBSAN_OPTIONS": "print_stacktrace=1",
         },
+    )
+
+
+@nox.session(default=False, tags=["emulate", "pkg-cpu", "stage-verify"])
+@nox.parametrize("processor", [nox.param(name, id=name, tags=[f"hw-{name}"]) for name in EMULATED])
+def emulate(session: nox.Session, processor: str) -> None:
+    """Run another processor's CPU kernels under an emulator; UNVERIFIED where there is none."""
+    command = emulator(session, processor)
+    install(session, "attention", "cpu", extra=[*group("test"), *group("emulate")])
+    native = PACKAGES["cpu"] / "tests" / "native"
+    folder = session.create_tmp()
+    session.run(
+        *("cmake", "-S", str(PACKAGES["cpu"]), "-B", folder, "-G", "Ninja"),
+        f"-DCMAKE_TOOLCHAIN_FILE={native / f'{processor}.cmake'}",
+        f"-DTORCHYARD_PYTHON={shutil.which('python', path=session.bin)}",
+        f"-DTORCHYARD_EMULATOR={';'.join(command)}",
+        "-DTORCHYARD_BUILD_MODULE=OFF",
+        "-DTORCHYARD_BUILD_TESTS=ON",
+    )
+    session.run("cmake", "--build", folder)
+    session.run("ctest", "--test-dir", folder, "--output-on-failure", "--no-tests=error")
+    server = Path(folder, "tests", "native", "module_server")
+    session.run(
+        *("pytest", "-p", "emulated_native"),
+        f"--native-server={shlex.join([*command, str(server)])}",
+        f"--native-isas={','.join(EMULATED[processor])}",
+        *(session.posargs or EMULATED_TESTS),
+        env={"PYTHONPATH": str(native.parent)},
     )
 
 

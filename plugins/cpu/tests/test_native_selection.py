@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ AVX2 = {"avx2", "fma", "f16c"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 BF16 = AVX512 | {"avx512_bf16"}
 
-on_x86 = pytest.mark.skipif(
-    platform.machine() not in {"x86_64", "AMD64"}, reason="x86 kernels are built for x86 only"
-)
+ISAS = {isa for _, _, isa, _ in _native.kernels()}
+on_x86 = pytest.mark.skipif("avx2" not in ISAS, reason="x86 kernels are built for x86 only")
+on_arm = pytest.mark.skipif("neon" not in ISAS, reason="Arm kernels are built for Arm only")
 
 
 @on_x86
@@ -56,6 +55,40 @@ def test_an_instruction_set_can_be_asked_for() -> None:
     assert _native.select_kernel("bfloat16", set(), "avx2") is None
     assert _native.select_kernel("float32", BF16, "avx512bf16") is None
     assert _native.select_kernel("float16", BF16, "avx512bf16") is None
+
+
+@on_arm
+@pytest.mark.parametrize(
+    ("dtype", "features", "expected"),
+    [
+        ("bfloat16", {"asimd", "bf16"}, "attention_forward_bf16_6x16_neonbf16"),
+        ("bfloat16", {"asimd"}, "attention_forward_bf16_6x16_neon"),
+        ("bfloat16", {"bf16"}, "attention_forward_bf16_6x8_scalar"),
+        ("float32", {"asimd", "bf16", "sve"}, "attention_forward_f32_6x16_neon"),
+        ("float32", BF16, "attention_forward_f32_6x8_scalar"),
+    ],
+)
+def test_an_arm_processor_gets_the_best_kernel_that_it_can_run(
+    dtype: str, features: set[str], expected: str
+) -> None:
+    assert _native.select_kernel(dtype, features, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        (BF16, "avx512bf16"),
+        (AVX512, "avx512"),
+        ({"asimd", "bf16", "fp"}, "neonbf16"),
+        ({"asimd", "fp"}, "neon"),
+        ({"bf16"}, "scalar"),
+        (set(), "scalar"),
+    ],
+)
+def test_a_processor_is_named_after_the_best_that_it_can_run(
+    features: set[str], expected: str
+) -> None:
+    assert _isa.best(frozenset(features)) == expected
 
 
 def test_every_dtype_has_a_kernel_that_needs_nothing() -> None:

@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 namespace torchyard {
@@ -13,6 +17,7 @@ const FeatureName kFeatureNames[] = {
     {kF16c, "f16c"},         {kAvx512F, "avx512f"},
     {kAvx512Bw, "avx512bw"}, {kAvx512Dq, "avx512dq"},
     {kAvx512Vl, "avx512vl"}, {kAvx512Bf16, "avx512_bf16"},
+    {kAsimd, "asimd"},       {kArmBf16, "bf16"},
 };
 const size_t kFeatureCount = sizeof(kFeatureNames) / sizeof(kFeatureNames[0]);
 
@@ -59,6 +64,31 @@ FeatureSet detect_features() {
   if (bit(leaf7, 31)) found |= kAvx512Vl;
   if (highest_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && bit(eax, 5)) {
     found |= kAvx512Bf16;
+  }
+  return found;
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+
+// Bits of the auxiliary vector, which older systems' headers do not name.
+constexpr unsigned long kHwcapAsimd = 1ul << 1;
+constexpr unsigned long kHwcap2Bf16 = 1ul << 14;
+
+FeatureSet detect_features() {
+  FeatureSet found = 0;
+  if ((getauxval(AT_HWCAP) & kHwcapAsimd) != 0) found |= kAsimd;
+  if ((getauxval(AT_HWCAP2) & kHwcap2Bf16) != 0) found |= kArmBf16;
+  return found;
+}
+
+#elif defined(__aarch64__) && defined(__APPLE__)
+
+FeatureSet detect_features() {
+  FeatureSet found = kAsimd;  // every such processor has it
+  int present = 0;
+  size_t size = sizeof(present);
+  if (sysctlbyname("hw.optional.arm.FEAT_BF16", &present, &size, nullptr, 0) == 0 && present != 0) {
+    found |= kArmBf16;
   }
   return found;
 }

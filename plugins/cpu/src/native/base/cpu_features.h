@@ -20,6 +20,8 @@ enum Feature : FeatureSet {
   kAvx512Dq = 1u << 5,
   kAvx512Vl = 1u << 6,
   kAvx512Bf16 = 1u << 7,
+  kAsimd = 1u << 16,
+  kArmBf16 = 1u << 17,
 };
 
 struct FeatureName {
@@ -30,8 +32,9 @@ struct FeatureName {
 extern const FeatureName kFeatureNames[];
 extern const size_t kFeatureCount;
 
-// Returns the features that cpuid reports and whose registers the operating system saves (xgetbv).
-// Empty on processors that are not x86-64.
+// Returns, on x86-64, the features that cpuid reports and whose registers the operating system
+// saves (xgetbv); on 64-bit Arm, those that the operating system reports. Empty on other
+// processors.
 FeatureSet detect_features();
 
 // Returns the bit of `name`, or 0 for a name that no kernel here asks for.
