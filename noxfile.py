@@ -50,8 +50,9 @@ ENVIRONMENTS = {
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
-# Not those of many threads: an emulator takes minutes to let 64 threads wait for one another.
-EMULATED_TESTS = ["-k", "not threads", "--native-limit=1e7"] + [
+# Not those of many threads, since an emulator takes minutes to let 64 wait for one another, and not
+# those that go through every implementation.
+EMULATED_TESTS = ["-k", "not threads and not every_case", "--native-limit=1e7"] + [
     f"plugins/cpu/tests/test_{name}.py"
     for name in (
         *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
