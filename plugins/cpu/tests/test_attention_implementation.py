@@ -40,7 +40,8 @@ def platform_with(features: frozenset[str], machine: str = "x86_64") -> Platform
         (platform_with(SKYLAKE), "avx512"),
         (platform_with(HASWELL), "avx2"),
         (platform_with(frozenset()), "scalar"),
-        (platform_with(frozenset({"asimd", "bf16"}), "aarch64"), "scalar"),
+        (platform_with(frozenset({"asimd", "bf16"}), "aarch64"), "neonbf16"),
+        (platform_with(frozenset({"asimd"}), "aarch64"), "neon"),
     ],
 )
 def test_every_processor_is_served_by_its_best_instruction_set(
@@ -107,7 +108,7 @@ def test_an_unknown_instruction_set_is_refused_with_the_known_ones() -> None:
     verdict = attention.supports(REQUEST, platform_with(ZEN4), isa="sse9")
 
     assert verdict.code is ReasonCode.ISA
-    assert "one of avx512bf16, avx512, avx2, scalar, got sse9" in verdict.text
+    assert "one of avx512bf16, avx512, avx2, neonbf16, neon, scalar, got sse9" in verdict.text
 
 
 def test_the_environment_holds_the_implementation_to_an_instruction_set(
