@@ -15,6 +15,8 @@ from torchyard_cpu import _native
 from torchyard_cpu._attention_forward import call_places
 from torchyard_cpu._tunables import frozen
 
+from .errors import largest, ratio, rms
+
 # How many times the error of the naive computation a kernel may have.
 MARGIN = 1.0
 
@@ -128,11 +130,11 @@ class Attention:
         finite = true.lse.isfinite()
         lse_error = _error(got.lse[finite], true.lse[finite])
         lse_allowed = _error(naive.lse[finite], true.lse[finite])
-        lse_floor = d + 2 * eps * max(1.0, _max(true.lse[finite])) + polynomial
+        lse_floor = d + 2 * eps * max(1.0, largest(true.lse[finite])) + polynomial
         ratios = [
-            _ratio(_max(error), MARGIN * _max(allowed) + floor * _max(magnitude)),
-            _ratio(_rms(error), MARGIN * _rms(allowed) + floor * _rms(magnitude)),
-            _ratio(_max(lse_error), MARGIN * _max(lse_allowed) + lse_floor),
+            ratio(largest(error), MARGIN * largest(allowed) + floor * largest(magnitude)),
+            ratio(rms(error), MARGIN * rms(allowed) + floor * rms(magnitude)),
+            ratio(largest(lse_error), MARGIN * largest(lse_allowed) + lse_floor),
         ]
         known = self.worst.setdefault(kernel, [0.0, 0.0, 0.0, 0.0])
         known[:] = [max(a, b) for a, b in zip(known[:3], ratios, strict=True)] + [known[3] + 1]
@@ -217,13 +219,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if _GRADIENT_ERRORS:
         terminalreporter.section("worst error / bound of dq, dk, dv, maximum and RMS each; calls")
         for kernel, (*ratios, calls) in sorted(_GRADIENT_ERRORS.items()):
-            numbers = " ".join(f"{ratio:.2f}" for ratio in ratios)
+            numbers = " ".join(f"{value:.2f}" for value in ratios)
             terminalreporter.write_line(f"{kernel:45} {numbers} {calls:5.0f}")
     if not _ATTENTION.worst:
         return
     terminalreporter.section("worst error / bound: out's maximum, out's RMS, lse; calls")
-    for kernel, (largest, rms, lse, calls) in sorted(_ATTENTION.worst.items()):
-        terminalreporter.write_line(f"{kernel:45} {largest:.2f} {rms:.2f} {lse:.2f} {calls:5.0f}")
+    for kernel, (greatest, root, lse, calls) in sorted(_ATTENTION.worst.items()):
+        terminalreporter.write_line(f"{kernel:45} {greatest:.2f} {root:.2f} {lse:.2f} {calls:5.0f}")
 
 
 def _dense(
@@ -253,22 +255,8 @@ def _largest_score(query: Tensor, key: Tensor, scale: float | None) -> float:
     group = query.shape[1] // key.shape[1]
     k = key.float().abs().repeat_interleave(group, 1)
     scores = query.float().abs() @ k.transpose(-1, -2)
-    return _max(scores) * abs(query.shape[-1] ** -0.5 if scale is None else scale)
+    return largest(scores) * abs(query.shape[-1] ** -0.5 if scale is None else scale)
 
 
 def _error(got: Tensor, true: Tensor) -> Tensor:
     return got.double() - true.double()
-
-
-def _max(x: Tensor) -> float:
-    return float(x.abs().max()) if x.numel() else 0.0
-
-
-def _rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt()) if x.numel() else 0.0
-
-
-def _ratio(error: float, bound: float) -> float:
-    if error == 0.0:
-        return 0.0
-    return error / bound if math.isfinite(error) and bound > 0.0 else math.inf

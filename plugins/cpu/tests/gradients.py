@@ -13,6 +13,8 @@ from torchyard_cpu import _native
 from torchyard_cpu._attention_forward import call_places, tensor_place
 from torchyard_cpu._tunables import frozen
 
+from .errors import largest, ratio, rms
+
 NAMES = ("query", "key", "value")
 
 
@@ -124,14 +126,14 @@ def check(
     eps = torch.finfo(torch.float32).eps
     half = torch.finfo(problem.query.dtype).eps / 2
     absolute = Problem(problem.query.abs(), problem.key.abs(), problem.value, problem.grad_out)
-    largest = _max(absolute.scores(torch.float64)) / absolute.factor * abs(problem.factor)
-    floor = half + (4 + largest) * eps
+    score = largest(absolute.scores(torch.float64)) / absolute.factor * abs(problem.factor)
+    floor = half + (4 + score) * eps
     ratios = []
     for name, g, t, n, m in zip(NAMES, got, true, naive, magnitudes, strict=True):
         assert g.isfinite().all(), f"grad_{name} is not finite"
         error, allowed = g.double() - t, n.double() - t
-        ratios.append(_ratio(_max(error), _max(allowed) + floor * _max(m)))
-        ratios.append(_ratio(_rms(error), _rms(allowed) + floor * _rms(m)))
+        ratios.append(ratio(largest(error), largest(allowed) + floor * largest(m)))
+        ratios.append(ratio(rms(error), rms(allowed) + floor * rms(m)))
     known = worst.setdefault(kernel, [0.0] * 7)
     known[:] = [max(a, b) for a, b in zip(known[:6], ratios, strict=True)] + [known[6] + 1]
     assert max(ratios) <= 1.0, f"error / bound, maximum and RMS of {NAMES}: {ratios}"
@@ -178,17 +180,3 @@ def _formulas(
     if narrow:
         grads = (grads[0].to(dtype), grads[1].to(dtype), grads[2].to(dtype))
     return grads, magnitudes
-
-
-def _max(x: Tensor) -> float:
-    return float(x.abs().max()) if x.numel() else 0.0
-
-
-def _rms(x: Tensor) -> float:
-    return float(x.square().mean().sqrt()) if x.numel() else 0.0
-
-
-def _ratio(error: float, bound: float) -> float:
-    if error == 0.0:
-        return 0.0
-    return error / bound if math.isfinite(error) and bound > 0.0 else math.inf

@@ -146,7 +146,7 @@ class Binding:
         args = [self.values[arg] for arg in node.args]
         if node.op == "gather":
             return self._element(node.data, args)
-        if node.op == "detach":
+        if node.op in ("detach", "named"):
             return args[0]
         if node.op == "cast":
             return self._cast(args[0], graph.nodes[node.args[0]].dtype, node.dtype)

@@ -2,7 +2,8 @@
 
 Each is written so that it loses no accuracy to cancellation: errors are a few roundings, and
 infinities and NaN come out as torch's. What a choice leaves out is finite too, since derivatives
-multiply it by 0.
+multiply it by 0. Where the operations' derivative would lose digits, the function is named, and has
+its own.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class Term:
         return self.of("eq", other, dtype="bool")
 
 
+def _named(word: str, result: Term, x: Term) -> Term:
+    numbers = (result.number, x.number)
+    return Term(x.graph, x.graph.add("named", numbers, "float32", word))
+
+
 def _polynomial(x: Term, coefficients: tuple[str, ...]) -> Term:
     highest, *rest = (float.fromhex(text) for text in reversed(coefficients))
     return reduce(lambda sum_, factor: sum_ * x + factor, rest, x.like(highest))
@@ -96,7 +102,7 @@ def _polynomial(x: Term, coefficients: tuple[str, ...]) -> Term:
 
 def _expm1(x: Term) -> Term:
     # e^x - 1 = tanh(x / 2) (e^x + 1), where nothing cancels.
-    return (x * 0.5).of("tanh") * (x.of("exp") + 1.0)
+    return _named("expm1", (x * 0.5).of("tanh") * (x.of("exp") + 1.0), x)
 
 
 def _log1p(x: Term) -> Term:
@@ -104,7 +110,7 @@ def _log1p(x: Term) -> Term:
     whole = x + 1.0
     lost = whole.is_equal(1.0)
     exact = whole.of("log") * (x / lost.where(1.0, whole - 1.0))
-    return lost.where(x, whole.is_equal(math.inf).where(x, exact))
+    return _named("log1p", lost.where(x, whole.is_equal(math.inf).where(x, exact)), x)
 
 
 def _erf(x: Term) -> Term:
@@ -112,7 +118,7 @@ def _erf(x: Term) -> Term:
     held = x.of("max", -1.0).of("min", 1.0)
     near = held * _polynomial(held * held, _NEAR)
     far = x.like(1.0) - _polynomial(size.of("min", 4.0), _FAR).of("exp")
-    return (size < 1.0).where(near, (x < 0.0).where(-far, far))
+    return _named("erf", (size < 1.0).where(near, (x < 0.0).where(-far, far)), x)
 
 
 def _softplus(x: Term) -> Term:

@@ -198,6 +198,19 @@ class _Differentiation:
         yield 1, self._where(condition, given, self.zero)
         yield 2, self._where(condition, self.zero, given)
 
+    def named(self, node: Node, number: int, given: int) -> _Parts:
+        """Differentiate a function by its name, not by the operations that compute it."""
+        yield 1, self._times(given, self._derivative(node.data, node.args[1]))
+
+    def _derivative(self, word: str, value: int) -> int:
+        if word == "expm1":
+            return self._add("exp", value)
+        if word == "log1p":
+            return self._add("div", self.one, self._add("add", self.one, value))
+        assert word == "erf", word
+        bell = self._add("exp", self._add("neg", self._add("mul", value, value)))
+        return self._add("mul", bell, self._number(2.0 / math.sqrt(math.pi)))
+
     def extreme(self, node: Node, number: int, given: int) -> _Parts:
         """Differentiate min and max, which share the gradient at ties, and what became of clamp and
         relu, which do not."""
@@ -226,6 +239,7 @@ _RULES: Final[dict[str, Callable[[_Differentiation, Node, int, int], _Parts]]] =
     "max": _Differentiation.extreme,
     "min": _Differentiation.extreme,
     "mul": _Differentiation.mul,
+    "named": _Differentiation.named,
     "neg": _Differentiation.neg,
     "sigmoid": _Differentiation.sigmoid,
     "sqrt": _Differentiation.sqrt,

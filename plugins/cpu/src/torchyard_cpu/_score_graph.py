@@ -21,7 +21,9 @@ class Node:
     """One value.
 
     Attributes:
-        op: ``input``, ``constant``, ``gather``, ``cast``, ``detach`` or an arithmetic word.
+        op: ``input``, ``constant``, ``gather``, ``cast``, ``detach``, an arithmetic word, or
+            ``named``: its first operand, as the function ``data`` of the second, whose derivative
+            is known by that name and not by the operations that compute it.
         args: numbers of the operands, lower than the node's own. Of arithmetic they have the dtype
             that is computed in.
         dtype: ``float32``, ``int64``, ``int32`` or ``bool``.
