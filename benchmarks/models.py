@@ -211,6 +211,22 @@ def _largest(found: Tensor, wanted: Tensor) -> float:
     return float((found.double() - wanted.double()).abs().max())
 
 
+def _table(rows: list[Row]) -> Table:
+    table = Table("task", "contestant", box=None)
+    for heading in ("rate", "time / ours", "error", "from ours"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            row.task,
+            row.contestant,
+            f"{row.rate:.1f} {row.unit}",
+            f"{row.times_ours:.2f}",
+            f"{row.error:.1e}",
+            f"{row.from_ours:.1e}",
+        )
+    return table
+
+
 def _main() -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.models")
     parser.add_argument("--quick", action="store_true", help="short texts, few rounds")
@@ -222,25 +238,14 @@ def _main() -> int:
         torch.set_num_threads(arguments.threads)
     register()
     transformers.utils.logging.disable_progress_bar()
-    table = Table("task", "contestant", box=None)
-    for heading in ("rate", "time / ours", "error", "from ours"):
-        table.add_column(heading, justify="right")
-    rows: list[Row] = []
-    for task in tasks(quick=arguments.quick):
-        rows += compare(task, rounds=3 if arguments.quick else arguments.rounds)
-    for row in rows:
-        table.add_row(
-            row.task,
-            row.contestant,
-            f"{row.rate:.1f} {row.unit}",
-            f"{row.times_ours:.2f}",
-            f"{row.error:.1e}",
-            f"{row.from_ours:.1e}",
-        )
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(f"{torch.get_num_threads()} threads; load of the last minute {load:.1f}")
-    console.print(table)
+    rows: list[Row] = []
+    for task in tasks(quick=arguments.quick):
+        measured = compare(task, rounds=3 if arguments.quick else arguments.rounds)
+        console.print(_table(measured))
+        rows += measured
     if arguments.json is not None:
         data = [dataclasses.asdict(row) for row in rows]
         arguments.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
