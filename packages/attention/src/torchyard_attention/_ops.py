@@ -34,8 +34,8 @@ _NAMESPACE: Final = "torchyard_attention"
 _LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 # mask is None, or the six tensors of MaskBlocks in their order. A list with nothing in it is None,
-# because an AOTInductor package hands an op no list for an empty one. The backward returns gradients
-# of those captured tensors alone that captured_grad marks.
+# because an AOTInductor package hands an op no list for an empty one. The backward returns the
+# gradients of those captured tensors alone that captured_grad marks.
 _COMMON: Final = (
     "Tensor query, Tensor key, Tensor value, Tensor[]? score_captured, str score_text, "
     "Tensor[]? mask, int[] block_size, bool causal, Tensor[]? mask_captured, str mask_text, "
