@@ -51,6 +51,20 @@ def test_memory_is_linear_in_the_blocks_that_are_touched():
     assert watch.sizes[watch.sizes.index(mask.bits.numel()) - 1] <= length
 
 
+def test_a_plain_function_is_never_held_for_all_pairs():
+    length = 1 << 13
+
+    def mask_mod(b, h, q, k):
+        return (q >= k) & ((q * 31 + k * 17) % 64 != 0)
+
+    with LargestTensor() as watch:
+        mask = create_block_mask(mask_mod, None, None, length, length, "cpu")
+    # Every block up to the diagonal is partial. What a stripe of rows takes is all there is
+    # beside the bits.
+    assert mask.bits.numel() > length * length // 20
+    assert watch.sizes[-1] <= mask.bits.numel()
+
+
 _MILLION = """
 import time, torch
 from torchyard_attention import and_masks, create_block_mask, masks

@@ -56,7 +56,8 @@ def blocks_of(
         )
         count = visible.sum(dim=(-2, -1), dtype=torch.int32)
         counts.append(count)
-        bits.append(visible[(count > 0) & (count < rows * keys)])
+        # Packed at once: as bytes, the partial blocks of a long mask would take Sq x Sk of them.
+        bits.append(pack_bits(visible[(count > 0) & (count < rows * keys)]))
     shape = (batch, heads, q_blocks, kv_blocks)
     count = torch.cat(counts, dim=2) if counts else torch.zeros(shape, device=device)
     # As in torch, a block that the end of a sequence cuts is never full.
@@ -69,10 +70,11 @@ def blocks_of(
         position[:, :, first : first + stripe][partial[:, :, first : first + stripe]]
         for first in range(0, q_blocks, stripe)
     ]
-    empty = torch.zeros((0, rows, keys), dtype=torch.bool, device=device)
+    empty = torch.zeros((0, rows, _ceil_div(keys, 8)), dtype=torch.uint8, device=device)
     kept = torch.cat(bits) if bits else empty
-    slots = torch.cat(order).argsort() if order else torch.zeros(0, dtype=torch.int64)
-    return _assemble(partial, full, pack_bits(kept[slots]), block_size)
+    if batch * heads > 1 and order:
+        kept = kept[torch.cat(order).argsort()]
+    return _assemble(partial, full, kept, block_size)
 
 
 def partial_bits(
