@@ -1,8 +1,8 @@
 // The machine's own limits: what a loop of nothing but one operation reaches.
 //
-// usage: limits THREADS SECONDS [read], prints a line "NAME OPERATIONS_PER_SECOND" for each limit, or
-// for that of reading memory alone; one whose instructions the processor lacks is left out. benchmarks/limits.py compiles it for the
-// processor at hand.
+// usage: limits THREADS SECONDS [read], prints a line "NAME OPERATIONS_PER_SECOND" for each limit,
+// or for that of reading memory alone; one whose instructions the processor lacks is left out.
+// benchmarks/limits.py compiles it for the processor at hand.
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdint.h>
