@@ -2,10 +2,12 @@
 //
 // Keys are met in chunks of one panel. Scores: kLanes keys at a time, each summed along D in a
 // register of its own, then all registers summed into one vector of scores. Values: rows of values
-// times probabilities, accumulated into the state, which stays in the first-level cache. While one
-// phase computes, the other's next chunk is fetched, a few lines at a time: the processor's own
-// prefetcher follows the stream that is being read, not the one that will be, and a burst of
-// fetches would fill the buffers that the phase's own loads need.
+// times probabilities, accumulated into the state, which stays in the first-level cache.
+//
+// While a phase computes, rows that are needed later are fetched, a few lines at a time: a burst
+// would fill the buffers that the phase's own loads need. Of narrow elements the other phase's next
+// chunk is fetched, which the processor's own prefetcher does not know of. Of wide ones two chunks
+// would not fit into the first-level cache, and the rows a little ahead are fetched.
 #pragma once
 
 #include <cstddef>
@@ -44,6 +46,9 @@ class Decode {
  private:
   // Rows that share the loads of a chunk's values; more accumulators would not fit.
   static constexpr int kTileRows = 4;
+
+  static constexpr bool kFetchesAhead = sizeof(Element) > 2;
+  static constexpr int kAhead = 16;
 
   const ForwardArgs& args_;
   const DecodeJob& job_;
@@ -151,6 +156,7 @@ class Decode {
     if (job_.words != nullptr && left > kPanelKeys && !panel_is_seen(first + kPanelKeys)) {
       next_keys = 0;
     }
+    if constexpr (kFetchesAhead) next_keys = keys;
     if (words != nullptr && !values_are_finite(values_at, keys)) {
       add_visible(values_at, words, present);
       return;
@@ -199,7 +205,12 @@ class Decode {
       for (int k = 0; k < kKeys; ++k) {
         const int64_t at = whole || i + k < keys ? i + k : keys - 1;
         row[k] = keys_at[at];
-        if (r == 0) fetch(values_at[at], args_.value_dim);
+        if (r != 0) continue;
+        if constexpr (kFetchesAhead) {
+          fetch(keys_at.ahead(i + k, kAhead), args_.head_dim);
+        } else {
+          fetch(values_at[at], args_.value_dim);
+        }
       }
       float lanes[Isa::kLanes];
       Isa::store(lanes, dots<kRows, kKeys>(row, query_ + r * query_stride_));
@@ -339,7 +350,11 @@ class Decode {
       const Element* first = at[key] + column;
       const Element* second = Format::kPair == 2 && key + 1 < keys ? at[key + 1] + column : nullptr;
       for (int i = 0; i < Format::kPair && key + i < fetched; ++i) {
-        fetch(next[key + i], args_.head_dim);
+        if constexpr (kFetchesAhead) {
+          fetch(at.ahead(key + i, kAhead), args_.value_dim);
+        } else {
+          fetch(next[key + i], args_.head_dim);
+        }
       }
       Vec value[kVectors];
 #pragma GCC unroll 4

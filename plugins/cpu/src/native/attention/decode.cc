@@ -17,21 +17,29 @@ namespace {
 // Waking a thread costs about as much as reading so many bytes.
 constexpr int64_t kBytesPerThread = int64_t{1} << 17;
 
+// The next split of a thread's own, in a cache line of its own.
+struct alignas(64) Run {
+  std::atomic<int64_t> next;
+};
+
 // Where each piece of working memory lies in the caller's one block.
 struct Plan {
+  int threads;
   int64_t heads;
   int64_t split_keys;
   int64_t splits;       // per head
   size_t state_floats;  // of one split
   size_t states_at;     // [heads][splits]
   size_t finished_at;   // [heads] std::atomic<int64_t>
+  size_t runs_at;       // [threads] Run
   size_t thread_bytes;  // one thread: visibility words, kernel scratch
   size_t kernel_offset;
   size_t thread_at;
   size_t total;
 
-  Plan(const ForwardArgs& args, const DecodeKernel& kernel, int threads)
-      : heads(args.batches * args.key_heads),
+  Plan(const ForwardArgs& args, const DecodeKernel& kernel, int thread_count)
+      : threads(thread_count),
+        heads(args.batches * args.key_heads),
         split_keys(args.tunables.keys_per_split),
         splits(std::max<int64_t>(1, ceil_div(args.keys, split_keys))),
         state_floats(kernel.state_floats(args)) {
@@ -43,6 +51,7 @@ struct Plan {
     };
     states_at = place(static_cast<size_t>(heads * splits) * state_floats * sizeof(float));
     finished_at = place(static_cast<size_t>(heads) * sizeof(std::atomic<int64_t>));
+    runs_at = place(static_cast<size_t>(threads) * sizeof(Run));
     kernel_offset = page_rounded(static_cast<size_t>(panels() * kMaxDecodeRows) * sizeof(uint64_t));
     thread_bytes = kernel_offset + page_rounded(kernel.scratch_bytes(args));
     thread_at = place(thread_bytes * static_cast<size_t>(threads));
@@ -60,25 +69,41 @@ class Call {
         plan_(plan),
         memory_(memory),
         finished_(reinterpret_cast<std::atomic<int64_t>*>(memory + plan.finished_at)),
+        runs_(reinterpret_cast<Run*>(memory + plan.runs_at)),
         rows_(static_cast<int>(args.query_heads / args.key_heads * args.query_rows)) {
     for (int64_t h = 0; h < plan.heads; ++h) new (&finished_[h]) std::atomic<int64_t>{0};
+    for (int t = 0; t < plan.threads; ++t) new (&runs_[t]) Run{{first_ticket(t)}};
   }
 
   // Draws splits until none are left. Runs on every thread.
   void work() {
-    std::byte* mine = memory_ + plan_.thread_at +
-                      static_cast<size_t>(next_thread_.fetch_add(1)) * plan_.thread_bytes;
-    const int64_t tickets = plan_.heads * plan_.splits;
+    const int thread = next_thread_.fetch_add(1);
+    std::byte* mine = memory_ + plan_.thread_at + static_cast<size_t>(thread) * plan_.thread_bytes;
     // The next split is drawn early, so that its first keys are on their way when this one ends.
-    int64_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
-    while (ticket < tickets) {
-      const int64_t next = next_ticket_.fetch_add(1, std::memory_order_relaxed);
-      split(ticket, next < tickets ? next : -1, mine);
+    int64_t ticket = draw(thread);
+    while (ticket >= 0) {
+      const int64_t next = draw(thread);
+      split(ticket, next, mine);
       ticket = next;
     }
   }
 
  private:
+  // Each thread has a run of splits that lie one after another, so that what its processor fetches
+  // beyond a split is its own; who is done helps the others. -1: none are left.
+  int64_t draw(int thread) {
+    for (int i = 0; i < plan_.threads; ++i) {
+      const int of = (thread + i) % plan_.threads;
+      const int64_t ticket = runs_[of].next.fetch_add(1, std::memory_order_relaxed);
+      if (ticket < first_ticket(of + 1)) return ticket;
+    }
+    return -1;
+  }
+
+  int64_t first_ticket(int thread) const {
+    return plan_.heads * plan_.splits * thread / plan_.threads;
+  }
+
   float* states(int64_t head) const {
     return reinterpret_cast<float*>(memory_ + plan_.states_at) +
            static_cast<size_t>(head * plan_.splits) * plan_.state_floats;
@@ -152,8 +177,8 @@ class Call {
   const Plan& plan_;
   std::byte* memory_;
   std::atomic<int64_t>* finished_;
+  Run* runs_;
   int rows_;
-  std::atomic<int64_t> next_ticket_{0};
   std::atomic<int> next_thread_{0};
 };
 
