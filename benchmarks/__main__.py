@@ -106,7 +106,12 @@ class _Run:
             sized = case.shortened(8) if shorten else case
             try:
                 rows = measure(
-                    sized, self.limits, self.probe, self.effort, demand=self.arguments.demand
+                    sized,
+                    self.limits,
+                    self.probe,
+                    self.effort,
+                    demand=self.arguments.demand,
+                    drop=self._drop,
                 )
             except (WrongResultError, torchyard.UnsupportedError) as error:
                 self._refuse(case.name, error)
@@ -146,6 +151,9 @@ class _Run:
         if found:
             self.console.print(findings_table(suite, found))
         self.found[suite] = found
+
+    def _drop(self, error: WrongResultError) -> None:
+        self.console.print(f"a rival is not timed: {error}", style="yellow")
 
     def _refuse(self, what: str, error: Exception) -> None:
         self.wrong += 1

@@ -142,7 +142,10 @@ def _sdpa(case: Case) -> dict[str, Attention]:
 
     if group == 1:
         return {"": plain}
-    found: dict[str, Attention] = {", enable_gqa": flagged, ", repeated kv": repeated}
+    found: dict[str, Attention] = {", enable_gqa": flagged}
+    # For one query the copy takes ten times as long as the call.
+    if not case.decoding:
+        found[", repeated kv"] = repeated
     if not options:
         found[", folded rows"] = folded
     return found

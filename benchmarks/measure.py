@@ -21,8 +21,9 @@ __all__ = ["Effort", "Row", "WrongResultError", "judge", "measure", "met", "time
 
 # Decoding reads keys and values from memory: calls in a row must not find them in a cache.
 _BEYOND_CACHES: Final = 512 << 20
-# A run shorter than this is repeated, and its time divided: the clock and a call's start count.
-_SHORTEST: Final = 1e-3
+# A run shorter than this is repeated, and its time divided: the clock counts, and so does waking
+# threads that slept while another contestant ran.
+_SHORTEST: Final = 5e-3
 # Memory's speed changes for minutes at a time: two probes that differ by more say nothing.
 _AGREE: Final = 1.1
 
@@ -88,7 +89,13 @@ def met(bar: Bar, rows: list[Row]) -> tuple[float | None, bool | None]:
 
 
 def measure(
-    case: Case, limits: Limits, probe: Probe | None, effort: Effort, *, demand: str | None = None
+    case: Case,
+    limits: Limits,
+    probe: Probe | None,
+    effort: Effort,
+    *,
+    demand: str | None = None,
+    drop: Callable[[WrongResultError], None],
 ) -> list[Row]:
     """Return a row per contestant, ours first.
 
@@ -98,12 +105,20 @@ def measure(
         probe: measures the memory's limit before and after a case that it limits.
         effort: how often contestants run.
         demand: the implementation that ours must be.
+        drop: is told of each rival whose result is wrong, and which is not timed for that.
 
     Raises:
-        WrongResultError: a result is wrong; then nothing of the case is timed.
+        WrongResultError: our result is wrong; then nothing of the case is timed.
     """
-    competing = contestants(case, demand)
-    errors = judge(case, competing)
+    ours_first = contestants(case, demand)
+    competing, errors = ours_first[:1], judge(case, ours_first[:1])
+    for rival in ours_first[1:]:
+        try:
+            errors += judge(case, [rival])
+        except WrongResultError as error:
+            drop(error)
+        else:
+            competing.append(rival)
     limit, seconds = _bracketed(case, limits, probe, lambda: _timed(case, competing, effort))
     work = case.kv_bytes() if case.decoding else case.flops()
     ours = seconds[0]
@@ -195,7 +210,7 @@ def _timed(case: Case, competing: list[Contestant], effort: Effort) -> list[list
     repeats = []
     for run in runs:
         run()
-        repeats.append(max(1, min(100, int(_SHORTEST / max(run(), 1e-9)))))
+        repeats.append(max(1, min(500, int(_SHORTEST / max(run(), 1e-9)))))
     seconds: list[list[float]] = [[] for _ in competing]
     start = time.perf_counter()
     for done in range(effort.rounds):

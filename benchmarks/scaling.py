@@ -58,7 +58,8 @@ def measure_scaling(
             sized = case.shortened(8) if quick else case
             ours = contestants(sized, demand)[:1]
             small = replace(sized, shape=(1, *sized.shape[1:]))
-            judge(small.shortened(4) if sized.shape[3] > 2048 else small, ours)
+            small = small.shortened(4) if sized.shape[3] > 2048 else small
+            judge(small, contestants(small, demand)[:1])
             run = timed_once(sized, ours[0])
             seconds: dict[int, list[float]] = {1: [], 2: []}
             for _ in range(max(3, effort.rounds // 2) + 1):

@@ -47,7 +47,7 @@ def _exact(case: Case, demand: str | None) -> list[Contestant]:
 def test_a_right_result_is_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "contestants", _exact)
     monkeypatch.setattr(measuring, "_BEYOND_CACHES", 1 << 22)
-    row, other = measure(_SHORT[name], _LIMITS, None, _EFFORT)
+    row, other = measure(_SHORT[name], _LIMITS, None, _EFFORT, drop=_fail)
     assert row.milliseconds > 0
     assert row.served_by == "ruler"
     assert row.times_ours == 1
@@ -77,7 +77,20 @@ def test_a_wrong_result_is_refused(
         measuring, "contestants", lambda case, demand: [Contestant(OURS, attend, "wrong")]
     )
     with pytest.raises(WrongResultError, match=r"served by wrong.* within .* of float64"):
-        measure(case, _LIMITS, None, _EFFORT)
+        measure(case, _LIMITS, None, _EFFORT, drop=_fail)
+
+
+def test_a_wrong_rival_is_named_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = _SHORT["full d64 float32"]
+    right = Contestant(OURS, lambda *given: ruler(case)(*given), "right")
+    wrong = Contestant("rival", lambda *given: ruler(case)(*given) * 1.5, "wrong")
+    monkeypatch.setattr(measuring, "contestants", lambda case, demand: [right, wrong])
+    dropped: list[WrongResultError] = []
+
+    rows = measure(case, _LIMITS, None, _EFFORT, drop=dropped.append)
+
+    assert [row.contestant for row in rows] == [OURS]
+    assert [str(error).split(", ")[1] for error in dropped] == ["rival"]
 
 
 def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +103,7 @@ def test_a_wrong_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         measuring, "contestants", lambda case, demand: [Contestant(OURS, attend, "wrong")]
     )
     with pytest.raises(WrongResultError, match="result 4"):
-        measure(case, _LIMITS, None, _EFFORT)
+        measure(case, _LIMITS, None, _EFFORT, drop=_fail)
 
 
 def test_the_implementation_behind_ours_is_named_and_can_be_demanded() -> None:
@@ -109,6 +122,10 @@ def test_every_way_of_torch_gives_the_right_result() -> None:
         others = contestants(case, None)[1:]
         assert others
         measuring.judge(case, others)
+
+
+def _fail(error: WrongResultError) -> None:
+    raise error
 
 
 def _row(times_ours: float, *, contestant: str = OURS, share: float | None = None) -> Row:
