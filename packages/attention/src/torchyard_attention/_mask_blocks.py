@@ -16,10 +16,8 @@ from torch import Tensor
 from torchyard_attention._evaluate import evaluate_mask, evaluate_mask_blocks
 from torchyard_attention.contract import MaskBlocks
 
-# Elements of one stripe: large enough to hide Python's overhead, small enough for the cache.
-_STRIPE: Final = 1 << 21
-
-# Elements of the blocks that are evaluated together: with what becomes of them, a core's L2.
+# Pairs of the blocks that are evaluated together: with what becomes of them, a core's L2; enough
+# of them to hide Python's overhead.
 _TILE: Final = 1 << 18
 
 _GATHER_BITS: Final = 0x0102040810204080 if sys.byteorder == "little" else -0x7FBFDFEFF7FBFDFF
@@ -45,30 +43,38 @@ def blocks_of(
     rows, keys = block_size
     q_blocks, kv_blocks = _ceil_div(q_length, rows), _ceil_div(kv_length, keys)
     b, h = torch.arange(batch, device=device), torch.arange(heads, device=device)
-    k = torch.arange(kv_length, device=device)
-    stripe = max(1, _STRIPE // max(1, batch * heads * rows * kv_length))
-    counts, bits = [], []
-    for first in range(0, q_blocks, stripe):
+    pairs = max(1, batch * heads * rows * keys)  # of one block of every batch and head
+    width = min(max(1, _TILE // pairs), max(1, kv_blocks))
+    stripe = max(1, _TILE // (pairs * width))
+    whole = visible_bytes(keys, device)
+    anything, everything, bits = [], [], []
+    for first in range(0, q_blocks if kv_blocks else 0, stripe):
         last = min(first + stripe, q_blocks)
         q = torch.arange(first * rows, min(last * rows, q_length), device=device)
-        visible = _as_blocks(
-            evaluate_mask(text, b, h, q, k, captured), last - first, kv_blocks, block_size
-        )
-        count = visible.sum(dim=(-2, -1), dtype=torch.int32)
-        counts.append(count)
-        # Packed at once: as bytes, the partial blocks of a long mask would take Sq x Sk of them.
-        bits.append(pack_bits(visible[(count > 0) & (count < rows * keys)]))
+        tiles = []
+        for left in range(0, kv_blocks, width):
+            right = min(left + width, kv_blocks)
+            k = torch.arange(left * keys, min(right * keys, kv_length), device=device)
+            visible = evaluate_mask(text, b, h, q, k, captured)
+            # Packed at once: from here on there is an eighth of the bytes.
+            tiles.append(_as_blocks(visible, last - first, right - left, block_size))
+        packed = torch.cat(tiles, dim=3) if len(tiles) > 1 else tiles[0]
+        some = (packed != 0).any(-1).any(-1)
+        # As in torch, a block that the end of a sequence cuts is never full.
+        all_ = (packed == whole).all(-1).all(-1)
+        anything.append(some)
+        everything.append(all_)
+        bits.append(packed[some & ~all_])
     shape = (batch, heads, q_blocks, kv_blocks)
-    count = torch.cat(counts, dim=2) if counts else torch.zeros(shape, device=device)
-    # As in torch, a block that the end of a sequence cuts is never full.
-    full = count == rows * keys
-    partial = (count > 0) & ~full
+    none = torch.zeros(shape, dtype=torch.bool, device=device)
+    full = torch.cat(everything, dim=2) if everything else none
+    partial = (torch.cat(anything, dim=2) if anything else none) & ~full
     # A stripe holds (batch, head, row) in this order; the slots must count through all rows of a
     # head before the next head, so the stripes are put in order by their blocks' position.
     position = torch.arange(partial.numel(), device=device).view(shape)
     order = [
         position[:, :, first : first + stripe][partial[:, :, first : first + stripe]]
-        for first in range(0, q_blocks, stripe)
+        for first in range(0, q_blocks if kv_blocks else 0, stripe)
     ]
     empty = torch.zeros((0, rows, _ceil_div(keys, 8)), dtype=torch.uint8, device=device)
     kept = torch.cat(bits) if bits else empty
@@ -177,7 +183,9 @@ def check_lists(
 
 def pack_bits(visible: Tensor) -> Tensor:
     """Pack bool [N, BQ, BK] into uint8 [N, BQ, ceil(BK / 8)], lowest bit first."""
-    padded = torch.nn.functional.pad(visible, (0, -visible.shape[2] % 8)).contiguous()
+    padded = visible.contiguous()
+    if visible.shape[2] % 8:
+        padded = torch.nn.functional.pad(visible, (0, -visible.shape[2] % 8))
     # Eight bytes of 0 and 1 as one word: the product moves bit 0 of byte i to bit 56 + i.
     words = padded.view(torch.int64) * _GATHER_BITS
     return words.bitwise_right_shift_(56).to(torch.uint8)
@@ -227,13 +235,14 @@ def ordered(listed: Tensor) -> tuple[Tensor, Tensor]:
 def _as_blocks(
     visible: Tensor, q_blocks: int, kv_blocks: int, block_size: tuple[int, int]
 ) -> Tensor:
-    """Cut bool [B, H, Q, K] into [B, H, q_blocks, kv_blocks, BQ, BK], padded with False."""
+    """Cut bool [B, H, Q, K] into bits [B, H, q_blocks, kv_blocks, BQ, ceil(BK / 8)], 0 beyond."""
     rows, keys = block_size
     batch, heads, q_length, kv_length = visible.shape
-    padded = torch.nn.functional.pad(
-        visible, (0, kv_blocks * keys - kv_length, 0, q_blocks * rows - q_length)
-    )
-    return padded.reshape(batch, heads, q_blocks, rows, kv_blocks, keys).transpose(3, 4)
+    beyond = (0, kv_blocks * keys - kv_length, 0, q_blocks * rows - q_length)
+    if any(beyond):
+        visible = torch.nn.functional.pad(visible, beyond)
+    bits = pack_bits(visible.reshape(-1, kv_blocks, keys))
+    return bits.view(batch, heads, q_blocks, rows, kv_blocks, -1).transpose(3, 4)
 
 
 def _ceil_div(length: int, size: int) -> int:
