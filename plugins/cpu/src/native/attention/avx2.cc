@@ -1,6 +1,6 @@
 // Attention for AVX2 with FMA and F16C; 16-bit elements are widened while they are packed.
 #include "simd/avx2.h"
-#include "attention/decode-inl.h"
+#include "attention/decode_kernel-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {

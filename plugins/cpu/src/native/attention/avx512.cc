@@ -1,6 +1,6 @@
 // Attention for AVX-512 F, BW, DQ and VL; 16-bit elements are widened while they are packed.
 #include "simd/avx512.h"
-#include "attention/decode-inl.h"
+#include "attention/decode_kernel-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {

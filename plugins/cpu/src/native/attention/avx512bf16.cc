@@ -1,5 +1,5 @@
 // Attention for AVX-512 with BF16: pairs of bfloat16 are multiplied as they are.
-#include "attention/decode-inl.h"
+#include "attention/decode_kernel-inl.h"
 #include "attention/format_bf16_pair.h"
 #include "attention/kernel-inl.h"
 

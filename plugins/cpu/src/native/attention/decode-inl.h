@@ -380,28 +380,6 @@ class Decode {
     }
   }
 
-  template <int kVectors, bool kWhole>
-  static TORCHYARD_INLINE void load_values(Vec (&value)[kVectors], const Element* first,
-                                           const Element* second, int64_t left) {
-    if constexpr (Format::kPair == 2 && kWhole && kVectors % 2 == 0) {
-      if (second != nullptr) {
-#pragma GCC unroll 2
-        for (int j = 0; j < kVectors; j += 2) {
-          Format::value_pairs(first + j * Isa::kLanes, second + j * Isa::kLanes, &value[j],
-                              &value[j + 1]);
-        }
-        return;
-      }
-    }
-#pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) {
-      const int64_t rest = left - j * Isa::kLanes;
-      const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
-      value[j] = Format::value_words(first + j * Isa::kLanes,
-                                     second == nullptr ? nullptr : second + j * Isa::kLanes, n);
-    }
-  }
-
   bool values_are_finite(const Rows at, int keys) const {
     Vec most = Isa::zero();
     for (int key = 0; key < keys; ++key) {
@@ -433,30 +411,5 @@ class Decode {
   }
 };
 
-template <class Format>
-size_t decode_scratch(const ForwardArgs& args) {
-  return Decode<Format, StridedRows>::scratch_bytes(args);
-}
-
-template <class Format>
-void decode_split(const ForwardArgs& args, const DecodeJob& job) {
-  if (args.pages == nullptr) {
-    Decode<Format, StridedRows>::split(args, job);
-  } else {
-    Decode<Format, PagedRows>::split(args, job);
-  }
-}
-
 }  // namespace
 }  // namespace torchyard
-
-#define TORCHYARD_DEFINE_DECODE(name, isa, dtype, required, ...) \
-  extern const DecodeKernel name;                                \
-  const DecodeKernel name = {#name,                              \
-                             isa,                                \
-                             DType::dtype,                       \
-                             required,                           \
-                             DecodeState<__VA_ARGS__>::floats,   \
-                             decode_scratch<__VA_ARGS__>,        \
-                             decode_split<__VA_ARGS__>,          \
-                             DecodeState<__VA_ARGS__>::finish};

@@ -35,20 +35,6 @@ struct Bf16PairFormat {
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
   }
 
-  // value_words of twice kLanes elements of two rows.
-  static TORCHYARD_INLINE void value_pairs(const Element* row, const Element* next, Vec* low,
-                                           Vec* high) {
-    const __m512i even =
-        _mm512_set_epi32(0x002f000f, 0x002e000e, 0x002d000d, 0x002c000c, 0x002b000b, 0x002a000a,
-                         0x00290009, 0x00280008, 0x00270007, 0x00260006, 0x00250005, 0x00240004,
-                         0x00230003, 0x00220002, 0x00210001, 0x00200000);
-    const __m512i odd = _mm512_add_epi16(even, _mm512_set1_epi16(16));
-    const __m512i a = _mm512_loadu_si512(row);
-    const __m512i b = _mm512_loadu_si512(next);
-    *low = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, even, b));
-    *high = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, odd, b));
-  }
-
   static TORCHYARD_INLINE Vec magnitude(Vec running, Vec words) {
     const Vec low = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));
     return Isa::magnitude_bits_max(Isa::magnitude_bits_max(running, words), low);

@@ -38,15 +38,6 @@ struct NeonBf16PairFormat {
     return interleave(Isa::first_halves(row, n), high);
   }
 
-  // value_words of twice kLanes elements of two rows.
-  static TORCHYARD_INLINE void value_pairs(const Element* row, const Element* next, Vec* low,
-                                           Vec* high) {
-    const uint16x8_t a = vreinterpretq_u16_f32(Isa::load(row));
-    const uint16x8_t b = vreinterpretq_u16_f32(Isa::load(next));
-    *low = vreinterpretq_f32_u16(vzip1q_u16(a, b));
-    *high = vreinterpretq_f32_u16(vzip2q_u16(a, b));
-  }
-
   static TORCHYARD_INLINE Vec magnitude(Vec running, Vec words) {
     const Vec low = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(words), 16));
     return Isa::magnitude_bits_max(Isa::magnitude_bits_max(running, words), low);

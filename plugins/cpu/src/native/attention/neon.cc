@@ -1,6 +1,6 @@
 // Attention for Advanced SIMD of 64-bit Arm; 16-bit elements are widened while they are packed.
 #include "simd/neon.h"
-#include "attention/decode-inl.h"
+#include "attention/decode_kernel-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {

@@ -1,6 +1,6 @@
 // Attention for any processor: compiled with the baseline's flags.
 #include "simd/scalar.h"
-#include "attention/decode-inl.h"
+#include "attention/decode_kernel-inl.h"
 #include "attention/kernel-inl.h"
 
 namespace torchyard {

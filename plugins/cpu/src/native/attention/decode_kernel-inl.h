@@ -1,0 +1,38 @@
+// Makes a DecodeKernel of the templates, for one Format.
+#pragma once
+
+#include <cstddef>
+
+#include "attention/decode-inl.h"
+#include "attention/decode_state-inl.h"
+
+namespace torchyard {
+namespace {
+
+template <class Format>
+size_t decode_scratch(const ForwardArgs& args) {
+  return Decode<Format, StridedRows>::scratch_bytes(args);
+}
+
+template <class Format>
+void decode_split(const ForwardArgs& args, const DecodeJob& job) {
+  if (args.pages == nullptr) {
+    Decode<Format, StridedRows>::split(args, job);
+  } else {
+    Decode<Format, PagedRows>::split(args, job);
+  }
+}
+
+}  // namespace
+}  // namespace torchyard
+
+#define TORCHYARD_DEFINE_DECODE(name, isa, dtype, required, ...) \
+  extern const DecodeKernel name;                                \
+  const DecodeKernel name = {#name,                              \
+                             isa,                                \
+                             DType::dtype,                       \
+                             required,                           \
+                             DecodeState<__VA_ARGS__>::floats,   \
+                             decode_scratch<__VA_ARGS__>,        \
+                             decode_split<__VA_ARGS__>,          \
+                             DecodeState<__VA_ARGS__>::finish};
