@@ -42,6 +42,11 @@ FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
+    "conformance": (["attention", "cpu", "simulated", "conformance"], ["packages/conformance/tests"]),
+    "collectives": (
+        ["cpu", "context-parallel"],
+        ["packages/collectives/tests", "packages/context-parallel/tests"],
+    ),
     "cpu": (
         ["attention", "cpu"],
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
@@ -188,7 +193,7 @@ def types(session: nox.Session, package: str) -> None:
         session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
         return
     # A plugin reads the contract of a component that it does not require, and the demo draws.
-    read = [package] if package == "core" else [package, "attention"]
+    read = [package] if package == "core" else [package, "attention", "collectives"]
     session.install(*group("types"), *group("test"), *third_party(*read))
     session.run("mypy", str(PACKAGES[package] / "src"), *session.posargs)
 
@@ -213,11 +218,17 @@ def docs(session: nox.Session) -> None:
     [
         nox.param("core", id="core", tags=["pkg-core", "hw-none"]),
         nox.param("simulated", id="simulated", tags=["pkg-simulated", "hw-simulated"]),
+        nox.param("conformance", id="conformance", tags=["pkg-conformance", "hw-cpu"]),
+        nox.param(
+            "collectives",
+            id="collectives",
+            tags=["pkg-collectives", "pkg-context-parallel", "hw-cpu"],
+        ),
         nox.param("cpu", id="cpu", tags=["pkg-core", "pkg-attention", "pkg-cpu", "hw-cpu"]),
     ],
 )
 def tests(session: nox.Session, environment: str) -> None:
-    """Run one environment's tests: core without torch, a simulated device, everything on CPU."""
+    """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
     models = group("models") if environment == "cpu" else []
     install(session, *packages, extra=[*group("test"), *models])
