@@ -42,7 +42,10 @@ FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
-    "conformance": (["attention", "cpu", "simulated", "conformance"], ["packages/conformance/tests"]),
+    "conformance": (
+        ["attention", "cpu", "simulated", "conformance"],
+        ["packages/conformance/tests"],
+    ),
     "collectives": (
         ["cpu", "context-parallel"],
         ["packages/collectives/tests", "packages/context-parallel/tests"],
