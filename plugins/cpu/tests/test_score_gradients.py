@@ -24,7 +24,7 @@ from torchyard_cpu._attention_forward import NativeForward
 from .score_mods import BIAS, CAP, HEADS, KEYS, LOW, MODS, ROWS, SLOPES, TABLE, Mod, score_call
 
 ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 CORNERS = torch.arange(-3.0, 4.0) / 2
 BUCKETS = torch.log2(torch.arange(300).abs() + 1.0).long()
