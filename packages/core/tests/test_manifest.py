@@ -113,6 +113,11 @@ def test_most_keys_may_be_left_out() -> None:
         (('["warp", "*"]', '["Warp!"]'), "implements[0].devices: expected at least one device"),
         (('"yard.go:command"', '"yard.go"'), "commands[0].target: expected 'module:attribute'"),
         (('[order."toy/2"]', '[order."toy"]'), "order.'toy': contract: expected 'op/version'"),
+        (('[order."toy/2"]', '[order."toy/2.1"]'), "order.'toy/2.1': contract: expected 'op/vers"),
+        (
+            ('contract = "toy/2"\nmodule', 'contract = "toy/2."\nmodule'),
+            "or 'op/version.minor' such",
+        ),
         (('"yard.fast", "yard.slow"', '"fast"'), "order.'toy/2'.warp: expected '<plugin>."),
         (('"yard.fast", "yard.slow"', '"a.b", "a.b"'), "expected each implementation once"),
         (("[doctor]", "[docter]"), "docter: unknown key; known here:"),
@@ -201,7 +206,9 @@ def test_what_breaks_the_parser_is_refused(text: str) -> None:
         _parse(text)
 
 
-@pytest.mark.parametrize("text", ["toy", "toy/0", "toy/x", "Toy/1", "toy/1/2", "toy_v2/1", ""])
+@pytest.mark.parametrize(
+    "text", ["toy", "toy/0", "toy/x", "Toy/1", "toy/1/2", "toy/1.2", "toy_v2/1", ""]
+)
 def test_a_contract_is_an_op_and_a_version(text: str) -> None:
     with pytest.raises(ValueError, match="expected 'op/version' such as 'attention/1'"):
         ContractId.parse(text)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torchyard._check import Check, CheckStatus
     from torchyard._contract import ContractDefinition, ContractId, Request, RequestField
     from torchyard._decision import Candidate, Decision, Outcome, Source
+    from torchyard._deprecation import PluginDeprecationWarning
     from torchyard._device import DeviceStatus
     from torchyard._environ import plugin_setting
     from torchyard._errors import (
@@ -55,6 +56,7 @@ _HOMES = {
     "Outcome": "_decision",
     "Platform": "_platform",
     "Plugin": "_plugin",
+    "PluginDeprecationWarning": "_deprecation",
     "PluginSource": "_plugin",
     "PluginState": "_plugin",
     "Policy": "_policy",
@@ -102,6 +104,7 @@ __all__ = [
     "Outcome",
     "Platform",
     "Plugin",
+    "PluginDeprecationWarning",
     "PluginSource",
     "PluginState",
     "Policy",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import inspect
 import sys
 import time
 import traceback
@@ -15,9 +16,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from torchyard._capture import capture_prints
+from torchyard._deprecation import noting_deprecations
 from torchyard._failure import describe, show
 from torchyard._plugin import Plugin, PluginState
 from torchyard._verdict import ReasonCode
+from torchyard._version import __version__
 
 if TYPE_CHECKING:
     import pluggy
@@ -128,13 +131,7 @@ class Activator:
         manager = self._hooks()
         name = f"{plugin.name}:{module}"
         if not manager.has_plugin(name):
-            try:
-                manager.register(loaded, name=name)
-                manager.check_pending()
-            except BaseException:
-                if manager.has_plugin(name):
-                    manager.unregister(name=name)
-                raise
+            self._register(manager, plugin, loaded, module, retire=retire)
         others = [item for item in manager.get_plugins() if item is not loaded]
         answers = manager.subset_hook_caller(hook, remove_plugins=others)(**arguments)
         if len(answers) != 1:
@@ -143,6 +140,38 @@ class Activator:
                 "something else than None"
             )
         return answers[0]
+
+    def _register(
+        self,
+        manager: pluggy.PluginManager,
+        plugin: Plugin,
+        loaded: ModuleType,
+        module: str,
+        *,
+        retire: bool,
+    ) -> None:
+        """Have pluggy hold a module's hooks against their specifications."""
+        for problem in _unknown_to_core(manager, loaded):
+            reason = f"module {module!r}: {problem}"
+            if not retire:
+                raise _BrokenPromise(problem)
+            plugin.retire(
+                PluginState.INCOMPATIBLE,
+                ReasonCode.VERSION,
+                reason,
+                f"install the torchyard that the plugin was written for; if there is none, "
+                f"{_REPORT.format(plugin.source.distribution or plugin.name, plugin.name)}",
+            )
+            raise PluginCodeError(reason)
+        name = f"{plugin.name}:{module}"
+        try:
+            with noting_deprecations(manager, plugin, loaded):
+                manager.register(loaded, name=name)
+            manager.check_pending()
+        except BaseException:
+            if manager.has_plugin(name):
+                manager.unregister(name=name)
+            raise
 
     def _import(self, plugin: Plugin, module: str, *, retire: bool = True) -> ModuleType:
         if module in plugin.import_seconds:
@@ -209,6 +238,30 @@ class Activator:
         finally:
             if text := printed.getvalue().strip():
                 plugin.notes.append(f"{doing}: printed {text[:_KEPT_OUTPUT]!r}")
+
+
+def _unknown_to_core(manager: pluggy.PluginManager, module: ModuleType) -> Iterator[str]:
+    """Yield what a module's hooks expect of a torchyard that this one is not."""
+    for name, function in vars(module).items():
+        options = manager.parse_hookimpl_opts(module, name)
+        if options is None:
+            continue
+        hook = options.get("specname") or name
+        spec = getattr(getattr(manager.hook, hook, None), "spec", None)
+        if spec is None:
+            yield f"hook {hook}: torchyard {__version__} has no such hook"
+            continue
+        given = [*spec.argnames, *spec.kwargnames]
+        wanted = [
+            parameter.name
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.default is parameter.empty and parameter.name not in given
+        ]
+        if wanted:
+            yield (
+                f"hook {hook}: expected no arguments but {given}, which are what torchyard "
+                f"{__version__} gives, got {wanted}"
+            )
 
 
 def _hint(plugin: Plugin, error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,7 +17,7 @@ from torchyard._environ import setting
 from torchyard._errors import UnknownContractError
 from torchyard._implementation import Implementation
 from torchyard._installed import installed_sources
-from torchyard._manifest import CommandEntry, Order
+from torchyard._manifest import CommandEntry, DefinesEntry, ImplementsEntry, Order
 from torchyard._ownership import check_slot
 from torchyard._platform import Platform, imported_torch, privateuse1_name, probe_platform
 from torchyard._plugin import Plugin, PluginSource, PluginState
@@ -103,11 +104,20 @@ class Catalog:
 
     def definition(self, contract: ContractId) -> ContractDefinition:
         """Import and return a component's definition of a contract."""
-        for plugin in self._usable():
-            for entry in plugin.manifest.defines:  # type: ignore[union-attr]
-                if entry.contract == contract:
-                    return self._definition(plugin, entry.module, contract)
-        raise UnknownContractError(f"contract {str(contract)!r}: no usable component defines it")
+        found = self._defines(contract)
+        if found is None:
+            raise UnknownContractError(
+                f"contract {str(contract)!r}: no usable component defines it"
+            )
+        return self._definition(found[0], found[1].module, contract)
+
+    def minor(self, contract: ContractId) -> int | None:
+        """Return the newest minor of a contract that is defined here; None where none defines it.
+
+        Read from the component's manifest: nothing is imported.
+        """
+        found = self._defines(contract)
+        return None if found is None else found[1].minor
 
     def commands(self) -> tuple[tuple[Plugin, CommandEntry], ...]:
         """Return the subcommands that plugins add to the command line, sorted by name."""
@@ -181,8 +191,8 @@ class Catalog:
         manifest = plugin.manifest
         try:
             with self._guarded():
-                for entry in manifest.implements:
-                    self._offer(plugin, entry.module, str(entry.contract))
+                for entry in filter(self._fits, manifest.implements):
+                    self._offer(plugin, entry)
                 for defined in manifest.defines:
                     self._activator.load_attribute(plugin, defined.module, "DEFINITIONS")
                 for command in manifest.commands:
@@ -252,8 +262,8 @@ class Catalog:
                     found = [
                         item
                         for entry in entries
-                        if entry.contract == contract
-                        for item in self._offer(plugin, entry.module, str(contract))
+                        if entry.contract == contract and self._fits(entry)
+                        for item in self._offer(plugin, entry)
                     ]
                     self._once(plugin, found)
                 offered.extend(found)
@@ -288,6 +298,18 @@ class Catalog:
     def _usable(self) -> list[Plugin]:
         return [plugin for plugin in self.plugins if plugin.usable and plugin.manifest is not None]
 
+    def _defines(self, contract: ContractId) -> tuple[Plugin, DefinesEntry] | None:
+        for plugin in self._usable():
+            for entry in plugin.manifest.defines:  # type: ignore[union-attr]
+                if entry.contract == contract:
+                    return plugin, entry
+        return None
+
+    def _fits(self, entry: ImplementsEntry) -> bool:
+        """Return whether the component is new enough for a module; yes where there is none."""
+        minor = self.minor(entry.contract)
+        return minor is None or entry.minor <= minor
+
     def _definition(self, plugin: Plugin, module: str, contract: ContractId) -> ContractDefinition:
         definition: object = None
         try:
@@ -304,12 +326,18 @@ class Catalog:
             )
         return definition
 
-    def _offer(self, plugin: Plugin, module: str, contract: str) -> tuple[Implementation, ...]:
-        key = (plugin.name, module, contract)
+    def _offer(self, plugin: Plugin, entry: ImplementsEntry) -> tuple[Implementation, ...]:
+        contract = str(entry.contract)
+        key = (plugin.name, entry.module, contract)
         if plugin.usable and key in self._offers:
             return self._offers[key]
         offered = self._activator.call_for_sequence(
-            plugin, module, "torchyard_implementations", Implementation, contract=contract
+            plugin,
+            entry.module,
+            "torchyard_implementations",
+            Implementation,
+            contract=contract,
+            minor=self.minor(entry.contract) or 0,
         )
         for item in offered:
             if item.plugin != plugin.name or item.contract != contract:
@@ -318,6 +346,11 @@ class Catalog:
                     f"expected implementations of {contract} named '{plugin.name}.*', got "
                     f"{item.name!r} of {item.contract}",
                 )
+        # What needs a minor knows it.
+        offered = tuple(
+            dataclasses.replace(item, minor=entry.minor) if item.minor < entry.minor else item
+            for item in offered
+        )
         self._offers[key] = offered
         return offered
 

@@ -7,13 +7,19 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
-_CONTRACT: Final = re.compile(r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]{0,5})")
+_CONTRACT: Final = re.compile(
+    r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]{0,5})(\.(?P<minor>0|[1-9][0-9]{0,5}))?"
+)
 _VERSION_MARK: Final = re.compile(r"_v[0-9]+$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ContractId:
-    """The name of a contract: an op and the version of its promise, written ``op/version``."""
+    """The name of a contract: an op and the version of its promise, written ``op/version``.
+
+    The version is the major one. Minors, which only add, are no part of the name: see
+    :func:`parse_contract`.
+    """
 
     op: str
     version: int
@@ -24,8 +30,8 @@ class ContractId:
 
         An op does not end in ``_v`` and digits: ``torchyard.use`` writes a version that way.
         """
-        match = _CONTRACT.fullmatch(text)
-        if match is None or _VERSION_MARK.search(match["op"]):
+        match = _match(text)
+        if match is None or match["minor"] is not None:
             raise ValueError(f"contract: expected 'op/version' such as 'attention/1', got {text!r}")
         return cls(match["op"], int(match["version"]))
 
@@ -33,9 +39,33 @@ class ContractId:
         return f"{self.op}/{self.version}"
 
 
+def parse_contract(text: str) -> tuple[ContractId, int]:
+    """Read ``op/version`` or ``op/version.minor``: a contract, and a minor of it (or else 0).
+
+    Raises:
+        ValueError: shows the expected form.
+    """
+    match = _match(text)
+    if match is None:
+        raise ValueError(
+            f"contract: expected 'op/version' or 'op/version.minor' such as 'attention/1' or "
+            f"'attention/1.2', got {text!r}"
+        )
+    return ContractId(match["op"], int(match["version"])), int(match["minor"] or 0)
+
+
+def _match(text: str) -> re.Match[str] | None:
+    match = _CONTRACT.fullmatch(text)
+    return None if match is None or _VERSION_MARK.search(match["op"]) else match
+
+
 @runtime_checkable
 class Request(Hashable, Protocol):
-    """What the registry needs to know of a request: a frozen, hashable description, no tensors."""
+    """What the registry needs to know of a request: a frozen, hashable description, no tensors.
+
+    A request may have an attribute ``contract_minor`` besides: the minor of the contract that first
+    had what this request asks for; without it, 0. See :func:`request_minor`.
+    """
 
     @property
     def device(self) -> str:
@@ -46,6 +76,11 @@ class Request(Hashable, Protocol):
 
         It is coarse in sizes and exact in features, the device among them.
         """
+
+
+def request_minor(request: Request) -> int:
+    """Return the least minor of its contract that can be asked to serve a request."""
+    return int(getattr(request, "contract_minor", 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torchyard._contract import ContractId, Request
+from torchyard._contract import ContractId, Request, request_minor
 from torchyard._failure import describe
 from torchyard._platform import Platform
 from torchyard._verdict import ReasonCode, Verdict
@@ -25,6 +25,8 @@ class Implementation:
         before: names of implementations that this one would stand in front of.
         after: names of implementations that this one would stand behind. Both place it only
             where a policy enlists it: installing a plugin changes no choice.
+        minor: the newest minor of the contract that ``supports`` knows, where that is newer than
+            the one in the manifest. A request for something newer is refused without asking it.
     """
 
     contract: str
@@ -33,6 +35,7 @@ class Implementation:
     load: Callable[[], Callable[..., Any]]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    minor: int = 0
 
     def __post_init__(self) -> None:
         ContractId.parse(self.contract)
@@ -54,6 +57,12 @@ class Implementation:
                 raise TypeError(
                     f"Implementation {self.name!r}: {field} must be a tuple of names, got {names!r}"
                 )
+        minor: object = self.minor
+        if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
+            raise TypeError(
+                f"Implementation {self.name!r}: minor must be a whole number, 0 or more, got "
+                f"{minor!r}"
+            )
 
     @property
     def plugin(self) -> str:
@@ -61,7 +70,19 @@ class Implementation:
         return self.name.partition(".")[0]
 
     def verdict(self, request: Request, platform: Platform) -> Verdict:
-        """Ask ``supports``; an exception, or an answer of another type, is a refusal."""
+        """Ask ``supports``; an exception, or an answer of another type, is a refusal.
+
+        So is a request for what the contract had only after the implementation was written: its
+        ``supports`` cannot know that field, and would say yes to what it does not compute.
+        """
+        needed = request_minor(request)
+        if needed > self.minor:
+            return Verdict.no(
+                ReasonCode.VERSION,
+                f"the request needs {self.contract}.{needed}, and {self.name} was written for "
+                f"{self.contract}.{self.minor}",
+                f"install a newer version of plugin {self.plugin!r}",
+            )
         try:
             verdict: object = self.supports(request, platform)
         except (Exception, SystemExit) as error:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from torchyard._contract import ContractId
+from torchyard._contract import ContractId, parse_contract
 from torchyard._errors import ManifestError
 
 SCHEMA: Final = 1
@@ -45,17 +45,35 @@ class DeviceEntry:
 
 @dataclass(frozen=True, slots=True)
 class DefinesEntry:
-    """A contract that the plugin's component defines."""
+    """A contract that the plugin's component defines.
+
+    Attributes:
+        contract: its name.
+        minor: the newest minor that the component defines; it serves every older one.
+        module: holds ``DEFINITIONS``.
+        deprecated: what the authors of its implementations should know and do; empty where the
+            contract is there to stay.
+    """
 
     contract: ContractId
+    minor: int
     module: str
+    deprecated: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImplementsEntry:
-    """A module that holds implementations of a contract for some devices."""
+    """A module that holds implementations of a contract for some devices.
+
+    Attributes:
+        contract: the contract's name.
+        minor: the least minor that the component must define.
+        module: holds the hook.
+        devices: device types, or ``*``.
+    """
 
     contract: ContractId
+    minor: int
     module: str
     devices: tuple[str, ...]
 
@@ -214,7 +232,10 @@ def _device(entry: _Table) -> DeviceEntry:
 
 
 def _defines(entry: _Table) -> DefinesEntry:
-    defines = DefinesEntry(entry.contract(), entry.module("module"))
+    contract, minor = entry.contract()
+    defines = DefinesEntry(
+        contract, minor, entry.module("module"), " ".join(entry.take("deprecated", str, "").split())
+    )
     entry.finish()
     return defines
 
@@ -225,7 +246,8 @@ def _implements(entry: _Table) -> ImplementsEntry:
         raise ManifestError(
             f"{entry.path}.devices: expected at least one device type or '*', got {list(devices)}"
         )
-    implements = ImplementsEntry(entry.contract(), entry.module("module"), devices)
+    contract, minor = entry.contract()
+    implements = ImplementsEntry(contract, minor, entry.module("module"), devices)
     entry.finish()
     return implements
 
@@ -257,7 +279,7 @@ def _orders(table: _Table) -> list[Order]:
                     f"{path}.{device}: expected '<plugin>.<implementation>' names, "
                     f"got {list(names)}"
                 )
-            orders.append(Order(_contract(path, contract), device, names))
+            orders.append(Order(_ordered(path, contract), device, names))
     return orders
 
 
@@ -274,9 +296,9 @@ def _doctor(data: Mapping[str, Any]) -> str:
     return module
 
 
-def _contract(path: str, text: object) -> ContractId:
+def _ordered(path: str, contract: str) -> ContractId:
     try:
-        return ContractId.parse(str(text))
+        return ContractId.parse(contract)
     except ValueError as error:
         raise ManifestError(f"{path}: {error}") from error
 
@@ -332,8 +354,11 @@ class _Table:
             raise ManifestError(f"{self._path(key)}: expected a module's name, got {value!r}")
         return value
 
-    def contract(self) -> ContractId:
-        return _contract(self._path("contract"), self.take("contract", str))
+    def contract(self) -> tuple[ContractId, int]:
+        try:
+            return parse_contract(self.take("contract", str))
+        except ValueError as error:
+            raise ManifestError(f"{self._path('contract')}: {error}") from error
 
     def names(self, key: str, default: Any = _MISSING) -> tuple[str, ...]:
         value = self.take(key, list, default if default is _MISSING else list(default))

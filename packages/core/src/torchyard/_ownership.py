@@ -6,10 +6,11 @@ No rule here looks at who was installed, found or imported first.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from torchyard._contract import ContractId
 from torchyard._errors import PolicyError
+from torchyard._manifest import DefinesEntry, ImplementsEntry
 from torchyard._plugin import Plugin, PluginState
 from torchyard._verdict import ReasonCode
 
@@ -86,28 +87,74 @@ def check_contract_owners(plugins: Sequence[Plugin]) -> None:
 
 
 def check_contract_versions(plugins: Sequence[Plugin]) -> None:
-    """Retire a plugin that implements only versions of an op which no component here defines."""
-    defined: dict[str, set[int]] = {}
-    for plugin in plugins:
-        if plugin.usable and plugin.manifest is not None:
-            for entry in plugin.manifest.defines:
-                defined.setdefault(entry.contract.op, set()).add(entry.contract.version)
-    for plugin in plugins:
-        if not plugin.usable or plugin.manifest is None:
-            continue
-        offered: dict[str, set[int]] = {}
-        for implements in plugin.manifest.implements:
-            offered.setdefault(implements.contract.op, set()).add(implements.contract.version)
-        for op, versions in offered.items():
-            if op in defined and not versions & defined[op]:
-                plugin.retire(
-                    PluginState.INCOMPATIBLE,
-                    ReasonCode.VERSION,
-                    f"implements {_versions(op, versions)}, but the installed component defines "
-                    f"{_versions(op, defined[op])}",
-                    "install matching versions of the component and the plugin",
-                )
+    """Retire a plugin whose implementations of an op all need versions that are not defined here.
+
+    A component serves every minor of its major up to its own, so a plugin that names no minor, or
+    an older one, fits. One that implements a deprecated contract keeps a note of it.
+    """
+    usable = [
+        (plugin, plugin.manifest)
+        for plugin in plugins
+        if plugin.usable and plugin.manifest is not None
+    ]
+    defined: dict[str, dict[int, tuple[Plugin, DefinesEntry]]] = {}
+    for plugin, manifest in usable:
+        for defines in manifest.defines:
+            contract = defines.contract
+            defined.setdefault(contract.op, {})[contract.version] = plugin, defines
+    for plugin, manifest in usable:
+        offered: dict[str, list[ImplementsEntry]] = {}
+        for implements in manifest.implements:
+            offered.setdefault(implements.contract.op, []).append(implements)
+        for op, entries in offered.items():
+            if op not in defined:
+                continue
+            if not any(_fits(entry, defined[op]) for entry in entries):
+                _retire_misfit(plugin, op, entries, defined[op])
                 break
+            _note_deprecated(plugin, entries, defined[op])
+
+
+def _fits(entry: ImplementsEntry, defined: Mapping[int, tuple[Plugin, DefinesEntry]]) -> bool:
+    found = defined.get(entry.contract.version)
+    return found is not None and entry.minor <= found[1].minor
+
+
+def _retire_misfit(
+    plugin: Plugin,
+    op: str,
+    entries: Sequence[ImplementsEntry],
+    defined: Mapping[int, tuple[Plugin, DefinesEntry]],
+) -> None:
+    component = next(iter(defined.values()))[0].source
+    named = f"{component.distribution or component.name} (here: {component.version})"
+    mine = f"{plugin.source.distribution or plugin.name} (here: {plugin.source.version})"
+    near = [entry for entry in entries if entry.contract.version in defined]
+    there = _versions((f"{op}/{major}", found[1].minor) for major, found in defined.items())
+    wanted = _versions((str(entry.contract), entry.minor) for entry in near or entries)
+    if near:
+        reason = f"needs {wanted} or a newer minor, but the installed component defines {there}"
+        remedy = f"a newer {named}, or an older {mine}"
+    else:
+        reason = f"implements {wanted}, but the installed component defines {there}"
+        remedy = f"a {named} that defines {wanted}, or a {mine} that implements {there}"
+    plugin.retire(
+        PluginState.INCOMPATIBLE,
+        ReasonCode.VERSION,
+        reason,
+        f"install matching versions of the component and the plugin: {remedy}",
+    )
+
+
+def _note_deprecated(
+    plugin: Plugin,
+    entries: Sequence[ImplementsEntry],
+    defined: Mapping[int, tuple[Plugin, DefinesEntry]],
+) -> None:
+    for contract in sorted({entry.contract for entry in entries}):
+        owner, defines = defined.get(contract.version, (None, None))
+        if defines is not None and defines.deprecated and owner is not plugin:
+            plugin.notes.append(f"implements {contract}, which is deprecated: {defines.deprecated}")
 
 
 def check_device_owners(plugins: Sequence[Plugin]) -> None:
@@ -164,8 +211,8 @@ def _slot_device(plugin: Plugin) -> str:
     return next(device.name for device in plugin.manifest.devices if device.slot)
 
 
-def _versions(op: str, versions: set[int]) -> str:
-    return ", ".join(f"{op}/{version}" for version in sorted(versions))
+def _versions(found: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{name}.{minor}" if minor else name for name, minor in sorted(set(found)))
 
 
 def _canonical(distribution: str) -> str:

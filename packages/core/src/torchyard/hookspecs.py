@@ -37,7 +37,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+def torchyard_implementations(contract: str, minor: int) -> Sequence[Implementation]:
     """Return the plugin's implementations of a contract.
 
     Called once per process and module named under ``[[implements]]``, when the contract is first
@@ -45,6 +45,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
 
     Args:
         contract: ``op/version``, one that the manifest lists for this module.
+        minor: the minor of that version which the installed component defines; 0 is the first.
     """
 
 
