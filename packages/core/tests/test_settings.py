@@ -104,3 +104,13 @@ def test_the_table_is_sorted_and_explains_every_setting() -> None:
     names = [variable.name for variable in environ.VARIABLES]
     assert names == sorted(set(names))
     assert all(variable.form and variable.help for variable in environ.VARIABLES)
+
+
+def test_a_child_gets_no_setting_but_those_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHYARD_USE", "toy=a.x")
+    monkeypatch.setenv("KEPT", "1")
+    monkeypatch.setenv("REMOVED", "1")
+    child = environ.child_environ({"TORCHYARD_LOCK": "file", "REMOVED": None, "ABSENT": None})
+    assert {name for name in child if name.startswith("TORCHYARD_")} == {"TORCHYARD_LOCK"}
+    assert child["KEPT"] == "1"
+    assert not {"REMOVED", "ABSENT"} & set(child)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torchyard._decision import Candidate, Decision, Outcome, Source
     from torchyard._deprecation import PluginDeprecationWarning
     from torchyard._device import DeviceStatus
-    from torchyard._environ import plugin_setting
+    from torchyard._environ import child_environ, plugin_setting
     from torchyard._errors import (
         LockError,
         ManifestError,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from torchyard._implementation import Implementation
     from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
+    from torchyard._manifest import Manifest
     from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
     from torchyard._platform import Platform, probe_platform
     from torchyard._plugin import Plugin, PluginSource, PluginState
@@ -51,6 +52,7 @@ _HOMES = {
     "Feature": "_maturity",
     "Implementation": "_implementation",
     "LockError": "_errors",
+    "Manifest": "_manifest",
     "ManifestError": "_errors",
     "MaturityError": "_errors",
     "Outcome": "_decision",
@@ -72,6 +74,7 @@ _HOMES = {
     "UnknownContractError": "_errors",
     "UnsupportedError": "_errors",
     "Verdict": "_verdict",
+    "child_environ": "_environ",
     "decide": "_resolver",
     "diff_dumps": "_lock",
     "features": "_maturity",
@@ -99,6 +102,7 @@ __all__ = [
     "Feature",
     "Implementation",
     "LockError",
+    "Manifest",
     "ManifestError",
     "MaturityError",
     "Outcome",
@@ -121,6 +125,7 @@ __all__ = [
     "UnsupportedError",
     "Verdict",
     "__version__",
+    "child_environ",
     "decide",
     "diff_dumps",
     "features",

@@ -141,6 +141,19 @@ def plugin_setting(plugin: str, name: str, environ: Mapping[str, str] | None = N
     return (value or "").strip()
 
 
+def child_environ(changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Return an environment for a child process that no setting of torchyard reaches.
+
+    It is this process's, without every ``TORCHYARD_*`` variable.
+
+    Args:
+        changes: what is set besides, or removed where the value is None.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
+    kept.update((name, value) for name, value in changes.items() if value is not None)
+    return {name: value for name, value in kept.items() if changes.get(name, "") is not None}
+
+
 def present_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return every ``TORCHYARD_*`` variable that is set, known to the table or not."""
     source = os.environ if environ is None else environ

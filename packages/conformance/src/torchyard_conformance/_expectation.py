@@ -1,0 +1,121 @@
+"""Expected failures: what a plugin's author knows to be broken, and until when it may be."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Self
+
+from packaging.version import InvalidVersion, Version
+
+FILE: Final = "torchyard-expectations.toml"
+
+
+class ExpectationError(ValueError):
+    """A file of expectations is missing, unreadable, or says something that is not allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One failure that is known and will be mended.
+
+    Attributes:
+        law: the law's id.
+        case: which of its cases: a shell pattern.
+        reason: why it fails.
+        link: where its mending is followed.
+        expires: the day from which, or the release of the plugin in which, it must be mended:
+            ``2027-01-31``, or a version.
+    """
+
+    law: str
+    case: str
+    reason: str
+    link: str
+    expires: str
+
+    @property
+    def name(self) -> str:
+        """``law`` or ``law[case]``."""
+        return self.law if self.case == "*" else f"{self.law}[{self.case}]"
+
+    def matches(self, law: str, case: str) -> bool:
+        """Return whether the row is about a case."""
+        return self.law == law and fnmatchcase(case, self.case)
+
+    def expired(self, today: datetime.date, version: str) -> bool:
+        """Return whether it should have been mended by a day and a version of the plugin."""
+        limit = _limit(self.expires)
+        if isinstance(limit, datetime.date):
+            return today >= limit
+        try:
+            return Version(version) >= limit
+        except InvalidVersion:
+            return True
+
+    def to_json(self) -> dict[str, str]:
+        """Return the row as JSON-ready data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, str]) -> Self:
+        """Read what :meth:`to_json` wrote."""
+        row = cls(**data)
+        _limit(row.expires)
+        return row
+
+
+def read_expectations(path: Path) -> tuple[Expectation, ...]:
+    """Read a file of expectations.
+
+    It holds ``[[expected]]`` tables with the keys of :class:`Expectation`; ``case`` may be left
+    out, which means every case.
+
+    Raises:
+        ExpectationError: names the file, the row, what was expected and what came.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExpectationError(f"{path.name}: expected a TOML file, got: {error}") from error
+    rows = data.get("expected")
+    if data.keys() != {"expected"} or not isinstance(rows, list) or not rows:
+        raise ExpectationError(
+            f"{path.name}: expected [[expected]] tables and nothing else, got "
+            f"{sorted(data) or 'an empty file'}"
+        )
+    return tuple(_row(f"{path.name}: expected[{place}]", row) for place, row in enumerate(rows))
+
+
+def _row(where: str, row: Any) -> Expectation:
+    names = [item.name for item in dataclasses.fields(Expectation)]
+    if not isinstance(row, dict):
+        raise ExpectationError(f"{where}: expected a table, got {row!r}")
+    found = {"case": "*", **row}
+    # TOML has dates of its own.
+    if isinstance(found.get("expires"), datetime.date):
+        found["expires"] = str(found["expires"])
+    if sorted(found) != sorted(names):
+        raise ExpectationError(f"{where}: expected the keys {names}, got {sorted(row)}")
+    for name, value in found.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ExpectationError(f"{where}.{name}: expected a string, got {value!r}")
+    try:
+        return Expectation.from_json(found)
+    except InvalidVersion:
+        raise ExpectationError(
+            f"{where}.expires: expected a day such as 2027-01-31 or a version, got "
+            f"{found['expires']!r}"
+        ) from None
+
+
+def _limit(text: str) -> datetime.date | Version:
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        return Version(text)

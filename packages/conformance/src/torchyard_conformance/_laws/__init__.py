@@ -1,0 +1,1 @@
+"""The laws: one folder per family, each law a test."""

@@ -1,0 +1,1 @@
+"""How a plugin is found, loaded and left; none of it needs the plugin's hardware."""
