@@ -1,0 +1,255 @@
+"""``run_ranks``: call a function on every rank of a group of real processes.
+
+The processes are kept from one call to the next, because starting one and importing torch takes
+seconds, and a call a few milliseconds. What a function needs is imported in the processes by name:
+write it at the top of a module, not inside of a test.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["RanksError", "run_ranks"]
+
+# How long the others have to report after a first rank failed, before they are ended.
+_GRACE_SECONDS: Final = 2.0
+_ENVIRONMENT: Final = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMP_NUM_THREADS": "1",
+    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+}
+
+
+class RanksError(AssertionError):
+    """A rank raised, died or did not end in time; the message tells of every rank.
+
+    Attributes:
+        reports: per rank what came of it: a traceback, or a line on how it ended.
+    """
+
+    def __init__(self, reports: list[str]) -> None:
+        super().__init__("".join(f"\n[rank {rank}] {text}" for rank, text in enumerate(reports)))
+        self.reports = reports
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What a worker is told to do; a group is named by the file at which its ranks meet."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    rank: int
+    world_size: int
+    backend: str
+    meeting: str
+    timeout: float
+
+
+class _Worker:
+    """A process that runs cases one after another."""
+
+    def __init__(self, log: Path) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.log = log
+        self.ready = False
+        # Not through multiprocessing, which would import this process's main module over there.
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; "
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program + f"_serve({theirs.fileno()}, {str(log)!r})"],
+            env={**os.environ, **_ENVIRONMENT},
+            pass_fds=[theirs.fileno()],
+        )
+        theirs.close()
+
+    def wait_until_ready(self) -> None:
+        """Wait until the process has imported what it needs."""
+        if not self.ready:
+            self.ready = bool(self.pipe.recv())
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        self.pipe.close()
+
+    def stack(self) -> str:
+        """Return where the process is, by its own account."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGUSR1)
+        time.sleep(0.2)
+        return self.log.read_text(encoding="utf-8")
+
+
+class _Pool:
+    """The kept workers; rank r of every group is worker r."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="torchyard-ranks-"))
+        self.workers: list[_Worker] = []
+        self.meeting = ""
+        self.group: tuple[int, str] | None = None
+        self.numbers = itertools.count()
+
+    def run(self, case: Callable[[int, str], _Case], group: tuple[int, str], timeout: float) -> Any:
+        """Run one case on the first ``group[0]`` workers."""
+        while len(self.workers) < group[0]:
+            self.workers.append(_Worker(self.folder / f"worker-{next(self.numbers)}.log"))
+        if self.group != group:
+            self.meeting, self.group = str(self.folder / f"meet-{next(self.numbers)}"), group
+        workers = self.workers[: group[0]]
+        try:
+            for worker in workers:
+                worker.wait_until_ready()
+            for rank, worker in enumerate(workers):
+                # One that died since has a closed pipe; the reports will say so.
+                with contextlib.suppress(OSError):
+                    worker.pipe.send(case(rank, self.meeting))
+            reports = _collect(workers, timeout)
+        except BaseException:
+            self.end_workers()
+            raise
+        if all(ok for ok, _ in reports):
+            return [result for _, result in reports]
+        # A rank that failed may have left the others in the middle of a collective.
+        self.end_workers()
+        raise RanksError([text if not ok else "returned" for ok, text in reports])
+
+    def end_workers(self) -> None:
+        """End every worker; the next case starts new ones."""
+        for worker in self.workers:
+            worker.end()
+        self.workers, self.group = [], None
+
+    def close(self) -> None:
+        """End the pool and remove what it wrote."""
+        self.end_workers()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
+    """Return (True, result) or (False, text) of each worker, within the timeout."""
+    reports: dict[int, tuple[bool, Any]] = {}
+    deadline = time.monotonic() + timeout
+    while len(reports) < len(workers) and (left := deadline - time.monotonic()) > 0:
+        open_ones = {w.pipe: r for r, w in enumerate(workers) if r not in reports}
+        for pipe in wait(list(open_ones), left):
+            assert isinstance(pipe, Connection)
+            rank = open_ones[pipe]
+            try:
+                reports[rank] = pipe.recv()
+            except (EOFError, OSError):
+                code = workers[rank].process.wait()
+                reports[rank] = (False, f"died with exit code {code}")
+            if not reports[rank][0]:
+                deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
+    late = f"did not end within {timeout:g} s, or {_GRACE_SECONDS:g} s after another failed; was at"
+    return [
+        reports[rank] if rank in reports else (False, f"{late}\n{worker.stack()}")
+        for rank, worker in enumerate(workers)
+    ]
+
+
+def _serve(descriptor: int, log: str) -> None:
+    """Run cases until the other end of the pipe is closed."""
+    pipe = Connection(descriptor)
+    import torch
+    import torch.distributed as dist
+
+    import torchyard_collectives  # noqa: F401  (registers its backend)
+
+    torch.set_num_threads(1)
+    stacks = Path(log).open("w", encoding="utf-8")  # noqa: SIM115  (open for as long as this runs)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
+    pipe.send(True)
+    meeting = ""
+    while True:
+        try:
+            case: _Case = pipe.recv()
+        except EOFError:
+            return
+        except BaseException:
+            pipe.send((False, traceback.format_exc()))
+            continue
+        try:
+            if case.meeting != meeting:
+                if dist.is_initialized():
+                    dist.destroy_process_group()
+                dist.init_process_group(
+                    case.backend,
+                    store=dist.FileStore(case.meeting, case.world_size),
+                    rank=case.rank,
+                    world_size=case.world_size,
+                    timeout=timedelta(seconds=case.timeout),
+                )
+                meeting = case.meeting
+            report = (True, case.function(*case.args))
+        except BaseException:
+            report = (False, traceback.format_exc())
+        sys.stdout.flush()
+        try:
+            pipe.send(report)
+        except Exception:  # what cannot be pickled
+            pipe.send((False, traceback.format_exc()))
+
+
+_kept: list[_Pool] = []
+
+
+def run_ranks(
+    world_size: int,
+    function: Callable[..., Any],
+    *args: Any,
+    backend: str = "gloo",
+    timeout: float = 60,
+    fresh: bool = False,
+) -> list[Any]:
+    """Call ``function(*args)`` in each process of a group, and return the results by rank.
+
+    Inside of it ``torch.distributed`` is initialised: the world is the group. The function and its
+    arguments and result are pickled; a function is found by its module and name.
+
+    Args:
+        world_size: how many processes; on this machine alone, over loopback.
+        function: called on every rank.
+        *args: its arguments, the same on every rank.
+        backend: of the group.
+        timeout: in seconds: for the call, once the processes are there, and of the group's
+            collectives.
+        fresh: whether to use processes that nothing ran in before, and end them afterwards: for
+            functions that leave something behind, or end their process.
+
+    Raises:
+        RanksError: a rank raised, died, or did not return in time. All of the processes are ended.
+    """
+
+    def case(rank: int, meeting: str) -> _Case:
+        return _Case(function, args, rank, world_size, backend, meeting, timeout)
+
+    if fresh:
+        pool = _Pool()
+        try:
+            return list(pool.run(case, (world_size, backend), timeout))
+        finally:
+            pool.close()
+    if not _kept:
+        _kept.append(_Pool())
+        atexit.register(_kept[0].close)
+    return list(_kept[0].run(case, (world_size, backend), timeout))

@@ -1,0 +1,84 @@
+"""The launcher itself: results by rank, failures told in full, nothing left running."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from .ranks import RanksError, run_ranks
+
+
+def _summed(factor: int) -> tuple[int, int]:
+    x = torch.tensor([dist.get_rank() + 1]) * factor
+    dist.all_reduce(x)
+    return int(x), os.getpid()
+
+
+def _fails_on_last() -> None:
+    if dist.get_rank() == dist.get_world_size() - 1:
+        raise ValueError("the last one")
+
+
+def _misses_one() -> None:
+    if dist.get_rank() != 0:
+        dist.all_reduce(torch.ones(1))
+    else:
+        raise LookupError("not entered")
+
+
+def _dies() -> None:
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def _sleeps() -> None:
+    if dist.get_rank() == 1:
+        time.sleep(60)
+
+
+def test_results_come_by_rank_and_processes_are_kept() -> None:
+    first, second = run_ranks(2, _summed, 10), run_ranks(2, _summed, 1)
+    assert [value for value, _ in first] == [30, 30]
+    assert [value for value, _ in second] == [3, 3]
+    assert [pid for _, pid in first] == [pid for _, pid in second]
+    assert len({pid for _, pid in first}) == 2
+    assert [value for value, _ in run_ranks(3, _summed, 1)] == [6, 6, 6]
+
+
+def test_fresh_processes_are_others() -> None:
+    kept = {pid for _, pid in run_ranks(2, _summed, 1)}
+    assert not kept & {pid for _, pid in run_ranks(2, _summed, 1, fresh=True)}
+
+
+def test_each_ranks_failure_is_shown() -> None:
+    with pytest.raises(RanksError, match="the last one") as caught:
+        run_ranks(2, _fails_on_last)
+    assert caught.value.reports[0] == "returned"
+    assert run_ranks(2, _summed, 1)[0][0] == 3
+
+
+def test_a_rank_that_waits_for_one_that_failed_is_ended() -> None:
+    started = time.monotonic()
+    with pytest.raises(RanksError, match="not entered") as caught:
+        run_ranks(2, _misses_one, timeout=40)
+    assert time.monotonic() - started < 30
+    assert "all_reduce" in caught.value.reports[1]
+
+
+def test_a_death_is_told() -> None:
+    with pytest.raises(RanksError) as caught:
+        run_ranks(2, _dies, timeout=20)
+    assert "exit code -9" in caught.value.reports[1]
+
+
+def test_a_late_rank_is_ended_and_its_place_told() -> None:
+    with pytest.raises(RanksError) as caught:
+        run_ranks(2, _sleeps, timeout=3)
+    assert caught.value.reports[0] == "returned"
+    assert "_sleeps" in caught.value.reports[1]
