@@ -300,6 +300,8 @@ def test_a_decision_reads_as_text_and_as_json() -> None:
         ({"contract": "toy"}, ValueError, "expected 'op/version'"),
         ({"load": None}, TypeError, "load must be callable, got NoneType"),
         ({"before": "a.x"}, TypeError, "before must be a tuple of names, got 'a.x'"),
+        ({"claims": {"deterministic"}}, ValueError, "claims must be a frozenset of deterministic"),
+        ({"claims": frozenset({"fast"})}, ValueError, "batch-invariant, got frozenset({'fast'})"),
     ],
 )
 def test_an_implementation_is_checked_when_it_is_made(

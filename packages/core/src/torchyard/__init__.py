@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from torchyard._check import Check, CheckStatus
+    from torchyard._claim import Claim
     from torchyard._contract import ContractDefinition, ContractId, Request, RequestField
     from torchyard._decision import Candidate, Decision, Outcome, Source
     from torchyard._deprecation import PluginDeprecationWarning
@@ -43,6 +44,7 @@ _HOMES = {
     "Candidate": "_decision",
     "Check": "_check",
     "CheckStatus": "_check",
+    "Claim": "_claim",
     "ContractDefinition": "_contract",
     "ContractId": "_contract",
     "Decision": "_decision",
@@ -93,6 +95,7 @@ __all__ = [
     "Candidate",
     "Check",
     "CheckStatus",
+    "Claim",
     "ContractDefinition",
     "ContractId",
     "Decision",

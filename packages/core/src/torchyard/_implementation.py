@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torchyard._claim import Claim
 from torchyard._contract import ContractId, Request, request_minor
 from torchyard._failure import describe
 from torchyard._platform import Platform
@@ -27,6 +28,8 @@ class Implementation:
             where a policy enlists it: installing a plugin changes no choice.
         minor: the newest minor of the contract that ``supports`` knows, where that is newer than
             the one in the manifest. A request for something newer is refused without asking it.
+        claims: what it promises beyond the contract, see :class:`torchyard.Claim`; each is proven
+            by the conformance kit, and nothing else is claimed by silence.
     """
 
     contract: str
@@ -36,6 +39,7 @@ class Implementation:
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     minor: int = 0
+    claims: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         ContractId.parse(self.contract)
@@ -62,6 +66,12 @@ class Implementation:
             raise TypeError(
                 f"Implementation {self.name!r}: minor must be a whole number, 0 or more, got "
                 f"{minor!r}"
+            )
+        claims: object = self.claims
+        if not isinstance(claims, frozenset) or not claims <= set(Claim):
+            raise ValueError(
+                f"Implementation {self.name!r}: claims must be a frozenset of "
+                f"{', '.join(Claim)}, got {claims!r}"
             )
 
     @property

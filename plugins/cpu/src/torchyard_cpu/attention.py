@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
+from torchyard import (
+    Claim,
+    Implementation,
+    Platform,
+    ReasonCode,
+    Verdict,
+    hookimpl,
+    plugin_setting,
+)
 from torchyard_attention.contract import (
     BACKWARD,
     FORWARD,
@@ -31,6 +39,9 @@ NAME: Final = "cpu.native"
 DEVICES: Final = ("cpu",)
 DTYPES: Final = ("float32", "bfloat16", "float16")
 MAX_HEAD_DIM: Final = 256
+
+# Pieces of work depend on a head's own sizes alone, and partial sums are added in their order.
+_CLAIMS: Final = frozenset({Claim.DETERMINISTIC, Claim.BATCH_INVARIANT})
 
 
 def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
@@ -121,8 +132,10 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     isa = plugin_setting("cpu", "isa")
     if contract == BACKWARD:
         answer = partial(supports_backward, isa=isa)
-        return [Implementation(BACKWARD, NAME, answer, partial(_load_backward, isa))]
-    return [Implementation(FORWARD, NAME, partial(supports, isa=isa), partial(_load, isa))]
+        load = partial(_load_backward, isa)
+        return [Implementation(BACKWARD, NAME, answer, load, claims=_CLAIMS)]
+    answer = partial(supports, isa=isa)
+    return [Implementation(FORWARD, NAME, answer, partial(_load, isa), claims=_CLAIMS)]
 
 
 def _load(isa: str) -> Forward:
