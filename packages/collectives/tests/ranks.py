@@ -13,6 +13,7 @@ import faulthandler
 import itertools
 import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -121,7 +122,7 @@ class _Pool:
             for rank, worker in enumerate(workers):
                 # One that died since has a closed pipe; the reports will say so.
                 with contextlib.suppress(OSError):
-                    worker.pipe.send(case(rank, self.meeting))
+                    _send(worker.pipe, case(rank, self.meeting))
             reports = _collect(workers, timeout)
         except BaseException:
             self.end_workers()
@@ -154,7 +155,7 @@ def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
             assert isinstance(pipe, Connection)
             rank = open_ones[pipe]
             try:
-                reports[rank] = pipe.recv()
+                reports[rank] = pickle.loads(pipe.recv_bytes())
             except (EOFError, OSError):
                 code = workers[rank].process.wait()
                 reports[rank] = (False, f"died with exit code {code}")
@@ -165,6 +166,11 @@ def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
         reports[rank] if rank in reports else (False, f"{late}\n{worker.stack()}")
         for rank, worker in enumerate(workers)
     ]
+
+
+def _send(pipe: Connection, item: object) -> None:
+    """Send by value: the pipe's own way is to share a tensor's memory, which ends with its owner."""
+    pipe.send_bytes(pickle.dumps(item))
 
 
 def _serve(descriptor: int, log: str) -> None:
@@ -182,11 +188,11 @@ def _serve(descriptor: int, log: str) -> None:
     meeting = ""
     while True:
         try:
-            case: _Case = pipe.recv()
+            case: _Case = pickle.loads(pipe.recv_bytes())
         except EOFError:
             return
         except BaseException:
-            pipe.send((False, traceback.format_exc()))
+            _send(pipe, (False, traceback.format_exc()))
             continue
         try:
             if case.meeting != meeting:
@@ -205,9 +211,9 @@ def _serve(descriptor: int, log: str) -> None:
             report = (False, traceback.format_exc())
         sys.stdout.flush()
         try:
-            pipe.send(report)
+            _send(pipe, report)
         except Exception:  # what cannot be pickled
-            pipe.send((False, traceback.format_exc()))
+            _send(pipe, (False, traceback.format_exc()))
 
 
 _kept: list[_Pool] = []

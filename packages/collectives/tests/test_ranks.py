@@ -19,6 +19,10 @@ def _summed(factor: int) -> tuple[int, int]:
     return int(x), os.getpid()
 
 
+def _filled() -> torch.Tensor:
+    return torch.full((300,), float(dist.get_rank()))
+
+
 def _fails_on_last() -> None:
     if dist.get_rank() == dist.get_world_size() - 1:
         raise ValueError("the last one")
@@ -82,3 +86,8 @@ def test_a_late_rank_is_ended_and_its_place_told() -> None:
         run_ranks(2, _sleeps, timeout=3)
     assert caught.value.reports[0] == "returned"
     assert "_sleeps" in caught.value.reports[1]
+
+
+def test_tensors_come_back_by_value() -> None:
+    for rank, tensor in enumerate(run_ranks(2, _filled)):
+        assert torch.equal(tensor, torch.full((300,), float(rank)))
