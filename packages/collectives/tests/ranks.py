@@ -169,7 +169,7 @@ def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
 
 
 def _send(pipe: Connection, item: object) -> None:
-    """Send by value: the pipe's own way is to share a tensor's memory, which ends with its owner."""
+    """Send by value: the pipe would share a tensor's memory, which ends with its owner."""
     pipe.send_bytes(pickle.dumps(item))
 
 
