@@ -68,6 +68,10 @@ class Profile:
         """Return the laws that must pass for a plugin that implements some contracts, sorted."""
         return tuple(sorted({row.law for row in self._rows() if row.contract in {"", *contracts}}))
 
+    def requires(self, law: str) -> bool:
+        """Return whether a law must pass for some plugin."""
+        return any(row.law == law for row in self._rows())
+
     def check(self, laws: tuple[Law, ...]) -> None:
         """Hold the profile against the laws.
 

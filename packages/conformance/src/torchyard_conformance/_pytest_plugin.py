@@ -5,7 +5,6 @@ It does nothing where ``--torchyard-plugin`` is not given.
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -75,6 +74,7 @@ class _Session:
         self._device = str(option("--torchyard-device"))
         path = option("--torchyard-results")
         self._events = Events(Path(path)) if path else None
+        self._reasons: tuple[str, ...] | None = None
         self.results: list[LawResult] = []
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
@@ -126,6 +126,7 @@ class _Session:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Turn what a test ended with into a status of its law."""
         from torchyard_conformance._judgement import judge
+        from torchyard_conformance._reproduction import reproduction
 
         report = yield
         if call.when == "setup" and call.excinfo is None:
@@ -139,7 +140,7 @@ class _Session:
             case,
             call.excinfo,
             report,
-            reproduce=self._reproduce(_name(item)),
+            reproduce=reproduction(self.subject, self._profile.name, self._device, _name(item)),
             seconds=time.perf_counter() - item.stash[_STARTED],
             figures=figures,
         )
@@ -148,15 +149,24 @@ class _Session:
             self._events.result(result)
         return report
 
-    def _reproduce(self, name: str) -> str:
-        words = ["torchyard", "certify", self.subject.name, "--case", name]
-        for option, value in (
-            ("--profile", self._profile.name),
-            ("--implementation", ",".join(self.subject.only)),
-            ("--device", self._device),
-        ):
-            words += [option, value] if value else []
-        return shlex.join(words)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Have pytest fail where the plugin is not certified; one case alone certifies nothing."""
+        if self._case or session.config.option.collectonly:
+            return
+        from torchyard_conformance._assembly import assemble
+
+        self._reasons = assemble(self.subject, self._profile, self.results, ()).reasons
+        if self._reasons:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say whether the plugin is certified, and what stands against it."""
+        if self._reasons is None:
+            return
+        verdict = "not certified" if self._reasons else "certified"
+        terminalreporter.section(f"{self.subject.name}: {verdict}, profile {self._profile.name}")
+        for reason in self._reasons:
+            terminalreporter.line(reason)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
     from torchyard._manifest import Manifest
     from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
-    from torchyard._platform import Platform, probe_platform
+    from torchyard._platform import Platform, cpu_model, probe_platform
     from torchyard._plugin import Plugin, PluginSource, PluginState
     from torchyard._policy import Policy, use
     from torchyard._registry import Registry, registry, resolve
@@ -77,6 +77,7 @@ _HOMES = {
     "UnsupportedError": "_errors",
     "Verdict": "_verdict",
     "child_environ": "_environ",
+    "cpu_model": "_platform",
     "decide": "_resolver",
     "diff_dumps": "_lock",
     "features": "_maturity",
@@ -129,6 +130,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "child_environ",
+    "cpu_model",
     "decide",
     "diff_dumps",
     "features",
