@@ -55,6 +55,8 @@ ENVIRONMENTS = {
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
     ),
 }
+# Plugins that `torchyard certify` judges here, by the name of their certificate.
+CERTIFIED = ("attention", "cpu", "simulated")
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
@@ -166,6 +168,14 @@ def emulator(session: nox.Session, processor: str) -> list[str]:
     return [found, "-cpu", "max"]
 
 
+def certify_plugins(session: nox.Session, folder: Path, *words: str) -> None:
+    """Certify each of our plugins with the one command, and verify the bundle that it leaves."""
+    for plugin in CERTIFIED:
+        bundle = folder / f"{plugin}.tgz"
+        session.run("torchyard", "certify", plugin, *words, f"--bundle={bundle}")
+        session.run("torchyard", "certify", "verify", str(bundle), silent=True)
+
+
 def pytest(session: nox.Session, *paths: str) -> None:
     """Run pytest on the paths, or on those that the command line names instead."""
     named = any(Path(word.split("::")[0]).exists() for word in session.posargs)
@@ -240,6 +250,26 @@ def tests(session: nox.Session, environment: str) -> None:
             if not absence:
                 session.notify(f"hardware({target})")
     pytest(session, *paths)
+    if environment == "conformance" and not session.posargs:
+        # By the command that authors use, and quickly: `nox -s certify` tries every law.
+        certify_plugins(session, Path(session.create_tmp()), "--profile", "smoke")
+
+
+@nox.session(default=False, tags=["certify", "pkg-conformance", "stage-verify"])
+def certify(session: nox.Session) -> None:
+    """Certify our own plugins and implementations by every law; each leaves a verified bundle.
+
+    With ``-- --refresh`` these are the ones in docs/certificates, and the pages are written anew.
+    """
+    # torch warns without numpy, and a law may well forbid that.
+    install(session, "attention", "cpu", "simulated", "conformance", extra=["numpy"])
+    refresh = "--refresh" in session.posargs
+    folder = ROOT / "docs" / "certificates" if refresh else Path(session.create_tmp())
+    folder.mkdir(exist_ok=True)
+    certify_plugins(session, folder, "--profile", "attention-full")
+    session.log("the certificates are in %s", folder)
+    if refresh:
+        session.run("python", "docs/generate.py")
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])

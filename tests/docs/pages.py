@@ -54,11 +54,13 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors that a page's headings make; none for a folder."""
+    """Return the anchors that a page's headings make; none for what is no page."""
     titles = [found["title"] for found in _HEADING.finditer(_prose(page))]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def _prose(page: Path) -> str:
     path = ROOT / page
-    return _FENCED.sub("", path.read_text(encoding="utf-8")) if path.is_file() else ""
+    if path.suffix != ".md" or not path.is_file():
+        return ""
+    return _FENCED.sub("", path.read_text(encoding="utf-8"))

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, distributions, requires, ve
 from packaging.requirements import InvalidRequirement, Requirement
 
 from torchyard import cpu_model, probe_platform
+from torchyard_conformance._digests import digests
 from torchyard_conformance._expectation import Expectation
 from torchyard_conformance._profile import Profile
 from torchyard_conformance._result import LawResult, Report
@@ -43,7 +44,7 @@ def assemble(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         environment=environment(),
         versions=versions(subject),
-        digests={},
+        digests=digests(subject.distribution, subject.package),
     )
 
 

@@ -36,6 +36,11 @@ def sign(content: bytes, key: Path) -> str:
     return f"{ALGORITHM} {_raw(private.public_key()).hex()} {private.sign(content).hex()}\n"
 
 
+def check_private_key(path: Path) -> None:
+    """Raise KeyFileError where a file holds no key that can sign."""
+    _private(path)
+
+
 def signer(line: str, content: bytes) -> str:
     """Return the public key, in hexadecimal, that signed the content by such a line.
 

@@ -46,6 +46,11 @@ class Verified:
     authorship: Authorship
     key: str = ""
 
+    @property
+    def author_proven(self) -> bool:
+        """Whether the key that was asked for signed it."""
+        return self.authorship is Authorship.PROVEN
+
 
 def read_bundle(path: Path, *, key: Path | None = None) -> Verified:
     """Check a bundle in a file; see :func:`verify`. OSError where the file cannot be read."""

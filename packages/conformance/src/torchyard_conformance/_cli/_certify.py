@@ -10,8 +10,9 @@ from pathlib import Path
 
 import click
 
+from torchyard_conformance._bundle import write_bundle
 from torchyard_conformance._cli._progress import Watch
-from torchyard_conformance._cli._show import show_report, show_verdict
+from torchyard_conformance._cli._show import show_bundle, show_report, show_verdict
 from torchyard_conformance._expectation import (
     FILE,
     Expectation,
@@ -21,6 +22,7 @@ from torchyard_conformance._expectation import (
 from torchyard_conformance._profile import ProfileError, default_profile, read_profile
 from torchyard_conformance._result import Report
 from torchyard_conformance._run import Run, RunError
+from torchyard_conformance._signature import KeyFileError, check_private_key
 from torchyard_conformance._status import Status
 from torchyard_conformance._subject import Subject
 
@@ -40,6 +42,19 @@ from torchyard_conformance._subject import Subject
     type=click.Path(path_type=Path),
     help=f"Failures that are known; by default {FILE} in the plugin's package or here.",
 )
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path),
+    metavar="OUT.tgz",
+    help="Write the certificate: `torchyard certify verify` checks it.",
+)
+@click.option(
+    "--sign",
+    "key",
+    type=click.Path(path_type=Path),
+    metavar="KEY",
+    help="Sign the bundle with this private Ed25519 key (PEM).",
+)
 @click.option("--case", default="", metavar="LAW[CASE]", help="Try this alone; certifies nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def certify(
@@ -48,11 +63,22 @@ def certify(
     only: tuple[str, ...],
     device: str,
     file: Path | None,
+    bundle: Path | None,
+    key: Path | None,
     case: str,
     as_json: bool,
 ) -> None:
     """Try the laws on an installed plugin, and say whether it is certified."""
+    if case and bundle is not None:
+        raise click.UsageError(
+            "--bundle: expected a whole run, got --case, which certifies nothing"
+        )
+    if key is not None and bundle is None:
+        raise click.UsageError("--sign: expected --bundle too; a bundle is what is signed")
     try:
+        if key is not None:
+            # Now, and not after minutes.
+            check_private_key(key)
         subject = Subject(name, device=device, only=only)
         if profiles:
             profile = read_profile("+".join(profiles))
@@ -65,7 +91,7 @@ def certify(
             report = run.certify(expectations, watch)
     except LookupError as error:
         raise click.UsageError(str(error.args[0])) from error
-    except (ProfileError, ExpectationError) as error:
+    except (ProfileError, ExpectationError, KeyFileError) as error:
         raise click.UsageError(str(error)) from error
     except RunError as error:
         raise click.ClickException(str(error)) from error
@@ -74,13 +100,23 @@ def certify(
             f"--case: expected a law of profile {profile.name}, or one of its cases for this "
             f"plugin, got {case!r}; `torchyard certify laws` lists the laws"
         )
+    digest = "" if bundle is None else _write(report, bundle, key)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, sort_keys=True))
     else:
         show_report(report, time.perf_counter() - start)
         if not case:
             show_verdict(report)
+        if bundle is not None:
+            show_bundle(bundle, digest)
     sys.exit(0 if _good(report, case) else 1)
+
+
+def _write(report: Report, path: Path, key: Path | None) -> str:
+    try:
+        return write_bundle(report, path, key=key)
+    except OSError as error:
+        raise click.ClickException(f"--bundle: cannot be written: {error}") from error
 
 
 def _good(report: Report, case: str) -> bool:

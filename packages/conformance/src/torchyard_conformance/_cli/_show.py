@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from torchyard_conformance._law import all_laws
@@ -69,6 +70,11 @@ def show_verdict(report: Report) -> None:
     out.print(f"not certified: {report.plugin}, profile {report.profile}", style="bold red")
     for reason in report.reasons:
         out.print(f"  {reason}", soft_wrap=True)
+
+
+def show_bundle(path: Path, digest: str) -> None:
+    """Write what was written."""
+    console().print(f"bundle: {path}, sha256 {digest}", soft_wrap=True)
 
 
 def show_failure(report: Report, result: LawResult) -> None:

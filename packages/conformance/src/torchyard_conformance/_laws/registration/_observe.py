@@ -132,9 +132,7 @@ def _import_requirements() -> None:
         importlib.import_module(module)
 
 
-def _summary(
-    name: str, registry: torchyard.Registry | None = None, *, checks: bool = True
-) -> Seen:
+def _summary(name: str, registry: torchyard.Registry | None = None, *, checks: bool = True) -> Seen:
     """Load a plugin by a registry, by default a new one, and return what came of it.
 
     Args:

@@ -1,0 +1,138 @@
+"""The matrix: what certificates say about plugins and devices, as a page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from torchyard_conformance._result import Report
+from torchyard_conformance._status import Status
+from torchyard_conformance._verify import Verified
+
+_WORDS: Final = {
+    Status.PASS: "pass",
+    Status.FAIL: "**FAIL**",
+    Status.NOT_SUPPORTED: "not supported",
+    Status.UNVERIFIED: "UNVERIFIED",
+}
+_EXPECTED: Final = "expected failure"
+
+
+def matrix(certificates: Mapping[str, Verified], devices: Sequence[str]) -> str:
+    """Return the page's tables: devices by plugin, laws by certificate, and the certificates.
+
+    Args:
+        certificates: verified bundles by the path that the page links to.
+        devices: device types that have a row even where no certificate is about them.
+
+    Raises:
+        ValueError: there is no certificate: an empty matrix says nothing.
+    """
+    if not certificates:
+        raise ValueError("matrix: expected at least one certificate, got none")
+    reports = {path: certificates[path].report for path in sorted(certificates)}
+    return "\n".join(
+        [
+            *_table(_devices(reports, devices)),
+            "",
+            "## Laws",
+            "",
+            *_table(_laws(reports)),
+            "",
+            "## Certificates",
+            "",
+            *_table(_certificates({path: certificates[path] for path in reports})),
+        ]
+    )
+
+
+def verdict(report: Report) -> str:
+    """Return what a certificate says as a whole, in a word.
+
+    One that only lacks what could not be tried is unverified, and never a failure or a pass.
+    """
+    if report.certified:
+        return "certified"
+    laws = report.laws()
+    if Status.FAIL in laws.values():
+        return "**FAILS**"
+    lacking = {laws.get(name) for name in report.mustpass} - {Status.PASS}
+    return "UNVERIFIED" if Status.UNVERIFIED in lacking else "not certified"
+
+
+def _devices(reports: Mapping[str, Report], devices: Sequence[str]) -> Iterator[list[str]]:
+    plugins = sorted({report.plugin for report in reports.values()})
+    judged = {device for report in reports.values() for device in report.devices}
+    yield ["device", *plugins]
+    for device in [*sorted(judged), *sorted(set(devices) - judged)]:
+        cells = []
+        for plugin in plugins:
+            found = [
+                f"{verdict(report)}: [{report.profile} {report.spec}]({path})"
+                for path, report in reports.items()
+                if report.plugin == plugin and device in report.devices
+            ]
+            cells.append("<br>".join(found))
+        yield [f"`{device}`", *cells]
+
+
+def _laws(reports: Mapping[str, Report]) -> Iterator[list[str]]:
+    yield ["law", *map(_name, reports.values())]
+    for law in sorted({result.law for report in reports.values() for result in report.results}):
+        yield [f"`{law}`", *(_cell(report, law) for report in reports.values())]
+
+
+def _cell(report: Report, law: str) -> str:
+    results = [result for result in report.results if result.law == law]
+    if not results:
+        return ""
+    failed = [result for result in results if result.status is Status.FAIL]
+    if failed and all(report.expected(result) for result in failed):
+        return _EXPECTED
+    counts = Counter(result.status for result in results)
+    whole = Status.of_all(frozenset(counts))
+    must = " (must)" if law in report.mustpass and whole is Status.PASS else ""
+    rest = [f"{counts[status]} {_WORDS[status]}" for status in Status if counts[status]]
+    # A pass of some cases is not a pass of those that nobody could try.
+    return ", ".join(rest) + must if len(counts) > 1 else _WORDS[whole] + must
+
+
+def _certificates(certificates: Mapping[str, Verified]) -> Iterator[list[str]]:
+    yield ["certificate", "plugin", "laws", "on", "with", "day", "author", "sha256"]
+    for path, verified in certificates.items():
+        report = verified.report
+        counts = Counter(report.laws().values())
+        laws = ", ".join(
+            f"{counts[status]} {_WORDS[status]}" for status in Status if counts[status]
+        )
+        machine = " ".join(
+            filter(None, (report.environment.get(key, "") for key in ("cpu", "machine")))
+        )
+        versions = " ".join(
+            f"{name} {report.versions[name]}" for name in ("torch",) if name in report.versions
+        )
+        yield [
+            f"[{path.rpartition('/')[2]}]({path})",
+            f"{report.plugin} {report.plugin_version}",
+            laws,
+            machine,
+            versions,
+            report.date,
+            f"key `{verified.key[:16]}`" if verified.key else "unsigned",
+            f"`{verified.digest[:16]}`",
+        ]
+
+
+def _name(report: Report) -> str:
+    on = f" on {', '.join(report.devices)}" if report.devices else ""
+    alone = f" ({', '.join(report.implementations)})" if report.implementations else ""
+    return f"{report.plugin}{alone}{on}"
+
+
+def _table(rows: Iterator[list[str]]) -> Iterator[str]:
+    heading = next(rows)
+    yield f"| {' | '.join(heading)} |"
+    yield f"| {' | '.join('---' for _ in heading)} |"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
