@@ -214,14 +214,14 @@ def types(session: nox.Session, package: str) -> None:
 @nox.session(name="docs-check", tags=["docs", "hw-cpu", "stage-check"])
 def docs_check(session: nox.Session) -> None:
     """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
-    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
+    install(session, "attention", "cpu", "conformance", extra=[*group("test"), *group("models")])
     pytest(session, "tests/docs")
 
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Write the generated pages of docs/ anew."""
-    install(session, "core", extra=[])
+    install(session, "conformance", extra=[])
     session.run("python", "docs/generate.py", *session.posargs)
 
 

@@ -7,16 +7,18 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from torchyard_conformance import Report
-from torchyard_conformance._bundle import bundle, write_bundle
+from torchyard_conformance._bundle import SIGNATURE, bundle, write_bundle
 from torchyard_conformance._verify import Authorship, read_bundle, verify
 
 from .reports import certified_report, failed_report
@@ -61,6 +63,16 @@ def test_any_program_unpacks_it_and_checks_its_members(tmp_path: Path) -> None:
         if not name.endswith("MANIFEST.sha256")
     }
     assert {"junit.xml", "mustpass/core-1.0.txt", "mustpass/smoke-1.0.txt"} <= named.keys()
+
+
+def test_every_kind_of_member_is_documented_and_no_other() -> None:
+    page = Path(__file__).parents[3] / "docs" / "plugins" / "certificates.md"
+    rows = re.findall(r"^\| `([\w.*/]+)` \|", page.read_text(encoding="utf-8"), re.MULTILINE)
+    members = [*_unpacked(bundle(certified_report())), f"certificate/{SIGNATURE}"]
+    for name in members:
+        kinds = [row for row in rows if fnmatchcase(name.removeprefix("certificate/"), row)]
+        assert len(kinds) == 1, name
+    assert len(rows) == len(members)
 
 
 def test_dashboards_read_the_same_counts() -> None:

@@ -51,6 +51,14 @@ def test_one_changed_file_is_seen(yard: Path) -> None:
     assert [name for name in before if before[name] != after[name]] == ["yard_digests/kernel.py"]
 
 
+def test_what_somebody_added_to_the_package_is_seen(yard: Path) -> None:
+    before = digests("yard-digests", "yard_digests")
+    (yard / "yard_digests" / "patch.py").write_text("answer = 43\n")
+    assert digests("yard-digests", "yard_digests").keys() - before.keys() == {
+        "yard_digests/patch.py"
+    }
+
+
 def test_what_is_installed_to_be_edited_is_taken_from_where_it_is(yard: Path) -> None:
     record = yard / "yard_digests-1.0.dist-info" / "RECORD"
     record.write_text("yard_digests-1.0.dist-info/METADATA,,\n")

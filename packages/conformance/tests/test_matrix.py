@@ -91,6 +91,30 @@ def test_a_law_that_did_not_run_is_blank_and_mixed_cases_are_counted() -> None:
     assert rows[f"`{report.mustpass[0]}`"] == ["pass (must)"] * 2
 
 
+def test_an_implementation_has_a_row_per_device_and_the_worst_of_its_errors() -> None:
+    cases: list[tuple[str, str, Status, dict[str, float | str]]] = [
+        ("truth.matches-reference", "yard.fast@cpu/forward/a", Status.PASS, {"out": 0.25}),
+        ("truth.matches-reference", "yard.fast@cpu/forward/b", Status.PASS, {"out": 0.5, "x": "y"}),
+        ("truth.matches-reference", "yard.fast@cpu/forward/c", Status.NOT_SUPPORTED, {}),
+        ("truth.cheap", "yard.fast@cpu/forward", Status.PASS, {"microseconds": 9.0}),
+        ("truth.cheap", "yard.fast@cpu/backward", Status.PASS, {"microseconds": 9.0}),
+        ("truth.matches-reference", "yard.fast@warp/forward/a", Status.UNVERIFIED, {}),
+    ]
+    report = certified_report()
+    more = [LawResult(law, case, status, figures=found) for law, case, status, found in cases]
+    page = matrix(
+        _certificates(yard=dataclasses.replace(report, results=(*report.results, *more))), []
+    )
+    lines = page.partition("## Implementations")[2].partition("## Laws")[0].strip().splitlines()
+    name = "[`yard.fast`](certificates/yard.tgz)"
+    assert lines[2:] == [
+        f"| {name} | `cpu` | backward | 1 pass |  |",
+        f"| {name} | `cpu` | forward | 2 pass | 0.50 |",
+        f"| {name} | `warp` | forward | 1 UNVERIFIED |  |",
+    ]
+    assert "## Implementations" not in matrix(_certificates(yard=report), [])
+
+
 def test_an_expected_failure_is_called_one() -> None:
     report = certified_report()
     failed = LawResult("zoo.tame", "cpu", Status.FAIL, "bites")

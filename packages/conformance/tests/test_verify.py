@@ -324,8 +324,16 @@ def test_a_report_that_is_none_is_refused(text: bytes) -> None:
 
 
 def test_a_report_written_in_another_way_is_refused() -> None:
-    for text in (_MEMBERS[REPORT] + b"\n", _MEMBERS[REPORT].replace(b"\n", b"\r\n")):
-        _refused(_repacked({**_MEMBERS, REPORT: text}), "member 'report.json': expected what")
+    report = _MEMBERS[REPORT]
+    for text in (
+        report + b"\n",
+        report.replace(b"\n", b"\r\n"),
+        report.replace(b'"spec": "1.0"', b'"spec": "9.9", "spec": "1.0"'),
+        report.replace(b'"spec": "1.0"', b'"spec": "1.0", "more": "1"'),
+        report.replace(b'"law": ', b'"more": 1, "law": ', 1),
+    ):
+        assert text != report
+        _refused(_repacked({**_MEMBERS, REPORT: text}), "report.json")
 
 
 def test_who_makes_everything_anew_is_only_stopped_by_a_signature() -> None:

@@ -43,6 +43,7 @@ def _component(defines: str, *, request: str = "") -> Distribution:
 
 
 def _offer(name: str, *, takes: str = "contract", minor: str = "", contract: str = "toy/1") -> str:
+    given = ", ".join(argument.partition("=")[0] for argument in takes.split(", "))
     return f"""
 from torchyard import Implementation, Verdict, hookimpl
 
@@ -50,7 +51,7 @@ asked = []
 
 @hookimpl
 def torchyard_implementations({takes}):
-    asked.append(({takes}))
+    asked.append(({given}))
     return [
         Implementation(
             contract={contract!r},
@@ -208,6 +209,14 @@ def test_a_plugin_is_told_the_minor_that_is_here(make_registry: Make) -> None:
     assert importlib.import_module("yard_curious.toy").asked == [("toy/1", 3)]
     assert registry.minor(ContractId("toy", 1)) == 3
     assert registry.minor(ContractId("toy", 2)) is None
+
+
+def test_an_argument_that_this_core_does_not_give_may_have_a_default(make_registry: Make) -> None:
+    written = _plugin("ready", "toy/1", takes="contract, weather='fair'")
+    registry, request = _evolved(make_registry, written)
+    registry.decide("toy/1", request())
+    assert importlib.import_module("yard_ready.toy").asked == [("toy/1", "fair")]
+    assert str(registry.plugin("ready").state) == "active"
 
 
 def test_of_several_entries_those_that_need_more_are_left_out(make_registry: Make) -> None:

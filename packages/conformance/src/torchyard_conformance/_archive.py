@@ -48,8 +48,9 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     Raises:
         BundleError: it is too large, truncated, changed, or not the one archive of its members.
     """
-    members = _members(_unpacked(data))
-    if _tar(members) != _unpacked(data):
+    plain = _unpacked(data)
+    members = _members(plain)
+    if _tar(members) != plain:
         raise BundleError("archive: expected its members alone, sorted by name, each once")
     return members
 

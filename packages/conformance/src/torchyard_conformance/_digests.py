@@ -16,16 +16,14 @@ _INSTALLERS: Final = {"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"}
 def digests(name: str, package: str) -> dict[str, str]:
     """Return sha256, in hexadecimal, of each installed file of a distribution, by its path.
 
-    Paths are relative to the site folder. Of a distribution that is installed to be edited, which
-    has no such files, those of its package are taken from where they are.
+    Paths are relative to the site folder. Everything inside the package counts, whoever put it
+    there and wherever it is: of a distribution that is installed to be edited, the sources.
 
     Args:
         name: the distribution; of one that is not installed, nothing is returned.
         package: its import package.
     """
-    found = dict(_recorded(name))
-    if not any(path.startswith(f"{package}/") for path in found):
-        found.update(_edited(package))
+    found = {**dict(_recorded(name)), **dict(_inside(package))}
     return {
         path: hashlib.sha256(file.read_bytes()).hexdigest() for path, file in sorted(found.items())
     }
@@ -42,7 +40,7 @@ def _recorded(name: str) -> Iterator[tuple[str, Path]]:
             yield path.as_posix(), file
 
 
-def _edited(package: str) -> Iterator[tuple[str, Path]]:
+def _inside(package: str) -> Iterator[tuple[str, Path]]:
     spec = find_spec(package) if package.isidentifier() else None
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         for file in Path(folder).rglob("*"):

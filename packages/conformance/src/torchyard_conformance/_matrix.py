@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from torchyard_conformance._result import Report
+from torchyard_conformance._result import LawResult, Report
 from torchyard_conformance._status import Status
 from torchyard_conformance._verify import Verified
 
@@ -17,10 +18,14 @@ _WORDS: Final = {
     Status.UNVERIFIED: "UNVERIFIED",
 }
 _EXPECTED: Final = "expected failure"
+# How a law of several implementations names its cases, and how one is named whose figures are
+# errors over their bounds.
+_CASE: Final = re.compile(r"(?P<name>[a-z][\w-]*\.[\w.-]+)@(?P<device>[\w-]+)/(?P<half>[^/]+)")
+_OVER_BOUNDS: Final = re.compile(r"\w+\.[\w-]*match[\w-]*-reference")
 
 
 def matrix(certificates: Mapping[str, Verified], devices: Sequence[str]) -> str:
-    """Return the page's tables: devices by plugin, laws by certificate, and the certificates.
+    """Return the page's tables: devices by plugin, implementations, laws, certificates.
 
     Args:
         certificates: verified bundles by the path that the page links to.
@@ -35,6 +40,7 @@ def matrix(certificates: Mapping[str, Verified], devices: Sequence[str]) -> str:
     return "\n".join(
         [
             *_table(_devices(reports, devices)),
+            *_titled("Implementations", _implementations(reports)),
             "",
             "## Laws",
             "",
@@ -77,6 +83,41 @@ def _devices(reports: Mapping[str, Report], devices: Sequence[str]) -> Iterator[
         yield [f"`{device}`", *cells]
 
 
+def _implementations(reports: Mapping[str, Report]) -> Iterator[list[str]]:
+    yield ["implementation", "device", "computes", "laws", "worst error over its bound"]
+    for path, report in reports.items():
+        found: dict[tuple[str, ...], list[LawResult]] = {}
+        for result in report.results:
+            if match := _CASE.match(result.case):
+                found.setdefault(match.groups(), []).append(result)
+        for (name, device, half), results in sorted(found.items()):
+            yield [f"[`{name}`]({path})", f"`{device}`", half, _per_law(results), _worst(results)]
+
+
+def _per_law(results: Sequence[LawResult]) -> str:
+    """Return how many laws ended how, for one implementation."""
+    cases: dict[str, set[Status]] = {}
+    for result in results:
+        cases.setdefault(result.law, set()).add(result.status)
+    return _counted(Counter(Status.of_all(frozenset(found)) for found in cases.values()))
+
+
+def _worst(results: Sequence[LawResult]) -> str:
+    """Return the greatest error over its bound, where a law compared with a reference."""
+    figures = [
+        figure
+        for result in results
+        if _OVER_BOUNDS.fullmatch(result.law)
+        for figure in result.figures.values()
+        if not isinstance(figure, str)
+    ]
+    return f"{max(figures):.2f}" if figures else ""
+
+
+def _counted(counts: Counter[Status]) -> str:
+    return ", ".join(f"{counts[status]} {_WORDS[status]}" for status in Status if counts[status])
+
+
 def _laws(reports: Mapping[str, Report]) -> Iterator[list[str]]:
     yield ["law", *map(_name, reports.values())]
     for law in sorted({result.law for report in reports.values() for result in report.results}):
@@ -93,31 +134,23 @@ def _cell(report: Report, law: str) -> str:
     counts = Counter(result.status for result in results)
     whole = Status.of_all(frozenset(counts))
     must = " (must)" if law in report.mustpass and whole is Status.PASS else ""
-    rest = [f"{counts[status]} {_WORDS[status]}" for status in Status if counts[status]]
     # A pass of some cases is not a pass of those that nobody could try.
-    return ", ".join(rest) + must if len(counts) > 1 else _WORDS[whole] + must
+    return (_counted(counts) if len(counts) > 1 else _WORDS[whole]) + must
 
 
 def _certificates(certificates: Mapping[str, Verified]) -> Iterator[list[str]]:
     yield ["certificate", "plugin", "laws", "on", "with", "day", "author", "sha256"]
     for path, verified in certificates.items():
         report = verified.report
-        counts = Counter(report.laws().values())
-        laws = ", ".join(
-            f"{counts[status]} {_WORDS[status]}" for status in Status if counts[status]
-        )
         machine = " ".join(
             filter(None, (report.environment.get(key, "") for key in ("cpu", "machine")))
-        )
-        versions = " ".join(
-            f"{name} {report.versions[name]}" for name in ("torch",) if name in report.versions
         )
         yield [
             f"[{path.rpartition('/')[2]}]({path})",
             f"{report.plugin} {report.plugin_version}",
-            laws,
+            _counted(Counter(report.laws().values())),
             machine,
-            versions,
+            f"torch {report.versions['torch']}" if "torch" in report.versions else "no torch",
             report.date,
             f"key `{verified.key[:16]}`" if verified.key else "unsigned",
             f"`{verified.digest[:16]}`",
@@ -128,6 +161,12 @@ def _name(report: Report) -> str:
     on = f" on {', '.join(report.devices)}" if report.devices else ""
     alone = f" ({', '.join(report.implementations)})" if report.implementations else ""
     return f"{report.plugin}{alone}{on}"
+
+
+def _titled(title: str, rows: Iterator[list[str]]) -> list[str]:
+    """Return a section; nothing where its table would be empty."""
+    table = list(_table(rows))
+    return ["", f"## {title}", "", *table] if len(table) > 2 else []
 
 
 def _table(rows: Iterator[list[str]]) -> Iterator[str]:

@@ -4,6 +4,9 @@ A plugin's manifest names the module that holds each hook. The module is importe
 called, only when somebody asks for what it offers: never at ``import torchyard``, never while a
 model runs. Every hook returns data. A hook that raises, or returns something else than is written
 here, turns its plugin to *failed*, with the reason kept, and disturbs nothing else.
+
+A function may leave arguments out, so that a later torchyard can add one; and it may have one more
+that an earlier torchyard does not give, if that has a default.
 """
 
 # A specification has no body: pluggy reads its signature and never calls it.
