@@ -51,10 +51,12 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "cpu": (
-        ["attention", "cpu"],
+        ["attention", "cpu", "conformance"],
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
     ),
 }
+# What the template makes; docs/plugins/quickstart.md has a walk for each.
+SHAPES = ("implementation", "device")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
@@ -202,7 +204,8 @@ def types(session: nox.Session, package: str) -> None:
     """Check types strictly: of one package, or of the workspace's own code."""
     constrain(session)
     if package == "workspace":
-        session.install(*group("types"), *group("test"), "nox", *third_party("attention"))
+        tools = [*group("types"), *group("test"), *group("template"), "nox"]
+        session.install(*tools, *third_party("attention", "conformance"))
         session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
         return
     # A plugin reads the contract of a component that it does not require, and the demo draws.
@@ -243,8 +246,8 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
-    models = group("models") if environment == "cpu" else []
-    install(session, *packages, extra=[*group("test"), *models])
+    more = [*group("models"), *group("template")] if environment == "cpu" else []
+    install(session, *packages, extra=[*group("test"), *more])
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
             if not absence:
@@ -270,6 +273,40 @@ def certify(session: nox.Session) -> None:
     session.log("the certificates are in %s", folder)
     if refresh:
         session.run("python", "docs/generate.py")
+
+
+@nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])
+@nox.parametrize("shape", [nox.param(shape, id=shape) for shape in SHAPES])
+def template(session: nox.Session, shape: str) -> None:
+    """Make a plugin of one shape as its author would, from nothing; print each command's time.
+
+    The commands are those of docs/plugins/quickstart.md, in an environment that holds nothing but
+    pip, which fetches everything but our own packages.
+    """
+    constrain(session)
+    session.install(*group("build"))
+    wheels = [
+        next(build(session, name).glob("*.whl")) for name in closure("attention", "conformance")
+    ]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch, "wheels")
+        folder.mkdir()
+        for wheel in wheels:
+            shutil.copy2(wheel, folder)
+        # What the page takes to be there.
+        Path(scratch, "torchyard").symlink_to(ROOT)
+        session.run("python", "-m", "venv", f"{scratch}/environment")
+        links = [os.environ.get("PIP_FIND_LINKS", ""), folder.as_uri()]
+        session.run(
+            *("python", "tests/template/walkthrough.py", "docs/plugins/quickstart.md", shape),
+            f"--folder={scratch}",
+            env={
+                "PATH": os.pathsep.join([f"{scratch}/environment/bin", os.environ["PATH"]]),
+                "PIP_FIND_LINKS": " ".join(filter(None, links)),
+                "NO_COLOR": "1",
+                "COLUMNS": "160",
+            },
+        )
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])
