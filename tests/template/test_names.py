@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 import copier
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]  # copier brings it, without types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.requirements import Requirement

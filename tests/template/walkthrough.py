@@ -1,23 +1,29 @@
 """A page's commands, run one by one as a reader would, and timed.
 
 A page marks the console blocks of a walk with ``<!-- walk: NAME -->``. ``nox -s template`` runs
-this as a program, in an environment that holds nothing but pip.
+this as a program, which begins with an environment that holds nothing but pip.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+import venv
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Outcome", "Step", "Walk", "steps"]
+__all__ = ["PAGE", "Outcome", "Step", "Walk", "steps"]
 
+_ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = _ROOT / "docs" / "plugins" / "quickstart.md"
 _BLOCK: Final = re.compile(
     r"^<!-- walk: (?P<walk>[\w-]+) -->\n+```console\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -113,28 +119,50 @@ def _words(line: str) -> str:
     return " ".join(line.split())
 
 
-def _main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description="Run a page's walks; print each command's time.")
-    parser.add_argument("page", type=Path)
-    parser.add_argument("walks", nargs="+")
-    parser.add_argument("--folder", type=Path, required=True, help="where the first command runs")
-    options = parser.parse_args(arguments)
-    page = options.page.read_text(encoding="utf-8")
-    import os
+def _from_nothing(folder: Path, wheels: list[str]) -> dict[str, str]:
+    """Make an environment that holds pip alone, and what the page takes to be there.
 
-    for name in options.walks:
-        walk, total = Walk(options.folder, os.environ), 0.0
-        for step in steps(page, name):
+    Args:
+        folder: where.
+        wheels: of our own packages, which stand on no index; everything else is fetched.
+    """
+    venv.create(folder / "environment", with_pip=True)
+    (folder / "torchyard").symlink_to(_ROOT)
+    kept = folder / "wheels"
+    kept.mkdir()
+    for wheel in wheels:
+        shutil.copy2(wheel, kept)
+    links = filter(None, [os.environ.get("PIP_FIND_LINKS"), kept.as_uri()])
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([str(folder / "environment" / "bin"), os.environ["PATH"]]),
+        "PIP_FIND_LINKS": " ".join(links),
+        "NO_COLOR": "1",
+        "COLUMNS": "160",
+    }
+
+
+def _main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="Run a walk from nothing; print each time.")
+    parser.add_argument("walk")
+    parser.add_argument("wheels", nargs="+", help="of our own packages")
+    options = parser.parse_args(arguments)
+    commands = steps(PAGE.read_text(encoding="utf-8"), options.walk)
+    if not commands:
+        print(f"{options.walk}: {PAGE.name} has no such walk")
+        return 1
+    total = 0.0
+    with tempfile.TemporaryDirectory() as scratch:
+        walk = Walk(Path(scratch), _from_nothing(Path(scratch), options.wheels))
+        for step in commands:
             outcome = walk.run(step)
             total += outcome.seconds
             print(f"{outcome.seconds:7.1f} s  {step.command}", flush=True)
             if not outcome.right:
-                print(outcome.output, f"exit status {outcome.code}", *outcome.missing, sep="\n")
+                missing = (f"not printed: {line}" for line in outcome.missing)
+                print(outcome.output, f"exit status {outcome.code}", *missing, sep="\n")
                 return 1
-        print(f"{total:7.1f} s  {name}: everything", flush=True)
-        if not total:
-            print(f"{name}: the page has no such walk")
-            return 1
+        print(f"{total:7.1f} s  all of it\n{outcome.output}", flush=True)
     return 0
 
 
