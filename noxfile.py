@@ -51,7 +51,7 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "cpu": (
-        ["attention", "cpu"],
+        ["attention", "cpu", "conformance"],
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
     ),
 }
@@ -202,7 +202,8 @@ def types(session: nox.Session, package: str) -> None:
     """Check types strictly: of one package, or of the workspace's own code."""
     constrain(session)
     if package == "workspace":
-        session.install(*group("types"), *group("test"), "nox", *third_party("attention"))
+        tools = [*group("types"), *group("test"), *group("template"), "nox"]
+        session.install(*tools, *third_party("attention", "conformance"))
         session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
         return
     # A plugin reads the contract of a component that it does not require, and the demo draws.
@@ -243,8 +244,8 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
-    models = group("models") if environment == "cpu" else []
-    install(session, *packages, extra=[*group("test"), *models])
+    more = [*group("models"), *group("template")] if environment == "cpu" else []
+    install(session, *packages, extra=[*group("test"), *more])
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
             if not absence:
@@ -270,6 +271,17 @@ def certify(session: nox.Session) -> None:
     session.log("the certificates are in %s", folder)
     if refresh:
         session.run("python", "docs/generate.py")
+
+
+@nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])
+@nox.parametrize("shape", [nox.param(shape, id=shape) for shape in ("implementation", "device")])
+def template(session: nox.Session, shape: str) -> None:
+    """Make a plugin as docs/plugins/quickstart.md says, from nothing; print each command's time."""
+    constrain(session)
+    session.install(*group("build"))
+    packages = closure("attention", "conformance")
+    wheels = [str(next(build(session, name).glob("*.whl"))) for name in packages]
+    session.run("python", "tests/template/walkthrough.py", shape, *wheels)
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])

@@ -76,6 +76,12 @@ def test_a_file_that_says_something_else_is_refused(
         read_expectations(path)
 
 
+def test_a_file_may_say_that_nothing_is_known_to_be_broken(tmp_path: Path) -> None:
+    path = tmp_path / "e.toml"
+    path.write_text("expected = []\n")
+    assert read_expectations(path) == ()
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExpectationError, match=r"absent.toml: expected a TOML file"):
         read_expectations(tmp_path / "absent.toml")

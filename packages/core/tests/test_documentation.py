@@ -138,15 +138,20 @@ def test_every_key_of_the_manifest_is_documented_and_no_other(
     assert sorted(documented) == sorted(read)
 
 
-def test_every_reason_code_has_a_paragraph_and_no_other() -> None:
+def test_every_reason_code_says_what_it_means_who_answers_it_and_what_then() -> None:
     sections = re.split(r"^## ", _page("reference/reason-codes.md"), flags=re.MULTILINE)[1:]
     described = {}
     for section in sections:
         code, _, text = section.partition("\n")
-        described[code] = text.strip()
-    assert list(described) == [str(code) for code in ReasonCode if code in described]
-    assert set(described) == set(map(str, ReasonCode))
-    assert all(len(text) > 40 and "\n" not in text for text in described.values())
+        described[code] = text.strip().split("\n\n")
+    assert list(described) == [str(code) for code in ReasonCode]
+    for code, parts in described.items():
+        beginnings = ("**Means.** ", "**A plugin answers it** ", "**The user** ")
+        assert len(parts) == len(beginnings), code
+        for part, beginning in zip(parts, beginnings, strict=True):
+            assert part.startswith(beginning), code
+            assert len(part) > len(beginning) + 10, code
+            assert "\n" not in part, code
 
 
 def test_every_setting_is_documented_and_no_other() -> None:

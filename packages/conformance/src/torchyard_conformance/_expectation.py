@@ -74,7 +74,7 @@ def read_expectations(path: Path) -> tuple[Expectation, ...]:
     """Read a file of expectations.
 
     It holds ``[[expected]]`` tables with the keys of :class:`Expectation`; ``case`` may be left
-    out, which means every case.
+    out, which means every case. A file that knows of no failure says so: ``expected = []``.
 
     Raises:
         ExpectationError: names the file, the row, what was expected and what came.
@@ -84,7 +84,7 @@ def read_expectations(path: Path) -> tuple[Expectation, ...]:
     except (OSError, ValueError) as error:
         raise ExpectationError(f"{path.name}: expected a TOML file, got: {error}") from error
     rows = data.get("expected")
-    if data.keys() != {"expected"} or not isinstance(rows, list) or not rows:
+    if data.keys() != {"expected"} or not isinstance(rows, list):
         raise ExpectationError(
             f"{path.name}: expected [[expected]] tables and nothing else, got "
             f"{sorted(data) or 'an empty file'}"
