@@ -15,6 +15,7 @@ from torchyard_attention._masks import and_masks, create_mask, noop_mask, or_mas
 from torchyard_attention._merge import merge_states
 from torchyard_attention._paged_cache import CacheMemory, PagedKVCache
 from torchyard_attention._paged_step import PagedStep
+from torchyard_attention._validation import as_block_mask
 from torchyard_attention._varlen import varlen_attention
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "PagesExhaustedError",
     "ProgramError",
     "and_masks",
+    "as_block_mask",
     "attention_gradients",
     "captured_tensors",
     "create_block_mask",
