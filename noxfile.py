@@ -400,7 +400,7 @@ def wheels(session: nox.Session, package: str) -> None:
 @nox.session(default=False, reuse_venv=False, tags=["demo", "hw-cpu", "stage-verify"])
 def demo(session: nox.Session) -> None:
     """Build the wheels, install them into a fresh environment, run the demo elsewhere."""
-    packages = closure("attention", "cpu")
+    packages = closure("context-parallel", "cpu")
     constrain(session)
     session.install(*group("build"))
     DIST.mkdir(exist_ok=True)
@@ -424,3 +424,4 @@ def demo(session: nox.Session) -> None:
             *modules,
         )
         session.run("torchyard", "demo", *session.posargs)
+        session.run("torchyard", "demo-ranks")

@@ -116,22 +116,7 @@ def flex_attention(
     prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options)
     if not torch.compiler.is_compiling():
         note_use("attention.flex_attention", query.device.type)
-    mask = prepared.block_mask
-    arguments = _ops.Arguments(
-        prepared.query,
-        prepared.key,
-        prepared.value,
-        prepared.score_captured,
-        prepared.score_text,
-        [] if mask is None else _mask_tensors(mask),
-        [0, 0] if mask is None else list(mask.BLOCK_SIZE),
-        mask is not None and mask.causal,
-        [] if mask is None else list(mask.mask_captured),
-        "" if mask is None else mask.mask_text,
-        [] if mask is None else list(mask.mask_versions),
-        prepared.scale,
-        prepared.options,
-    )
+    arguments = _arguments(prepared)
     result = _ops.forward(
         arguments,
         lse=aux.lse,
@@ -188,6 +173,38 @@ def explain(
     )
     return registry().decide(
         BACKWARD if backward else FORWARD, request, use=None if backward else implementation
+    )
+
+
+def prepared_arguments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    score_mod: ScoreModFunction | None = None,
+    block_mask: BlockMask | Any | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> _ops.Arguments:
+    """Return a call's arguments in the ops' form, checked and traced as flex_attention does."""
+    return _arguments(_prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None))
+
+
+def _arguments(prepared: _Prepared) -> _ops.Arguments:
+    mask = prepared.block_mask
+    return _ops.Arguments(
+        prepared.query,
+        prepared.key,
+        prepared.value,
+        prepared.score_captured,
+        prepared.score_text,
+        [] if mask is None else _mask_tensors(mask),
+        [0, 0] if mask is None else list(mask.BLOCK_SIZE),
+        mask is not None and mask.causal,
+        [] if mask is None else list(mask.mask_captured),
+        "" if mask is None else mask.mask_text,
+        [] if mask is None else list(mask.mask_versions),
+        prepared.scale,
+        prepared.options,
     )
 
 

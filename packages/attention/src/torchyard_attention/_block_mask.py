@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -190,6 +190,64 @@ class BlockMask:
             causal=self.causal and q_blocks == list(range(len(q_blocks))),
         )
 
+    def part(self, q_blocks: Sequence[int], kv_blocks: Sequence[int]) -> BlockMask:
+        """Return the mask of some rows and columns of blocks, as they follow one another.
+
+        The result speaks of a sequence that holds those blocks alone: its query i is the i-th
+        query of the listed blocks. It holds bits of its own, those of its partial blocks.
+
+        Args:
+            q_blocks, kv_blocks: numbers of blocks, each at most once, in any order. The last block
+                of a sequence may be shorter than the others, and can then only be listed last.
+
+        Raises:
+            ValueError: a number is out of range or repeated, or a short block is not last.
+        """
+        lengths = tuple(
+            _length_of(name, blocks, length, size)
+            for name, blocks, length, size in zip(
+                ("q_blocks", "kv_blocks"),
+                (q_blocks, kv_blocks),
+                self.seq_lengths,
+                self.BLOCK_SIZE,
+                strict=True,
+            )
+        )
+        device = self.kv_num_blocks.device
+        rows = torch.tensor(list(q_blocks), dtype=torch.int64, device=device)
+        columns = torch.tensor(list(kv_blocks), dtype=torch.int64, device=device)
+        slots = self._slots()[:, :, rows][..., columns]
+        partial = slots >= 0
+        full = _dense(self.full_kv_num_blocks, self.full_kv_indices, self._kv_blocks)
+        kv_num_blocks, kv_indices = ordered(partial)
+        full_kv_num_blocks, full_kv_indices = ordered(full[:, :, rows][..., columns])
+        return BlockMask(
+            seq_lengths=(lengths[0], lengths[1]),
+            kv_num_blocks=kv_num_blocks,
+            kv_indices=kv_indices,
+            full_kv_num_blocks=full_kv_num_blocks,
+            full_kv_indices=full_kv_indices,
+            bits=self.bits[slots[partial]],
+            first_partial=first_slots(kv_num_blocks),
+            BLOCK_SIZE=self.BLOCK_SIZE,
+            causal=self.causal
+            and list(q_blocks) == list(kv_blocks) == sorted(q_blocks)
+            and self.BLOCK_SIZE[0] == self.BLOCK_SIZE[1],
+        )
+
+    def _slots(self) -> Tensor:
+        """Return where in ``bits`` each block lies, -1 for those that are not partial.
+
+        int64 [Bm, Hm, Qb, Kb].
+        """
+        width = self.kv_indices.shape[-1]
+        place = torch.arange(width, device=self.kv_indices.device)
+        listed = place < self.kv_num_blocks[..., None]
+        targets = torch.where(listed, self.kv_indices, self._kv_blocks).long()
+        slots = self.first_partial.new_full((*self.kv_num_blocks.shape, self._kv_blocks + 1), -1)
+        slots.scatter_(-1, targets, self.first_partial[..., None] + place)
+        return slots[..., : self._kv_blocks]
+
     def __repr__(self) -> str:
         return (
             f"BlockMask(shape={self.shape}, sparsity={self.sparsity():.2f}%, "
@@ -287,6 +345,20 @@ def _without_full_blocks(
     return BlockMask.from_kv_blocks(
         counts, indices, BLOCK_SIZE=block_size, mask_mod=mod, seq_lengths=(sizes[2], sizes[3])
     )
+
+
+def _length_of(name: str, blocks: Sequence[int], length: int, size: int) -> int:
+    """Return how many positions the blocks hold."""
+    count = -(-length // size)
+    if len(set(blocks)) != len(blocks) or any(not 0 <= block < count for block in blocks):
+        raise ValueError(f"{name}: expected different blocks of 0 to {count - 1}, got {blocks}")
+    heights = [min(size, length - block * size) for block in blocks]
+    if any(height < size for height in heights[:-1]):
+        raise ValueError(
+            f"{name}: the sequence's last block holds fewer than {size} positions and can only be "
+            f"listed last, got {blocks}"
+        )
+    return sum(heights)
 
 
 def _default_device() -> torch.device:

@@ -1,0 +1,94 @@
+"""Gradients of attention from its results, for those who compute it in parts.
+
+Attention over some of the keys has the gradients of the whole where it is given the whole's out and
+lse: a weight is ``exp(score - lse)``, whichever part of the keys its score belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._api import ScoreModFunction, prepared_arguments
+from torchyard_attention._block_mask import BlockMask
+
+
+class AttentionPartGradients(NamedTuple):
+    """Gradients of attention over some of the keys.
+
+    Attributes:
+        query, key, value: in their inputs' shapes and dtypes.
+        captured: each tensor that the score_mod captures and that requires a gradient, with its
+            gradient.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    captured: tuple[tuple[Tensor, Tensor], ...]
+
+
+def captured_tensors(score_mod: ScoreModFunction | None, query: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensors that a score_mod captures and that require a gradient.
+
+    Args:
+        score_mod: as flex_attention takes it; None captures nothing.
+        query: a query that it would be used with; only dtype and device are read.
+    """
+    if score_mod is None:
+        return ()
+    empty = query.new_empty((1, 1, 0, 1))
+    arguments = prepared_arguments(empty, empty, empty, score_mod)
+    return tuple(tensor for tensor in arguments.score_captured if tensor.requires_grad)
+
+
+def attention_gradients(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
+    grad_lse: Tensor | None = None,
+    *,
+    score_mod: ScoreModFunction | None = None,
+    block_mask: BlockMask | Any | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> AttentionPartGradients:
+    """Return the gradients of attention over ``key`` and ``value``, a part or all of the keys.
+
+    The sum over parts that hold each key once is the gradient of the whole. Not differentiable.
+    Source: FlashAttention-2 (arXiv 2307.08691), section 3.1.2, with lse for the logarithm.
+
+    Args:
+        query, key, value, score_mod, block_mask, scale, enable_gqa: as flex_attention takes them;
+            the part's.
+        out: [B, Hq, Sq, V]: the whole's output.
+        lse: [B, Hq, Sq]: the whole's log-sum-exp.
+        grad_out, grad_lse: gradients of the whole's output and log-sum-exp; None: of neither.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit; names it.
+        torchyard.UnsupportedError: no implementation may serve the call.
+    """
+    arguments = prepared_arguments(query, key, value, score_mod, block_mask, scale, enable_gqa)
+    rows = (*query.shape[:3], value.shape[3])
+    for name, tensor, shape in (
+        ("out", out, rows),
+        ("grad_out", grad_out, rows),
+        ("lse", lse, rows[:3]),
+        ("grad_lse", lse if grad_lse is None else grad_lse, rows[:3]),
+    ):
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+    wanted = [tensor.requires_grad for tensor in arguments.score_captured]
+    with torch.no_grad():
+        grads = torch.ops.torchyard_attention.backward(
+            grad_out, grad_lse, out, lse, *arguments.given(), wanted
+        )
+    marked = [tensor for tensor in arguments.score_captured if tensor.requires_grad]
+    captured = tuple(zip(marked, grads[3], strict=True))
+    return AttentionPartGradients(grads[0], grads[1], grads[2], captured)

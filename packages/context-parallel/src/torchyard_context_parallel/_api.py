@@ -1,0 +1,248 @@
+"""``context_parallel_attention``: flex_attention over a sequence that is spread over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from torchyard import note_use
+from torchyard_attention import (
+    BlockMask,
+    DoubleBackwardError,
+    as_block_mask,
+    captured_tensors,
+)
+from torchyard_context_parallel._call import Call
+from torchyard_context_parallel._checks import check_length, check_mask, check_tensors
+from torchyard_context_parallel._exchange import all_numbers
+from torchyard_context_parallel._gathered import Gathered
+from torchyard_context_parallel._gradient_sums import CapturedSums
+from torchyard_context_parallel._heads import HeadShards, divide_heads
+from torchyard_context_parallel._parts import check_parts
+from torchyard_context_parallel._place import Place
+from torchyard_context_parallel._ring import Ring
+from torchyard_context_parallel._sharding import Sharding, merged
+
+ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
+
+
+class _Schedule(Protocol):
+    def forward(
+        self, call: Call, query: Tensor, key: Tensor, value: Tensor
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def backward(
+        self,
+        call: Call,
+        inputs: tuple[Tensor, Tensor, Tensor],
+        results: tuple[Tensor, Tensor],
+        grads: tuple[Tensor, Tensor | None],
+        captured: CapturedSums,
+    ) -> tuple[Tensor, Tensor, Tensor]: ...
+
+
+class _Kind(NamedTuple):
+    """A schedule, and along which dimensions of the mesh it sends keys and heads."""
+
+    schedule: _Schedule
+    keys: int | None
+    heads: int | None
+
+
+_SCHEDULES: Final = {
+    "ring": _Kind(Ring(), keys=0, heads=None),
+    "allgather": _Kind(Gathered(), keys=0, heads=None),
+    "ulysses": _Kind(Gathered(), keys=None, heads=0),
+    "hybrid": _Kind(Ring(), keys=0, heads=1),
+}
+SCHEDULES: Final = tuple(_SCHEDULES)
+
+
+@torch.compiler.disable(reason="ranks exchange keys in the middle of it")  # type: ignore[untyped-decorator,no-untyped-call]
+def context_parallel_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mesh: DeviceMesh | dist.ProcessGroup,
+    score_mod: ScoreModFunction | None = None,
+    block_mask: BlockMask | Any | None = None,
+    schedule: str = "ring",
+    scale: float | None = None,
+    sharding: Sharding | None = None,
+    key_sharding: Sharding | None = None,
+    return_lse: bool = False,
+) -> Any:
+    """Compute attention where each rank holds some positions of the sequence.
+
+    The result is that of ``torchyard_attention.flex_attention`` on the whole sequence, on each rank
+    for its own queries. ``score_mod`` and ``block_mask`` speak of the whole sequence and of all
+    heads, and every rank gives the same ones. Each part is computed by the implementation that the
+    registry picks for it, over any torch.distributed backend.
+
+    The gradients are those of the sum of the ranks' losses. Gradients of tensors that score_mod
+    captures are summed over the mesh, so every rank has all of them: data-parallel averaging over
+    the same ranks must leave those tensors out.
+
+    Args:
+        query: [B, Hq, length of this rank's queries, D].
+        key: [B, Hkv, length of this rank's keys, D]; Hkv divides Hq.
+        value: [B, Hkv, length of this rank's keys, V].
+        mesh: who holds the sequence: a mesh of one dimension (two for "hybrid") or a group.
+        score_mod: ``(score, b, h, q_idx, kv_idx) -> score``.
+        block_mask: of the whole sequence; where ranges of the sharding cut its blocks, it needs its
+            mask_mod, and masks of parts are evaluated once and kept.
+        schedule: "ring": keys travel, one rank's at a time. "allgather": keys are all gathered
+            first. "ulysses": heads are divided instead of positions while attention is computed.
+            "hybrid": heads along the mesh's second dimension, keys around its first.
+        scale: multiplies the raw scores; None: 1 / sqrt(D).
+        sharding: who holds which positions, by the ranks' order in the mesh. None: each rank holds
+            one range, in the ranks' order; lengths are then asked of the ranks.
+        key_sharding: likewise of keys, where they are another sequence; None: as the queries.
+        return_lse: whether to return (out, lse).
+
+    Returns:
+        out [B, Hq, length, V] in query's dtype; or (out, lse), lse [B, Hq, length], natural
+        logarithm, float32 (float64 for float64 inputs). Both are differentiable once.
+
+    Raises:
+        ValueError, TypeError: an argument does not fit; names it.
+        torchyard.UnsupportedError: no implementation may serve a part of the call.
+    """
+    if schedule not in _SCHEDULES:
+        raise ValueError(f"schedule: expected one of {', '.join(_SCHEDULES)}, got {schedule!r}")
+    kind = _SCHEDULES[schedule]
+    note_use("context_parallel.attention", query.device.type)
+    place = Place.of(mesh, 1 if kind.heads is None or kind.keys is None else 2)
+    check_tensors(query, key, value)
+    queries = sharding or _of_ranks(place, query)
+    keys = key_sharding or (queries if sharding else _of_ranks(place, key))
+    check_length("query", query, queries, place)
+    check_length("key", key, keys, place)
+    mask = as_block_mask(block_mask)
+    check_mask(mask, query, queries, keys)
+    call = _call(kind, place, query, key, queries, keys, score_mod, mask, scale)
+    check_parts(mask, call.queries, call.keys)
+    captured = captured_tensors(score_mod, query)
+    out, lse = _Attention.apply(kind.schedule, call, place, captured, query, key, value, *captured)  # type: ignore[no-untyped-call]
+    return (out, lse) if return_lse else out
+
+
+class _Attention(torch.autograd.Function):
+    """Heads inside, the schedule, heads outside; and backwards with gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        schedule: _Schedule,
+        call: Call,
+        place: Place,
+        captured: tuple[Tensor, ...],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *_: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        inputs = (
+            call.query_heads.inside(query),
+            call.key_heads.inside(key),
+            call.key_heads.inside(value),
+        )
+        results = schedule.forward(call, *inputs)
+        # Those that are captured are saved so that torch notices a change in place.
+        ctx.save_for_backward(*inputs, *results, *captured)
+        ctx.set_materialize_grads(False)
+        ctx.heads = (query.shape[1], key.shape[1])
+        ctx.given = (schedule, call, place, captured)
+        out, lse = (call.query_heads.outside(item, query.shape[1]) for item in results)
+        return out, lse
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        with torch.no_grad():
+            found = _gradients(ctx, grad_out, grad_lse)
+        if torch.is_grad_enabled():
+            # So that gradients of these are refused, and not taken for zero.
+            given = [*ctx.saved_tensors, *(g for g in (grad_out, grad_lse) if g is not None)]
+            found = _Once.apply(len(found), *found, *given)  # type: ignore[no-untyped-call]
+        return (*(None,) * 4, *found)
+
+
+def _gradients(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor, ...]:
+    query, key, value, out, lse = ctx.saved_tensors[:5]
+    schedule, call, place, captured = ctx.given
+    sums = CapturedSums(captured)
+    grads = (
+        torch.zeros_like(out) if grad_out is None else call.query_heads.inside(grad_out),
+        None if grad_lse is None else call.query_heads.inside(grad_lse),
+    )
+    found = schedule.backward(call, (query, key, value), (out, lse), grads, sums)
+    count, kv_count = ctx.heads
+    return (
+        call.query_heads.outside(found[0], count),
+        call.key_heads.outside(found[1], kv_count, add=True),
+        call.key_heads.outside(found[2], kv_count, add=True),
+        *sums.over(place.groups),
+    )
+
+
+class _Once(torch.autograd.Function):
+    """Gradients that cannot be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> NoReturn:
+        raise DoubleBackwardError(
+            "context_parallel_attention: gradients of its gradients were asked for "
+            "(create_graph=True), which it does not compute; compute the attention in one process "
+            "where they are needed"
+        )
+
+
+def _of_ranks(place: Place, tensor: Tensor) -> Sharding:
+    """Return the sharding of one range per rank, in the ranks' order."""
+    lengths = [tensor.shape[2]]
+    for group in reversed(place.groups):
+        lengths = all_numbers(group, lengths, tensor.device)
+    return Sharding.of_lengths(lengths)
+
+
+def _call(
+    kind: _Kind,
+    place: Place,
+    query: Tensor,
+    key: Tensor,
+    queries: Sharding,
+    keys: Sharding,
+    score_mod: ScoreModFunction | None,
+    mask: BlockMask | None,
+    scale: float | None,
+) -> Call:
+    ring = None if kind.keys is None else place.groups[kind.keys]
+    inner = None if kind.heads is None else place.groups[kind.heads]
+    each = 1 if inner is None else inner.size()
+    first = 0 if ring is None else ring.rank() * each
+    heads, kv_heads = divide_heads(query.shape[1], key.shape[1], each)
+    around = [slice(start, start + each) for start in range(0, place.ranks, each)]
+    own = slice(first, first + each)
+    return Call(
+        ring=ring,
+        queries=tuple(merged(queries.parts[ranks]) for ranks in around),
+        keys=tuple(merged(keys.parts[ranks]) for ranks in around),
+        query_heads=HeadShards(inner, queries.parts[own], heads),
+        key_heads=HeadShards(inner, keys.parts[own], kv_heads),
+        heads=heads[0 if inner is None else inner.rank()],
+        score_mod=score_mod,
+        block_mask=mask,
+        scale=scale,
+    )

@@ -1,0 +1,66 @@
+"""What a call's arguments must be, checked before anything is sent."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from torchyard_attention import BlockMask
+from torchyard_context_parallel._place import Place
+from torchyard_context_parallel._sharding import Sharding
+
+
+def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Check what the ranks' own tensors say of one another."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if tensor.ndim != 4:
+            raise ValueError(
+                f"{name}: expected [batch, heads, length, size], got shape {list(tensor.shape)}"
+            )
+        if tensor.dtype != query.dtype or tensor.device != query.device:
+            raise TypeError(
+                f"{name}: expected {query.dtype} on {query.device}, as query, got {tensor.dtype} "
+                f"on {tensor.device}"
+            )
+    if key.shape[:3] != value.shape[:3]:
+        raise ValueError(
+            f"value: expected batch, heads and length {list(key.shape[:3])}, as key, got "
+            f"{list(value.shape[:3])}"
+        )
+    if key.shape[0] != query.shape[0]:
+        raise ValueError(f"key: expected batch {query.shape[0]}, as query, got {key.shape[0]}")
+    if key.shape[3] != query.shape[3]:
+        raise ValueError(f"key: expected size {query.shape[3]}, as query, got {key.shape[3]}")
+    if key.shape[1] < 1 or query.shape[1] % key.shape[1]:
+        raise ValueError(
+            f"key: expected heads that divide the {query.shape[1]} of query, got {key.shape[1]}"
+        )
+
+
+def check_length(name: str, tensor: Tensor, sharding: Sharding, place: Place) -> None:
+    """Check that a tensor is this rank's part of a sharding."""
+    parts = len(sharding.parts)
+    if parts != place.ranks:
+        raise ValueError(f"{name}'s sharding: expected {place.ranks} parts, got {parts}")
+    expected = sharding.lengths[place.part]
+    if tensor.shape[2] != expected:
+        raise ValueError(
+            f"{name}: expected the {expected} positions that the sharding gives part {place.part}, "
+            f"got {tensor.shape[2]}"
+        )
+
+
+def check_mask(mask: BlockMask | None, query: Tensor, queries: Sharding, keys: Sharding) -> None:
+    """Check that a mask is the whole sequence's."""
+    if mask is None:
+        return
+    batch, heads, q_length, kv_length = mask.shape
+    if (q_length, kv_length) != (queries.length, keys.length):
+        raise ValueError(
+            f"block_mask: expected the whole sequence's, {queries.length} queries and "
+            f"{keys.length} keys, got {q_length} and {kv_length}"
+        )
+    if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
+        raise ValueError(
+            f"block_mask: expected batch 1 or {query.shape[0]} and 1 or {query.shape[1]} heads, "
+            f"got {batch} and {heads}"
+        )

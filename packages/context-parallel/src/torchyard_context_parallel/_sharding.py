@@ -1,0 +1,221 @@
+"""Which positions of a sequence each rank holds."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from torchyard_attention import BlockMask
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """A sequence dealt out to parts, one part for each rank.
+
+    A part holds its ranges one after the other, in ascending order; every position lies in one
+    part. Parts may differ in length, and may be empty.
+
+    Attributes:
+        length: positions of the whole sequence.
+        parts: each part's ranges [start, stop).
+    """
+
+    length: int
+    parts: tuple[Ranges, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("parts: expected at least one part, got none")
+        for number, part in enumerate(self.parts):
+            if any(start >= stop for start, stop in part) or list(part) != sorted(part):
+                raise ValueError(
+                    f"parts[{number}]: expected ranges [start, stop) in ascending order, none of "
+                    f"them empty, got {part}"
+                )
+        reached = 0
+        for start, stop in sorted(span for part in self.parts for span in part):
+            if start != reached:
+                raise ValueError(
+                    f"parts: expected each position once, got position {min(start, reached)} "
+                    f"{'twice' if start < reached else 'in no part'}"
+                )
+            reached = stop
+        if reached != self.length:
+            raise ValueError(
+                f"parts: expected positions up to the length {self.length}, got up to {reached}"
+            )
+
+    @classmethod
+    def contiguous(cls, length: int, parts: int, *, multiple: int = 1) -> Sharding:
+        """Deal out one range to each part, as equal as can be.
+
+        Args:
+            length: positions of the whole sequence.
+            parts: how many parts.
+            multiple: all but the last range's end are multiples of this; a block mask's block size
+                makes masks of parts cheap.
+        """
+        _check_counts(length, parts, multiple)
+        blocks = -(-length // multiple)
+        ends = [min(length, (blocks * (n + 1) // parts) * multiple) for n in range(parts)]
+        starts = [0, *ends[:-1]]
+        return cls(
+            length,
+            tuple(
+                ((start, end),) if start < end else ()
+                for start, end in zip(starts, ends, strict=True)
+            ),
+        )
+
+    @classmethod
+    def of_lengths(cls, lengths: Sequence[int]) -> Sharding:
+        """Deal out one range to each part, of the given lengths."""
+        if any(length < 0 for length in lengths):
+            raise ValueError(f"lengths: expected 0 or more positions each, got {list(lengths)}")
+        parts, start = [], 0
+        for length in lengths:
+            parts.append(((start, start + length),) if length else ())
+            start += length
+        return cls(start, tuple(parts))
+
+    @classmethod
+    def head_tail(cls, length: int, parts: int, *, multiple: int = 1) -> Sharding:
+        """Deal out a range from the head and one from the tail to each part.
+
+        Of a causal mask every part then has about the same work: a query at the tail sees what one
+        at the head does not. Part n holds the n-th of 2 * parts ranges and the n-th from the end.
+        Source: Striped and zigzag ring attention (arXiv 2311.09431), section 3.
+        """
+        halves = cls.contiguous(length, 2 * parts, multiple=multiple).parts
+        return cls(length, tuple(_joined((*halves[n], *halves[-1 - n])) for n in range(parts)))
+
+    @classmethod
+    def balanced(cls, block_mask: BlockMask, parts: int) -> Sharding:
+        """Deal out rows of blocks so that every part sees about as many blocks of a mask.
+
+        Every part gets as many rows, one more or less. Works for any mask: documents, windows and
+        trees, where what a position costs does not follow from where it stands.
+
+        Args:
+            block_mask: the whole sequence's mask, as many queries as keys; the same on all ranks.
+            parts: how many parts.
+        """
+        length, keys = block_mask.seq_lengths
+        if length != keys:
+            raise ValueError(
+                f"block_mask: expected as many queries as keys, got {length} and {keys}"
+            )
+        size = block_mask.BLOCK_SIZE[0]
+        rows = -(-length // size)
+        _check_counts(length, parts, size)
+        work = block_mask.to_dense().sum(dim=(0, 1, 3)).tolist()
+        most = -(-rows // parts)
+        # The longest first, each to the part with the least work that has room.
+        heap = [(0, 0, part) for part in range(parts)]
+        taken: list[list[int]] = [[] for _ in range(parts)]
+        for row in sorted(range(rows), key=lambda row: (-work[row], row)):
+            done, count, part = heapq.heappop(heap)
+            taken[part].append(row)
+            if count + 1 < most:
+                heapq.heappush(heap, (done + work[row], count + 1, part))
+        spans = [[(r * size, min(length, r * size + size)) for r in sorted(part)] for part in taken]
+        return cls(length, tuple(_joined(tuple(part)) for part in spans))
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Each part's positions."""
+        return tuple(sum(stop - start for start, stop in part) for part in self.parts)
+
+    def positions(self, part: int, device: torch.device | str | None = None) -> Tensor:
+        """Return where in the sequence a part's positions lie: int64 [length of the part].
+
+        These are a model's position ids.
+        """
+        return positions_of(self.parts[part], device)
+
+    def take(self, whole: Tensor, part: int, dim: int) -> Tensor:
+        """Return a part of a tensor that holds the whole sequence in a dimension."""
+        if whole.shape[dim] != self.length:
+            raise ValueError(
+                f"whole: expected {self.length} positions in dimension {dim}, got shape "
+                f"{list(whole.shape)}"
+            )
+        spans = [whole.narrow(dim, start, stop - start) for start, stop in self.parts[part]]
+        return torch.cat(spans, dim) if spans else whole.narrow(dim, 0, 0)
+
+    def join(self, parts: Sequence[Tensor], dim: int) -> Tensor:
+        """Return the whole of a tensor from all its parts."""
+        for number, (tensor, length) in enumerate(zip(parts, self.lengths, strict=True)):
+            if tensor.shape[dim] != length:
+                raise ValueError(
+                    f"parts[{number}]: expected {length} positions in dimension {dim}, got shape "
+                    f"{list(tensor.shape)}"
+                )
+        return in_order(self.parts, parts, dim)
+
+
+def positions_of(ranges: Ranges, device: torch.device | str | None = None) -> Tensor:
+    """Return the positions of ranges: int64."""
+    spans = [torch.arange(start, stop, device=device) for start, stop in ranges]
+    return torch.cat(spans) if spans else torch.empty(0, dtype=torch.int64, device=device)
+
+
+def in_order(parts: Sequence[Ranges], tensors: Sequence[Tensor], dim: int) -> Tensor:
+    """Return the parts' positions in ascending order, from tensors that hold one part each."""
+    spans = sorted((span, number) for number, part in enumerate(parts) for span in part)
+    if not spans:
+        return tensors[0]
+    offsets = [0] * len(parts)
+    pieces = {}
+    for number, part in enumerate(parts):
+        for start, stop in part:
+            pieces[start, number] = tensors[number].narrow(dim, offsets[number], stop - start)
+            offsets[number] += stop - start
+    chosen = [pieces[start, number] for (start, _), number in spans]
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen, dim)
+
+
+def out_of_order(parts: Sequence[Ranges], tensor: Tensor, dim: int) -> list[Tensor]:
+    """Return each part's share of a tensor that holds all their positions in ascending order."""
+    spans = sorted((span, number) for number, part in enumerate(parts) for span in part)
+    shares: list[list[Tensor]] = [[] for _ in parts]
+    reached = 0
+    for (start, stop), number in spans:
+        shares[number].append(tensor.narrow(dim, reached, stop - start))
+        reached += stop - start
+    return [
+        torch.cat(share, dim) if share else tensor.narrow(dim, 0, 0).contiguous()
+        for share in shares
+    ]
+
+
+def merged(parts: Sequence[Ranges]) -> Ranges:
+    """Return the ranges of several parts in ascending order, neighbours joined."""
+    return _joined(tuple(sorted(span for part in parts for span in part)))
+
+
+def _joined(ranges: Ranges) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for start, stop in ranges:
+        if joined and joined[-1][1] == start:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
+
+
+def _check_counts(length: int, parts: int, multiple: int) -> None:
+    for name, value, least in (
+        ("length", length, 0),
+        ("parts", parts, 1),
+        ("multiple", multiple, 1),
+    ):
+        if value < least:
+            raise ValueError(f"{name}: expected at least {least}, got {value}")

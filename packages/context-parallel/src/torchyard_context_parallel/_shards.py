@@ -1,0 +1,79 @@
+"""A model's inputs and outputs: cut into the ranks' parts, and put together again."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from torchyard_context_parallel._exchange import all_parts
+from torchyard_context_parallel._place import Place
+from torchyard_context_parallel._sharding import Sharding
+
+
+def shard(
+    whole: Tensor, sharding: Sharding, *, mesh: DeviceMesh | dist.ProcessGroup, dim: int = 1
+) -> Tensor:
+    """Return this rank's part of a tensor that every rank holds whole; differentiable.
+
+    Args:
+        whole: the whole sequence in dimension ``dim``: token ids, embeddings, labels.
+        sharding: who holds which positions.
+        mesh: as context_parallel_attention takes it, of one or two dimensions.
+        dim: the sequence's dimension.
+    """
+    return sharding.take(whole, _place(mesh).part, dim)
+
+
+def unshard(
+    part: Tensor, sharding: Sharding, *, mesh: DeviceMesh | dist.ProcessGroup, dim: int = 1
+) -> Tensor:
+    """Return the whole of a tensor of which each rank holds a part, on every rank.
+
+    Not differentiable: reduce a loss of each rank's own positions instead.
+
+    Raises:
+        ValueError: a gradient would be lost, or the length is not this rank's part's.
+    """
+    if part.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "part: expected a tensor that needs no gradient, since none comes back from the other "
+            "ranks; detach it, or compute the loss on each rank's part and reduce that"
+        )
+    place = _place(mesh)
+    own = sharding.lengths[place.part]
+    if part.shape[dim] != own:
+        raise ValueError(
+            f"part: expected {own} positions in dimension {dim}, got shape {list(part.shape)}"
+        )
+    dim %= part.ndim
+    parts = {place.part: part}
+    stride = 1
+    # Dimension by dimension: first the parts of the neighbours in the last, then whole rows.
+    for group in reversed(place.groups):
+        known = sorted(parts)
+        base = known[0] - group.rank() * stride
+        for number in known:
+            lengths = [
+                sharding.lengths[base + peer * stride + number - known[0]]
+                for peer in range(group.size())
+            ]
+            for peer, tensor in enumerate(all_parts(group, parts[number], lengths, dim)):
+                parts[base + peer * stride + number - known[0]] = tensor
+        stride *= group.size()
+    return sharding.join([parts[number] for number in sorted(parts)], dim)
+
+
+def position_ids(
+    sharding: Sharding,
+    *,
+    mesh: DeviceMesh | dist.ProcessGroup,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Return the positions of this rank's part: int64 [1, length], as models of text take them."""
+    return sharding.positions(_place(mesh).part, device)[None]
+
+
+def _place(mesh: DeviceMesh | dist.ProcessGroup) -> Place:
+    return Place.of(mesh, mesh.ndim if isinstance(mesh, DeviceMesh) else 1)

@@ -1,0 +1,57 @@
+"""The demonstration trains on real processes, and says so when the losses part."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from torchyard_context_parallel.demo import command
+from torchyard_context_parallel.demo._command import _Outcome
+from torchyard_context_parallel.demo._training import Step
+
+
+def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{n} squared is {n * n}, give or take.\n" for n in range(400)))
+    words = ("--steps", "4", "--length", "512", "--json")
+    run = subprocess.run(
+        [sys.executable, "-m", "torchyard", "demo-ranks", "--text", str(text), *words],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert len(found["alone"]) == len(found["together"]) == 4
+    assert 0 <= found["difference"] < 1e-4
+    assert found["failures"] == []
+
+
+def test_losses_that_part_or_do_not_fall_are_failures() -> None:
+    falling = [Step(3.0, 0.1), Step(2.0, 0.1)]
+    assert _Outcome(falling, falling).failures() == []
+    (parted,) = _Outcome(falling, [Step(3.0, 0.1), Step(2.1, 0.1)]).failures()
+    assert "differ by 5.0e-02" in parted
+    flat = [Step(3.0, 0.1), Step(3.0, 0.1)]
+    assert _Outcome(flat, flat).failures() == ["the loss did not fall"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--schedule", "hybrid"], "expected a schedule for ranks in one row"),
+        (["--text", "nowhere"], "got nothing at nowhere"),
+        (["--ranks", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 2
+    assert message in result.output
