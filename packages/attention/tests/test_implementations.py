@@ -1,4 +1,7 @@
-"""Every implementation that the registry offers for cpu keeps the contract, or says why not."""
+"""Every implementation that the registry offers for cpu is right on the grid, or says why not.
+
+What else the contract asks of it, the conformance kit holds it to.
+"""
 
 from __future__ import annotations
 
@@ -132,17 +135,9 @@ def test_outputs_are_as_near_to_the_reference_as_naive_ones(
     call = case.call()
     if not accepts(item, case.request(call), FORWARD):
         return
-    before = [tensor.clone() for tensor in (call.query, call.key, call.value)]
 
-    result = item.load()(call)
+    problems = report(ruler(case.name).compare(item.load()(call)))
 
-    assert result.out.dtype == call.query.dtype
-    assert result.out.is_contiguous()
-    wide = torch.promote_types(call.query.dtype, torch.float32)
-    for extra in (result.lse, result.max_scores):
-        assert extra is None or (extra.dtype == wide and extra.is_contiguous())
-    assert all(map(torch.equal, before, (call.query, call.key, call.value)))
-    problems = report(ruler(case.name).compare(result))
     assert not problems, problems
 
 
@@ -159,35 +154,24 @@ def test_gradients_are_as_near_to_the_reference_as_naive_ones(
 
     gradients = item.load()(call, forward.out, forward.lse, grad_out, grad_lse)
 
-    inputs = (call.query, call.key, call.value)
-    for got, given in zip((gradients.query, gradients.key, gradients.value), inputs, strict=True):
-        assert got.dtype == given.dtype
-        assert got.is_contiguous()
-    captured = call.score_mod.captured if call.score_mod is not None else ()
-    assert [t is not None for t in gradients.captured] == list(call.captured_grad)
-    for gradient, tensor in zip(gradients.captured, captured, strict=True):
-        assert gradient is None or (gradient.dtype, gradient.shape) == (tensor.dtype, tensor.shape)
     problems = report(gradient_ruler(case.name, with_lse).compare(gradients))
     assert not problems, problems
 
 
-@pytest.mark.parametrize("item", offered(BACKWARD), ids=lambda item: item.name)
-def test_only_the_captured_gradients_that_are_wanted_are_returned(item: Implementation) -> None:
-    slopes, gate = torch.linspace(0.1, 0.4, 4), torch.tensor(1.5)
-    call = make_call(score_mod=lambda score, b, h, q, k: gate * score + slopes[h] * (k - q))
-    request = request_of(call, grad=True)
-    assert request.captured_grad == (True, True)
-    if not accepts(item, request, BACKWARD):
+@pytest.mark.parametrize("item", offered(FORWARD), ids=lambda item: item.name)
+def test_rows_hidden_by_the_lowest_finite_score_stay_apart(item: Implementation) -> None:
+    lowest = torch.finfo(torch.float32).min
+
+    def mostly_lowest(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return torch.where((k < q) & (q > 3), score, lowest)
+
+    call = make_call(q_length=20, score_mod=mostly_lowest)
+    if item.name in COMPILED or not accepts(item, request_of(call), FORWARD):
         return
-    forward = reference_forward(call)
 
-    def captured(wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-        asked = replace(call, captured_grad=wanted)
-        grads = item.load()(asked, forward.out, forward.lse, forward.out, None)
-        return grads.captured
+    out = item.load()(call).out
 
-    both, first = captured((True, True)), captured((True, False))
-    assert first[1] is None
-    torch.testing.assert_close(first[0], both[0])
-    assert not any(gradient is not None for gradient in captured((False, False)))
-    assert not any(gradient is not None for gradient in captured(()))
+    # Rows 0 to 3 have one and the same score everywhere: the mean of all values.
+    mean = call.value.mean(dim=2, keepdim=True).expand(2, 4, 4, 32)
+    torch.testing.assert_close(out[:, :, :4], mean)
+    assert out.isfinite().all()

@@ -109,6 +109,11 @@ def _gate() -> _Function:
     return lambda score, b, h, q, k: score * gate
 
 
+def _gated_alibi() -> _Function:
+    slopes, gate = torch.linspace(0.1, 0.4, 8), torch.tensor(1.5)
+    return lambda score, b, h, q, k: gate * score + slopes[h] * (k - q)
+
+
 def _batch_bias_bfloat16() -> _Function:
     bias = torch.tensor([[0.5, -0.5, 1.0, 0.0]] * 3, dtype=torch.bfloat16)
     return lambda score, b, h, q, k: score + bias[b, h % 4]
@@ -133,6 +138,7 @@ SCORE_MODS: Final[Mapping[str, Callable[[], _Function]]] = MappingProxyType(
         "softcap": _softcap,
         "relative_bias": _relative_bias,
         "gate": _gate,
+        "gated_alibi": _gated_alibi,
         "batch_bias_bfloat16": _batch_bias_bfloat16,
         "hides_by_score": _hides_by_score,
         "ignores_score": _ignores_score,
@@ -151,7 +157,9 @@ class Case:
         mask: a key of MASKS, or empty.
         score_mod: a key of SCORE_MODS, or empty.
         layout: ``contiguous``, ``transposed`` ([B, S, H, D] in memory), ``strided`` (every second
-            element of the last dimension) or ``expanded`` (one key head's memory for all).
+            element of the last dimension), ``expanded`` (one key head's memory for all),
+            ``padded`` (rows three elements apart) or ``offset`` (one element behind the start of
+            its memory, so that no vector is aligned).
     """
 
     name: str
@@ -189,6 +197,10 @@ _LAYOUTS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = MappingProxyType(
         "transposed": lambda tensor: tensor.transpose(1, 2).contiguous().transpose(1, 2),
         "strided": lambda tensor: torch.stack([tensor, tensor], dim=-1).flatten(-2)[..., ::2],
         "expanded": lambda tensor: tensor[:, :1].expand_as(tensor),
+        "padded": lambda tensor: torch.nn.functional.pad(tensor, (0, 3))[..., : tensor.shape[-1]],
+        "offset": lambda tensor: torch.nn.functional.pad(tensor.flatten(), (1, 0))[1:].view(
+            tensor.shape
+        ),
     }
 )
 

@@ -10,9 +10,10 @@ query head h reading key head h // (Hq / Hkv)::
     out[b, h, q, v]    = sum_k exp(scores[b, h, q, k] - lse[b, h, q]) * value[b, h // G, k, v]
 
 A row that sees no key has out 0, lse -inf and max_scores -inf. Nothing of a key or value that a
-row does not see reaches that row, NaN and infinities included. Scores, softmax and sums are
-float32, or float64 where the inputs are. Source: FlashAttention-2 (arXiv 2307.08691) section 2 and
-FlexAttention (arXiv 2412.05496) section 3; empty rows as torch.nn.attention.flex_attention.
+row does not see reaches that row, NaN and infinities included, and nothing of a row, of its query
+and gradients, reaches the gradient of a key or value that it does not see. Scores, softmax and sums
+are float32, or float64 where the inputs are. Source: FlashAttention-2 (arXiv 2307.08691) section 2
+and FlexAttention (arXiv 2412.05496) section 3; empty rows as torch.nn.attention.flex_attention.
 
 This module is what a plugin needs to serve attention. It imports torch only for type checkers.
 """

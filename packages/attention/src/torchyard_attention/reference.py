@@ -19,9 +19,8 @@ __all__ = ["reference_backward", "reference_forward"]
 
 def reference_forward(call: AttentionCall) -> AttentionResult:
     """Compute ``attention/1`` in float64 and return the contract's dtypes."""
-    out, lse, max_scores = _attend(
-        call, call.query.double(), call.key.double(), call.value.double(), _captured(call)
-    )
+    inputs = (call.query.double(), call.key.double(), call.value.double())
+    out, lse, max_scores = _attend(call, *inputs, _captured(call), exact=not _finite(*inputs))
     dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
     return AttentionResult(
         out=out.to(call.query.dtype).contiguous(),
@@ -48,7 +47,9 @@ def reference_backward(
             tensor.detach().requires_grad_(wanted)
             for tensor, wanted in zip(_captured(call), flags, strict=True)
         ]
-        result = _attend(call, leaves[0], leaves[1], leaves[2], tuple(captured))
+        # A row that is not finite must not reach the gradient of a key that it does not see.
+        exact = not _finite(*leaves, grad_out, *(() if grad_lse is None else (grad_lse,)))
+        result = _attend(call, leaves[0], leaves[1], leaves[2], tuple(captured), exact=exact)
         outputs, cotangents = [result[0]], [grad_out.double()]
         if grad_lse is not None:
             # A row that sees nothing has the constant -inf; its cotangent says nothing.
@@ -80,9 +81,19 @@ def reference_backward(
 
 
 def _attend(
-    call: AttentionCall, query: Tensor, key: Tensor, value: Tensor, captured: tuple[Tensor, ...]
+    call: AttentionCall,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    captured: tuple[Tensor, ...],
+    *,
+    exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return out [B, Hq, Sq, V], lse and max_scores [B, Hq, Sq], all float64."""
+    """Return out [B, Hq, Sq, V], lse and max_scores [B, Hq, Sq], all float64.
+
+    ``exact`` keeps what is not finite within the pairs that are visible, at the cost of a tensor
+    [B, Hq, Sq, Sk, D].
+    """
     batch, q_heads, q_length, _ = query.shape
     kv_length = key.shape[2]
     group = q_heads // max(1, key.shape[1])
@@ -93,7 +104,7 @@ def _attend(
     else:
         visible = dense_visibility(call.mask, q_length, kv_length)
 
-    raw = _scores(query, key, visible) * call.scale
+    raw = _scores(query, key, visible, exact) * call.scale
     # What is hidden is 0 before the score_mod too: its derivative may be infinite there.
     raw = raw.where(visible, 0.0)
     if call.score_mod is not None:
@@ -113,29 +124,29 @@ def _attend(
     weights = torch.exp(scores - shift.unsqueeze(-1))
     total = weights.sum(dim=-1).masked_fill(empty, 1.0)
     lse = (shift + total.log()).masked_fill(empty, -math.inf)
-    out = _mix(weights / total.unsqueeze(-1), value, visible)
+    out = _mix(weights / total.unsqueeze(-1), value, visible, exact)
     return out, lse, max_scores
 
 
-def _scores(query: Tensor, key: Tensor, visible: Tensor) -> Tensor:
+def _scores(query: Tensor, key: Tensor, visible: Tensor, exact: bool) -> Tensor:
     """Return sum_d query * key, in which a hidden key takes no part, in gradients neither."""
-    if _finite(query) and _finite(key):
+    if not exact:
         return query @ key.mT
     seen = key.unsqueeze(2).where(visible.unsqueeze(-1), 0.0)
     rows = query.unsqueeze(3).where(visible.unsqueeze(-1), 0.0)
     return (rows * seen).sum(dim=-1)
 
 
-def _mix(weights: Tensor, value: Tensor, visible: Tensor) -> Tensor:
-    """Return sum_k weights * value, in which a hidden value takes no part."""
-    if _finite(value):
+def _mix(weights: Tensor, value: Tensor, visible: Tensor, exact: bool) -> Tensor:
+    """Return sum_k weights * value, in which a hidden value takes no part, as in scores."""
+    if not exact:
         return weights @ value
     seen = value.unsqueeze(2).where(visible.unsqueeze(-1), 0.0)
     return (weights.unsqueeze(-1) * seen).sum(dim=-2)
 
 
-def _finite(tensor: Tensor) -> bool:
-    return bool(tensor.isfinite().all())
+def _finite(*tensors: Tensor) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def _captured(call: AttentionCall) -> tuple[Tensor, ...]:

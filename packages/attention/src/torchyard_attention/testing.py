@@ -48,7 +48,7 @@ def make_call(
         seed: of the inputs; the same on every device.
         batch, q_heads, kv_heads, q_length, kv_length, head_dim, value_dim: sizes; None: as the
             query's.
-        dtype, device: of the inputs.
+        dtype, device: of the inputs; what score_mod captures is moved to the device, too.
         visible: bool [Bm, Hm, Sq, Sk], or fewer leading dimensions; None: no mask.
         block_size, separate_full_blocks: of the mask, see :func:`mask_blocks`.
         score_mod: ``(score, b, h, q_idx, kv_idx) -> score``; None: none.
@@ -137,7 +137,7 @@ def traced_score_mod(
     """Trace ``(score, b, h, q_idx, kv_idx) -> score`` for inputs of ``dtype``."""
     scores = torch.float64 if dtype == torch.float64 else torch.float32
     text, captured = trace(function, "score_mod", SCORE_INPUTS, scores, torch.device(device))
-    return TracedMod(text, tuple(captured))
+    return TracedMod(text, tuple(tensor.to(device) for tensor in captured))
 
 
 def request_of(

@@ -128,17 +128,29 @@ def backward(
             value = problem.spread(call.value, keys)
             scores = problem.scores(q, key, visible)
             weights = torch.where(empty, 0.0, (scores - log_total.unsqueeze(-1)).exp())
-            grad_value[:, :, keys] += (weights.mT @ grad).sum(2)
+            if visible is not None:
+                weights = torch.where(visible, weights, 0.0)
+            across = None if visible is None else visible.mT
+            grad_value[:, :, keys] += _weigh_rows(weights.mT, grad, across).sum(2)
             grad_scores = weights * (grad @ value.mT - delta.unsqueeze(-1)) * call.scale
             if visible is not None:
                 grad_scores = torch.where(visible, grad_scores, 0.0)
                 key = torch.where(key.isfinite(), key, 0.0)
             grad_q = grad_q + grad_scores @ key
-            grad_key[:, :, keys] += (grad_scores.mT @ q).sum(2)
+            grad_key[:, :, keys] += _weigh_rows(grad_scores.mT, q, across).sum(2)
         grad_query[:, :, tile.rows] = grad_q.flatten(1, 2).to(grad_query.dtype)
     return AttentionGradients(
         grad_query, grad_key.to(call.key.dtype), grad_value.to(call.value.dtype)
     )
+
+
+def _weigh_rows(weights: Tensor, rows: Tensor, visible: Tensor | None) -> Tensor:
+    """Return weights @ rows, where a row that is not finite reaches only the keys that it sees."""
+    if visible is None:
+        return weights @ rows
+    result = weights @ torch.where(rows.isfinite(), rows, 0.0)
+    bad = visible.to(weights.dtype) @ (~rows.isfinite()).to(weights.dtype) > 0
+    return torch.where(bad, math.nan, result)
 
 
 def _weigh(weights: Tensor, value: Tensor, visible: Tensor | None) -> Tensor:

@@ -141,7 +141,9 @@ class _Backward:
     def _weights(self, scores: Tensor, shift: Tensor, piece: Piece, *, owned: bool) -> Tensor:
         """Return exp(scores - lse), 0 at hidden pairs."""
         if self._exact:
-            return exponentials(select(scores, piece.bias, -torch.inf), shift, None, True)
+            hidden = select(scores, piece.bias, -torch.inf)
+            # A row whose lse is NaN has no weight at its hidden pairs either.
+            return select(exponentials(hidden, shift, None, True), piece.bias, 0.0)
         if piece.bias is not None:
             biased = by_rows(scores, piece.bias)
             scores = (biased.add_(piece.bias) if owned else biased + piece.bias).view(scores.shape)

@@ -1,0 +1,95 @@
+"""A plugin's implementations before the laws of attention. Imports torch when a law is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from torchyard_conformance._outcome import unverified
+
+if TYPE_CHECKING:
+    from torchyard_conformance._attention._kernel import Kernel
+    from torchyard_conformance._subject import Subject
+
+__all__ = ["Trial", "trials"]
+
+_HALVES: Final[Mapping[str, str]] = {"attention/1": "forward", "attention_backward/1": "backward"}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One implementation before one law, on one call.
+
+    Attributes:
+        law: the law's id.
+        kernel: the implementation.
+        call: the call's name; empty where the law has none.
+        absence: why nothing can be tried on the device; empty where it can.
+    """
+
+    law: str
+    kernel: Kernel
+    call: str
+    absence: str
+
+    def hold(self, record: Callable[[str, float | str], None]) -> None:
+        """Hold the implementation to the law.
+
+        Args:
+            record: told of each figure.
+
+        Raises:
+            Violated, NotSupported, Unverified: how it ends where it does not simply hold.
+        """
+        from torchyard_conformance._attention._kernel import threads
+        from torchyard_conformance._attention._laws import LAWS, judge
+
+        if self.absence:
+            unverified(self.absence)
+        # The reference's tensors are small; threads are the implementation's.
+        with threads(1):
+            figures = judge(LAWS[self.law], self.kernel, self.call)
+        for name, value in figures.items():
+            record(name, value)
+
+
+def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
+    """Return a function from a plugin to a law's trials.
+
+    Their ids are ``implementation@device/half``, and ``/call`` where the law has calls.
+    """
+
+    def found(subject: Subject) -> Mapping[str, Trial]:
+        if not {*_HALVES} & {*subject.contracts}:
+            return {}
+        from torchyard_conformance._attention._laws import LAWS
+
+        held = LAWS[law]
+        cases = {}
+        for device in subject.devices:
+            absence = subject.absence(device)
+            for contract, half in _HALVES.items():
+                for kernel in _kernels(subject, contract, device):
+                    if not held.of(kernel):
+                        continue
+                    for call in held.case_names(quick=subject.quick):
+                        words = [f"{kernel.name}@{device}", half, *([call] if call else ())]
+                        cases["/".join(words)] = Trial(law, kernel, call, absence)
+        return cases
+
+    return found
+
+
+def _kernels(subject: Subject, contract: str, device: str) -> list[Kernel]:
+    import torch
+
+    from torchyard_attention.contract import FORWARD
+    from torchyard_conformance._attention._kernel import Kernel
+
+    count = torch.get_num_threads()
+    forwards = {item.name: item for item in subject.implementations(FORWARD, device)}
+    return [
+        Kernel(item, device, forward=forwards.get(item.name), threads=count)
+        for item in subject.implementations(contract, device)
+    ]

@@ -1,0 +1,1 @@
+"""What a plugin says of itself is true."""

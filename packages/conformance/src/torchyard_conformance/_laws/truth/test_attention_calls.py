@@ -1,0 +1,156 @@
+"""Attention: calls that are accepted are computed right, and apart from everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchyard_conformance import law
+from torchyard_conformance._attention._trial import Trial, trials
+
+Record = Callable[[str, float | str], None]
+
+
+@law(
+    "truth.attention-matches-reference",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-matches-reference"),
+)
+def test_outputs_match_the_reference(case: Trial, record: Record) -> None:
+    """What it accepts lies as near to the float64 reference as naive arithmetic does.
+
+    Each call of the grid is computed, and the greatest and the root mean square error of out,
+    lse and max_scores are compared with those of a naive computation in the inputs' dtype; up
+    to twice as much is accepted. The figures are errors over their bounds: 1 is the bound.
+
+    Why: supports() is a promise; a kernel that is wrong for a mask, a group of heads or an odd
+    length is wrong in somebody's model.
+
+    Mend: the smallest failing call names the sizes; a ratio far above 1 is a wrong formula, one
+    little above it a sum in too narrow a type.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-gradients-match-reference",
+    profiles=("attention-full", "smoke"),
+    cases=trials("truth.attention-gradients-match-reference"),
+)
+def test_gradients_match_the_reference(case: Trial, record: Record) -> None:
+    """Gradients lie as near to the float64 reference as naive arithmetic does.
+
+    As for outputs, for the gradients of query, key, value and of what score_mod captures, once
+    with a gradient of the lse and once without.
+
+    Why: a gradient that is wrong by a factor still trains, to something else.
+
+    Mend: gradients of key and value are sums over the query heads that share them; a gradient
+    of the lse is added to the softmax's; query's and key's carry the scale.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-stated-form",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-stated-form"),
+)
+def test_results_have_the_stated_form(case: Trial, record: Record) -> None:
+    """Results have the form that the contract states, and are those that were asked for.
+
+    Shapes, dtypes, device, contiguous strides, no history, and no output more or less.
+
+    Why: callers view, save and pass results on without looking: a transposed out or an lse in
+    the inputs' dtype fails far away.
+
+    Mend: call contiguous() on what is transposed; lse and max_scores are float32, or float64
+    for float64 inputs, natural logarithms, and absent where they were not asked for.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-inputs-left-alone",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-inputs-left-alone"),
+)
+def test_inputs_are_left_alone(case: Trial, record: Record) -> None:
+    """Inputs are neither changed nor kept, and results do not lie in their memory.
+
+    Inputs are given memory of their own whose end can be seen; gradients and outputs are looked
+    for in it.
+
+    Why: a changed key corrupts a cache, a kept one is a leak of gigabytes, an alias changes
+    with the next layer.
+
+    Mend: clone what is written to, and key caches by sizes and texts rather than by tensors.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-results-stay",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-results-stay"),
+)
+def test_results_stay(case: Trial, record: Record) -> None:
+    """A result stays as it is while further calls are computed.
+
+    Why: an output buffer that is used again looks right in every test with one call and is
+    wrong in every model with two layers.
+
+    Mend: allocate outputs anew in each call; only scratch memory may be kept.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-state-left-alone",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-state-left-alone"),
+)
+def test_state_is_left_alone(case: Trial, record: Record) -> None:
+    """A call leaves torch's and the process's settings as they were.
+
+    Default dtype and device, random numbers, gradient and deterministic modes, number of
+    threads, precision of products, autocast and the treatment of denormal numbers.
+
+    Why: one kernel's flag, such as flushing denormals to zero, would change what every other
+    library computes.
+
+    Mend: set and restore around the kernel, also where it raises; use a Generator of your own
+    for random numbers.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-captured-on-demand",
+    profiles=("attention-full", "smoke"),
+    cases=trials("truth.attention-captured-on-demand"),
+)
+def test_captured_gradients_are_those_asked_for(case: Trial, record: Record) -> None:
+    """Gradients of captured tensors are returned for exactly those that are asked for.
+
+    Why: callers pair gradients with tensors by place.
+
+    Mend: return None in the place of each captured tensor that call.captured_grad does not
+    mark, and an empty tuple, or None everywhere, where it marks none.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.attention-double-backward",
+    profiles=("attention-full", "smoke"),
+    cases=trials("truth.attention-double-backward"),
+)
+def test_second_derivatives_are_right_or_refused(case: Trial, record: Record) -> None:
+    """Second derivatives through flex_attention are right, or a DoubleBackwardError.
+
+    Why: gradient penalties and meta-learning would otherwise train on zeros.
+
+    Mend: compute gradients without autograd, or let the component's op wrap them; do not return
+    tensors that carry a history of their own.
+    """
+    case.hold(record)
