@@ -204,9 +204,7 @@ class SharedMemory(Protocol):
         """Return None while a message is on its way, then its other end and how it went."""
         ...
 
-    def wait(
-        self, group: object, number: int, milliseconds: int, /
-    ) -> tuple[int, Failure | None]:
+    def wait(self, group: object, number: int, milliseconds: int, /) -> tuple[int, Failure | None]:
         """Wait for a message. It is forgotten then."""
         ...
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
+from torch.distributed import distributed_c10d as c10d
 
 from torchyard_collectives.shm._base import EngineGroup, milliseconds_of
 from torchyard_collectives.shm._tensors import dense, parse_operation, put_back, real, room
@@ -25,14 +25,14 @@ class SharedMemoryGroup(EngineGroup):
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """Combine tensors of all ranks, in place."""
-        opts = dist.AllreduceOptions() if opts is None else opts
+        opts = c10d.AllreduceOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.allreduce(tensors, opts)
         return self._all_reduce(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         """Combine many tensors."""
-        opts = dist.AllreduceCoalescedOptions() if opts is None else opts
+        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.allreduce_coalesced(tensors, opts)
         return self._all_reduce(tensors, opts)
@@ -56,7 +56,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
         """Combine tensors of all ranks on one of them."""
-        opts = dist.ReduceOptions() if opts is None else opts
+        opts = c10d.ReduceOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.reduce(tensors, opts)
         reduction = parse_operation(opts.reduceOp)
@@ -74,11 +74,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, tensors, opts.asyncOp)
 
-    def reduce_scatter(
-        self, outputs: Tensors, inputs: list[Tensors], opts: Any = None
-    ) -> Work:
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
         """Combine lists of tensors of all ranks; each gets its own."""
-        opts = dist.ReduceScatterOptions() if opts is None else opts
+        opts = c10d.ReduceScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return other.reduce_scatter(outputs, inputs, opts)
 
@@ -115,7 +113,7 @@ class SharedMemoryGroup(EngineGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
         """Likewise, with many tensors."""
-        opts = dist.ReduceScatterOptions() if opts is None else opts
+        opts = c10d.ReduceScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return _preferring(other, "reduce_scatter_single_coalesced", outputs, inputs, opts)
 
@@ -141,7 +139,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
         """Copy tensors of one rank to all."""
-        opts = dist.BroadcastOptions() if opts is None else opts
+        opts = c10d.BroadcastOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.broadcast(tensors, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -157,7 +155,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Copy tensors of all ranks to all."""
-        opts = dist.AllgatherOptions() if opts is None else opts
+        opts = c10d.AllgatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.allgather(outputs, inputs, opts)
         limit = self._limit(opts)
@@ -185,7 +183,7 @@ class SharedMemoryGroup(EngineGroup):
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
         """Likewise, with many tensors."""
-        opts = dist.AllgatherOptions() if opts is None else opts
+        opts = c10d.AllgatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return _preferring(other, "all_gather_single_coalesced", outputs, inputs, opts)
         limit = self._limit(opts)
@@ -204,7 +202,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         """Copy tensors of all ranks to one."""
-        opts = dist.GatherOptions() if opts is None else opts
+        opts = c10d.GatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.gather(outputs, inputs, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -221,7 +219,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
         """Copy tensors of one rank, each to another."""
-        opts = dist.ScatterOptions() if opts is None else opts
+        opts = c10d.ScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return other.scatter(outputs, inputs, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -238,7 +236,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         """Copy each rank's tensors, each to another rank."""
-        opts = dist.AllToAllOptions() if opts is None else opts
+        opts = c10d.AllToAllOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.alltoall(outputs, inputs, opts)
         limit = self._limit(opts)
@@ -260,11 +258,17 @@ class SharedMemoryGroup(EngineGroup):
         input_split_sizes: list[int],
         opts: Any = None,
     ) -> Work:
-        """Copy parts of each rank's tensor, each to another rank; sizes are of the first dimension."""
-        opts = dist.AllToAllOptions() if opts is None else opts
+        """Copy parts of each rank's tensor to the others; sizes are of the first dimension."""
+        opts = c10d.AllToAllOptions() if opts is None else opts
         if (other := self._other(input)) is not None:
             return _preferring(
-                other, "all_to_all_single", output, input, output_split_sizes, input_split_sizes, opts
+                other,
+                "all_to_all_single",
+                output,
+                input,
+                output_split_sizes,
+                input_split_sizes,
+                opts,
             )
         limit = self._limit(opts)
 
@@ -299,7 +303,7 @@ class SharedMemoryGroup(EngineGroup):
 
     def barrier(self, opts: Any = None) -> Work:
         """Wait until all ranks are here."""
-        opts = dist.BarrierOptions() if opts is None else opts
+        opts = c10d.BarrierOptions() if opts is None else opts
         limit = self._limit(opts)
         return self._start(lambda: self._engine.barrier(limit), [], opts.asyncOp)
 

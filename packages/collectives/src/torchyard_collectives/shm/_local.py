@@ -101,7 +101,9 @@ class LocalEngine:
         dtype = self._number("reduce_scatter", out, operation)
         own = sources[self._position].numel()
         if own != out.numel():
-            raise ValueError(f"reduce_scatter: expected an output of {own} elements, got {out.numel()}")
+            raise ValueError(
+                f"reduce_scatter: expected an output of {own} elements, got {out.numel()}"
+            )
         failure = self._memory.reduce_scatter(
             self._group,
             tuple(source.data_ptr() for source in sources),
