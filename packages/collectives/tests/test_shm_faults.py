@@ -112,6 +112,13 @@ def test_a_rank_killed_at_a_hundred_moments_is_named_each_time() -> None:
     kill_at_random(seed=2, times=50, world=3)
 
 
+def _group_of_all() -> dist.ProcessGroup:
+    """Return a group that may be broken: the default one is kept for the next test."""
+    group = dist.new_group(list(range(dist.get_world_size())))
+    assert group is not None
+    return group
+
+
 def _caught(call: Callable[[], object], kind: type[SharedMemoryError]) -> tuple[str, float]:
     start = time.monotonic()
     with pytest.raises(kind) as caught:
@@ -120,34 +127,32 @@ def _caught(call: Callable[[], object], kind: type[SharedMemoryError]) -> tuple[
 
 
 def _stays_away() -> None:
+    group = _group_of_all()
     if dist.get_rank() == 1:
-        time.sleep(2.5)
+        time.sleep(1.5)
         with pytest.raises(RankTimeoutError, match="as rank 0 reported before"):
-            dist.all_reduce(torch.ones(1))
+            dist.all_reduce(torch.ones(1), group=group)
         return
-    group = dist.group.WORLD
-    assert group is not None
     group.set_timeout(timedelta(seconds=1))
-    text, seconds = _caught(lambda: dist.all_reduce(torch.ones(1)), RankTimeoutError)
+    text, seconds = _caught(lambda: dist.all_reduce(torch.ones(1), group=group), RankTimeoutError)
     assert "all_reduce in group" in text
     assert "rank 1 (process" in text
     assert "after 1 s" in text
     assert 0.9 < seconds < 2
     # A group that gave up gives up at once.
-    text, seconds = _caught(dist.barrier, RankTimeoutError)
+    text, seconds = _caught(lambda: dist.barrier(group), RankTimeoutError)
     assert seconds < 1
 
 
 def test_a_rank_that_stays_away_is_named_at_the_timeout() -> None:
-    run_ranks(2, _stays_away, backend="shm", fresh=True)
+    run_ranks(2, _stays_away, backend="shm")
 
 
 def _no_message() -> None:
-    group = dist.group.WORLD
-    assert group is not None
+    group = _group_of_all()
     if dist.get_rank() == 0:
         group.set_timeout(timedelta(seconds=1))
-        text, seconds = _caught(lambda: dist.recv(torch.ones(1), 1), RankTimeoutError)
+        text, seconds = _caught(lambda: dist.recv(torch.ones(1), 1, group), RankTimeoutError)
         assert "recv in group" in text
         assert "rank 1 (process" in text
         assert 0.9 < seconds < 2
@@ -169,7 +174,7 @@ def _sender_dies() -> None:
 
 
 def test_messages_fail_with_the_rank_that_should_have_sent_them() -> None:
-    run_ranks(2, _no_message, backend="shm", fresh=True)
+    run_ranks(2, _no_message, backend="shm")
     with pytest.raises(
         RanksError, match=r"as it should: recv in group.*rank 1 \(process \d+\) died"
     ):
@@ -177,14 +182,15 @@ def test_messages_fail_with_the_rank_that_should_have_sent_them() -> None:
 
 
 def _differ(mine: str, theirs: str, expected: str) -> None:
+    group = _group_of_all()
     calls: dict[str, Callable[[], object]] = {
-        "sum": lambda: dist.all_reduce(torch.ones(4)),
-        "longer": lambda: dist.all_reduce(torch.ones(60_000)),
-        "max": lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX),
-        "double": lambda: dist.all_reduce(torch.ones(2, dtype=torch.float64)),
-        "broadcast": lambda: dist.broadcast(torch.ones(4), 0),
-        "broadcast 1": lambda: dist.broadcast(torch.ones(4), 1),
-        "barrier": dist.barrier,
+        "sum": lambda: dist.all_reduce(torch.ones(4), group=group),
+        "longer": lambda: dist.all_reduce(torch.ones(60_000), group=group),
+        "max": lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX, group=group),
+        "double": lambda: dist.all_reduce(torch.ones(2, dtype=torch.float64), group=group),
+        "broadcast": lambda: dist.broadcast(torch.ones(4), 0, group=group),
+        "broadcast 1": lambda: dist.broadcast(torch.ones(4), 1, group=group),
+        "barrier": lambda: dist.barrier(group),
         "exchange": lambda: dist.all_to_all_single(torch.ones(3), torch.ones(4), [1, 2], [2, 2]),
         "other exchange": lambda: dist.all_to_all_single(
             torch.ones(4), torch.ones(4), [2, 2], [2, 2]
@@ -207,37 +213,37 @@ def _differ(mine: str, theirs: str, expected: str) -> None:
         ("sum", "broadcast", "is in broadcast with root 0 of 16 bytes"),
         ("broadcast", "broadcast 1", "is in broadcast with root 1"),
         ("barrier", "sum", "this rank in barrier"),
-        ("exchange", "other exchange", "rank 1"),
+        ("exchange", "other exchange", "is in all_to_all of 8 bytes, this rank in all_to_all of 4"),
     ],
 )
 def test_ranks_that_differ_are_told_how(mine: str, theirs: str, expected: str) -> None:
-    run_ranks(2, _differ, mine, theirs, expected, backend="shm", fresh=True)
+    run_ranks(2, _differ, mine, theirs, expected, backend="shm")
 
 
 def _leaves() -> None:
-    dist.barrier()
+    group = _group_of_all()
+    dist.barrier(group)
     if dist.get_rank() == 0:
-        text, seconds = _caught(lambda: dist.all_reduce(torch.ones(1)), RankLostError)
+        text, seconds = _caught(lambda: dist.all_reduce(torch.ones(1), group=group), RankLostError)
         assert "rank 1 (process" in text
         assert "has left the group" in text
         assert seconds < 2
     else:
-        dist.destroy_process_group()
+        dist.destroy_process_group(group)
 
 
 def _destroyed() -> None:
-    group = dist.new_group([0, 1])
-    assert group is not None
+    group = _group_of_all()
     dist.barrier(group)
     work = group.recv([torch.ones(1)], 1 - dist.get_rank(), 0)
     group.shutdown()
-    for call in (lambda: group.barrier(), work.wait):
+    for call in (lambda: group.barrier().wait(), work.wait):
         _caught(call, GroupClosedError)
 
 
 def test_leaving_a_group_is_not_dying() -> None:
-    run_ranks(2, _leaves, backend="shm", fresh=True)
-    run_ranks(2, _destroyed, backend="shm", fresh=True)
+    run_ranks(2, _leaves, backend="shm")
+    run_ranks(2, _destroyed, backend="shm")
 
 
 def _forks() -> None:
@@ -262,25 +268,21 @@ def _forks() -> None:
 
 
 def test_a_forked_child_is_no_rank_and_leaves_without_harm() -> None:
-    run_ranks(2, _forks, backend="shm", fresh=True)
+    run_ranks(2, _forks, backend="shm")
 
 
 def _interrupted() -> None:
+    group = _group_of_all()
     if dist.get_rank() == 0:
         signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            dist.all_reduce(torch.ones(1))
+            dist.all_reduce(torch.ones(1), group=group)
         assert time.monotonic() - start < 2
     else:
         time.sleep(1)
 
 
 def test_a_signal_ends_a_wait() -> None:
-    run_ranks(2, _interrupted, backend="shm", fresh=True)
-
-
-def test_nothing_is_left_when_ranks_end() -> None:
-    run_ranks(2, _forks, backend="shm", fresh=True)
-    assert not _segments()
+    run_ranks(2, _interrupted, backend="shm")

@@ -179,6 +179,12 @@ class LocalEngine:
         self, outs: Sequence[Tensor], sources: Sequence[Tensor], milliseconds: int
     ) -> None:
         """See :class:`Engine`."""
+        own, ours = sources[self._position].nbytes, outs[self._position].nbytes
+        if own != ours:
+            raise ValueError(
+                f"all_to_all: expected this rank to send itself the {ours} bytes that it receives, "
+                f"got {own}"
+            )
         self._move(Kind.ALL_TO_ALL, 0, 0, sources, outs, milliseconds)
 
     def barrier(self, milliseconds: int) -> None:

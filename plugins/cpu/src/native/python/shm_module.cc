@@ -133,8 +133,8 @@ PyObject* told(const Outcome& outcome) {
 // Runs a collective without the GIL, alone in its group.
 template <class Body>
 PyObject* run(Member* member, Body body) {
-  Outcome outcome;
-  if (member->group.forked()) return told({Code::kForked});
+  Outcome outcome = member->group.ready();
+  if (!outcome.ok()) return told(outcome);
   Py_BEGIN_ALLOW_THREADS;
   {
     const std::lock_guard<std::mutex> turn(member->turn);

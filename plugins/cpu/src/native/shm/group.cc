@@ -61,6 +61,13 @@ Group::~Group() {
 
 bool Group::forked() const { return generation_ != forks.load(std::memory_order_relaxed); }
 
+Outcome Group::ready() {
+  if (forked()) return {Code::kForked};
+  const bool open = !closed_.load(std::memory_order_relaxed) &&
+                    header().failure.load(std::memory_order_relaxed) == 0;
+  return open ? Outcome{} : obstacle(0);
+}
+
 bool Group::map(int file, int rank, int ranks, const int64_t* pids, const uint64_t* starts) {
   static const int registered = pthread_atfork(nullptr, nullptr, count_fork);
   struct stat status;

@@ -69,6 +69,9 @@ class Group {
   int ranks() const { return ranks_; }
   bool forked() const;
 
+  // Says why nothing can be started any more; ok() where something can.
+  Outcome ready();
+
   // Starts the next collective: returns its number.
   uint64_t begin() { return ++number_; }
   uint64_t number() const { return number_; }
