@@ -191,9 +191,11 @@ def _differ(mine: str, theirs: str, expected: str) -> None:
         "broadcast": lambda: dist.broadcast(torch.ones(4), 0, group=group),
         "broadcast 1": lambda: dist.broadcast(torch.ones(4), 1, group=group),
         "barrier": lambda: dist.barrier(group),
-        "exchange": lambda: dist.all_to_all_single(torch.ones(3), torch.ones(4), [1, 2], [2, 2]),
+        "exchange": lambda: dist.all_to_all_single(
+            torch.ones(3), torch.ones(4), [2, 1], [2, 2], group=group
+        ),
         "other exchange": lambda: dist.all_to_all_single(
-            torch.ones(4), torch.ones(4), [2, 2], [2, 2]
+            torch.ones(5), torch.ones(4), [3, 2], [2, 2], group=group
         ),
     }
     name = mine if dist.get_rank() == 0 else theirs
