@@ -118,8 +118,12 @@ class SharedMemory(Protocol):
         """Wait until all ranks have joined."""
         ...
 
-    def leave(self, group: object, /) -> None:
-        """End this rank's part: its waits fail, and others' that need it."""
+    def leave(self, group: object, note: str, /) -> None:
+        """End this rank's part: its waits fail, and others' that need it. The note says why."""
+        ...
+
+    def note(self, group: object, rank: int, /) -> str:
+        """Return what a rank that left had to say; empty where nothing."""
         ...
 
     def reduces(self, dtype: int, operation: int, /) -> bool:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from torchyard_collectives.shm._errors import SharedMemoryError
+
 __all__ = ["Engine", "Message"]
 
 
@@ -77,8 +79,8 @@ class Engine(Protocol):
         """Start to receive a tensor, from any rank where ``rank`` is -1."""
         ...
 
-    def leave(self) -> None:
-        """Take part no more."""
+    def leave(self, error: SharedMemoryError | None = None) -> None:
+        """Take part no more, for a reason that others should hear."""
         ...
 
     def describe(self) -> dict[str, Any]:

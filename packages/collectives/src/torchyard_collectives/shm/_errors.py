@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Final
 
 from torchyard_collectives.contract import DTYPES, Code, Failure, Kind
 
@@ -14,9 +16,12 @@ __all__ = [
     "RankTimeoutError",
     "SharedMemoryError",
     "failure_error",
+    "note_of",
+    "noted_error",
 ]
 
-_OPERATIONS = ("sum", "average", "product", "min", "max", "and", "or", "xor")
+_NOTE_LETTERS: Final = 600
+_OPERATIONS: Final = ("sum", "average", "product", "min", "max", "and", "or", "xor")
 
 
 class SharedMemoryError(RuntimeError):
@@ -101,6 +106,19 @@ def failure_error(
             "made the group"
         )
     return GroupClosedError(f"{what}: the group was destroyed or given up ({own})", ranks)
+
+
+def note_of(error: SharedMemoryError) -> str:
+    """Return an error as a note for the other ranks."""
+    # Room for it is limited, and a text that is cut is still one.
+    return json.dumps([type(error).__name__, error.ranks, str(error)[:_NOTE_LETTERS]])
+
+
+def noted_error(what: str, note: str) -> SharedMemoryError:
+    """Return the error that a rank left behind."""
+    kind, ranks, text = json.loads(note)
+    found = {each.__name__: each for each in (RankLostError, RankTimeoutError)}
+    return found.get(kind, SharedMemoryError)(f"{what}: {text}", ranks)
 
 
 def _named(members: Sequence[tuple[int, int]]) -> str:

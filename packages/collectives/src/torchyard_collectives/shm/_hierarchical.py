@@ -46,6 +46,9 @@ _REDUCED: Final = frozenset(
     }
 )
 _TRUTHS: Final = {0: 4, 2: 3, 3: 3, 4: 4, 5: 3, 6: 4, 7: 7}
+# Milliseconds that ranks of a host wait longer for one another than one of them for another host:
+# it can tell whose fault it was.
+_GRACE: Final = 2000
 # What gloo says, in part, when the time was up; everything else means that a peer is gone.
 _LATE: Final = ("timed out", "timeout")
 
@@ -102,25 +105,26 @@ class HierarchicalEngine:
         except SharedMemoryError:
             raise
         except RuntimeError as error:
+            told = self._explained(what, error)
             # Ranks of this host that wait for this one must not wait for their time to pass.
-            if hasattr(self, "_local"):
-                self._local.leave()
-            others = [m for i, host in enumerate(self._hosts) if i != self._own for m in host]
-            text = (
-                f"{what} in group {self._name!r}: {_named(others)} on "
-                f"{'another host' if len(self._hosts) == 2 else 'other hosts'}"
+            self._local.leave(told)
+            raise told from error
+
+    def _explained(self, what: str, error: RuntimeError) -> SharedMemoryError:
+        others = [m for i, host in enumerate(self._hosts) if i != self._own for m in host]
+        ranks = [member.global_rank for member in others]
+        where = "another host" if len(self._hosts) == 2 else "other hosts"
+        text = f"{what} in group {self._name!r}: {_named(others)} on {where}"
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        if any(word in str(error).lower() for word in _LATE):
+            return RankTimeoutError(
+                f"{text} did not come within the timeout; look at that host and the network "
+                f"between, or raise the timeout (gloo: {said})",
+                ranks,
             )
-            said = str(error).splitlines()[0] if str(error) else type(error).__name__
-            ranks = [member.global_rank for member in others]
-            if any(word in str(error).lower() for word in _LATE):
-                raise RankTimeoutError(
-                    f"{text} did not come within the timeout; look at that host and the network "
-                    f"between, or raise the timeout (gloo: {said})",
-                    ranks,
-                ) from error
-            raise RankLostError(
-                f"{text} can no longer be reached; start the job anew (gloo: {said})", ranks
-            ) from error
+        return RankLostError(
+            f"{text} can no longer be reached; start the job anew (gloo: {said})", ranks
+        )
 
     def _finish(self, what: str, start: Callable[[], _Waitable]) -> None:
         self._bridged(what, lambda: start().wait())
@@ -141,12 +145,12 @@ class HierarchicalEngine:
             mine = torch.empty_like(parts[self._place])
             self._local.reduce_scatter(mine, parts, inner, milliseconds)
             self._cross(mine, operation, milliseconds)
-            self._local.all_gather(parts, mine, milliseconds)
+            self._local.all_gather(parts, mine, milliseconds + _GRACE)
             return
         self._local.reduce(whole, inner, 0, milliseconds)
         if self._place == 0:
             self._cross(whole, operation, milliseconds)
-        self._local.broadcast(whole, 0, milliseconds)
+        self._local.broadcast(whole, 0, milliseconds + _GRACE)
 
     def _cross(self, part: Tensor, operation: int, milliseconds: int) -> None:
         """Reduce a part of a host's result with the other hosts', in place."""
@@ -242,10 +246,9 @@ class HierarchicalEngine:
         work = self._all.recv_anysource(data, tag) if rank < 0 else self._all.recv(data, rank, tag)
         return _BridgedMessage(self, "recv", work, rank)
 
-    def leave(self) -> None:
+    def leave(self, error: SharedMemoryError | None = None) -> None:
         """See :class:`Engine`."""
-        if hasattr(self, "_local"):
-            self._local.leave()
+        self._local.leave(error)
 
     def describe(self) -> dict[str, Any]:
         """See :class:`Engine`."""

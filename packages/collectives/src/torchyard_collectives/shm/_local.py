@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -13,7 +12,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives.contract import DTYPES, Code, Failure, Kind, SharedMemory
-from torchyard_collectives.shm._errors import failure_error
+from torchyard_collectives.shm._errors import (
+    SharedMemoryError,
+    failure_error,
+    note_of,
+    noted_error,
+)
 from torchyard_collectives.shm._meeting import Member, share_segment
 
 __all__ = ["LocalEngine"]
@@ -58,12 +62,20 @@ class LocalEngine:
 
     def _check(self, what: str, failure: Failure | None, milliseconds: int) -> None:
         if failure is not None:
+            if Code.LEFT in (failure[0], failure[3]):
+                self._raise_note(what, failure)
             raise failure_error(
                 failure,
                 f"{what} in group {self._name!r}",
                 [(member.global_rank, member.pid) for member in self._members],
                 milliseconds / 1000,
             )
+
+    def _raise_note(self, what: str, failure: Failure) -> None:
+        """Raise what a rank said when it left, if it did."""
+        for rank, member in enumerate(self._members):
+            if failure[1] >> rank & 1 and (note := self._memory.note(self._group, rank)):
+                raise noted_error(f"{what}, as rank {member.global_rank} reported", note)
 
     def _number(self, what: str, tensor: Tensor, operation: int) -> int:
         number = _DTYPE_NUMBERS.get(tensor.dtype)
@@ -201,10 +213,9 @@ class LocalEngine:
         number = self._memory.receive(self._group, rank, tag, tensor.data_ptr(), tensor.nbytes)
         return _LocalMessage(self, "recv", number, tensor)
 
-    def leave(self) -> None:
+    def leave(self, error: SharedMemoryError | None = None) -> None:
         """See :class:`Engine`."""
-        with contextlib.suppress(AttributeError):
-            self._memory.leave(self._group)
+        self._memory.leave(self._group, "" if error is None else note_of(error))
 
     def describe(self) -> dict[str, Any]:
         """See :class:`Engine`."""

@@ -345,17 +345,30 @@ PyObject* py_wait(PyObject*, Arguments arguments, Py_ssize_t given) {
 }
 
 PyObject* py_leave(PyObject*, Arguments arguments, Py_ssize_t given) {
-  Reader read(arguments, given, 1);
+  Reader read(arguments, given, 2);
   Member* member = read.member();
   if (!read.ok()) return nullptr;
+  Py_ssize_t bytes;
+  const char* note = PyUnicode_AsUTF8AndSize(arguments[1], &bytes);
+  if (note == nullptr) return nullptr;
   if (!member->group.forked()) {
     Py_BEGIN_ALLOW_THREADS;
     member->group.close();
-    member->group.leave();
+    member->group.leave(note, static_cast<size_t>(bytes));
     member->messages->stop();
     Py_END_ALLOW_THREADS;
   }
   Py_RETURN_NONE;
+}
+
+PyObject* py_note(PyObject*, Arguments arguments, Py_ssize_t given) {
+  Reader read(arguments, given, 2);
+  Member* member = read.member();
+  if (!read.ok()) return nullptr;
+  const int rank = static_cast<int>(read.within("rank", 0, member->group.ranks() - 1));
+  if (!read.ok()) return nullptr;
+  const char* note = member->group.forked() ? nullptr : member->group.note(rank);
+  return PyUnicode_FromString(note == nullptr ? "" : note);
 }
 
 PyObject* py_reduces(PyObject*, Arguments arguments, Py_ssize_t given) {
@@ -380,6 +393,7 @@ PyMethodDef methods[] = {
     method("make_segment", py_make_segment),
     method("meet", py_meet),
     method("move", py_move),
+    method("note", py_note),
     method("receive", py_receive),
     method("reduce", py_reduce),
     method("reduce_scatter", py_reduce_scatter),

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "shm/futex.h"
 
@@ -207,9 +209,16 @@ Outcome Group::obstacle(uint64_t needed) {
   return {};
 }
 
-void Group::leave() {
+void Group::leave(const char* note, size_t bytes) {
+  // Only the first word counts: others may be reading it.
+  if (page(rank_).left.load(std::memory_order_relaxed) != 0) return;
+  std::memcpy(page(rank_).note, note, std::min(bytes, kNoteBytes - 1));
   page(rank_).left.store(1, std::memory_order_release);
   wake_all();
+}
+
+const char* Group::note(int rank) const {
+  return page(rank).left.load(std::memory_order_acquire) != 0 ? page(rank).note : nullptr;
 }
 
 uint64_t Group::left() const {

@@ -52,8 +52,10 @@ class Group {
   bool map(int file, int rank, int ranks, const int64_t* pids, const uint64_t* starts);
   Outcome meet(const Patience& patience);
 
-  // Tells the others that this rank takes part no more.
-  void leave();
+  // Tells the others that this rank takes part no more, and why: cut where it is too long.
+  void leave(const char* note, size_t bytes);
+  // What a rank that left had to say; it ends with a zero. Null where it has not left.
+  const char* note(int rank) const;
 
   // A bit for each rank that has; for each rank but this one.
   uint64_t left() const;

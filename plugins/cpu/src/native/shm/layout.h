@@ -23,6 +23,8 @@ constexpr uint64_t kLastStep = (uint64_t{1} << kStepBits) - 1;
 // Data of at most so many bytes travel in the line that announces them.
 constexpr size_t kInlineBytes = 40;
 
+constexpr size_t kNoteBytes = 1024;
+
 // Each rank stages a collective in one of two halves, by turns: whoever starts collective n has seen
 // everyone enter n - 1, so everyone has left n - 2.
 constexpr size_t kHalfBytes = size_t{1} << 20;
@@ -53,6 +55,7 @@ struct alignas(kPage) RankPage {
   Waiters waiters;
   Bell bell;
   std::atomic<uint32_t> left;  // 1 once the rank has left the group of its own will
+  char note[kNoteBytes];       // what it had to say then; under `left`
   uint64_t lengths[2][kMaxRanks];  // bytes that a collective brings each rank; under `position`
 };
 
