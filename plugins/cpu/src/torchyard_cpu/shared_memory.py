@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
-from torchyard_collectives.contract import CONTRACT, SharedMemoryRequest
+from torchyard_collectives.contract import CONTRACT, SharedMemory, SharedMemoryRequest
 
 __all__ = ["MAX_RANKS", "NAME", "supports", "torchyard_implementations"]
 
@@ -38,7 +37,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     return [Implementation(CONTRACT, NAME, supports, _load)]
 
 
-def _load() -> Callable[[], ModuleType]:
+def _load() -> Callable[[], SharedMemory]:
     from torchyard_cpu import _shm
 
     return lambda: _shm

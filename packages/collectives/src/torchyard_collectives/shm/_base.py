@@ -9,14 +9,14 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
 from torchyard_collectives.shm._devices import OtherDevices
 from torchyard_collectives.shm._engine import Engine, Message
-from torchyard_collectives.shm._work import DONE, DoneWork, PendingWork, Worker
+from torchyard_collectives.shm._work import DONE, DoneWork, Worker
 
 __all__ = ["EngineGroup", "milliseconds_of"]
 
@@ -37,14 +37,15 @@ class EngineGroup(ProcessGroup):
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         rank: int,
         size: int,
         timeout: timedelta,
         engine: Engine,
         name: str,
     ) -> None:
-        super().__init__(rank, size)
+        # The constructor for subclasses; torch's types know the other one alone.
+        super().__init__(rank, size)  # type: ignore[call-arg]
         self._store = store
         self._engine = engine
         self._rank = rank
@@ -83,7 +84,7 @@ class EngineGroup(ProcessGroup):
         """Set the group's description."""
         self._desc = desc
 
-    def get_group_store(self) -> dist.Store:
+    def get_group_store(self) -> Store:
         """Return the group's store."""
         return self._store
 
@@ -127,9 +128,9 @@ class EngineGroup(ProcessGroup):
     def _start(self, body: Callable[[], None], results: list[Tensor], asynchronous: bool) -> Work:
         self._count += 1
         if asynchronous:
-            return self._worker.submit(PendingWork(body, results))
+            return self._worker.submit(body, results)
         if self._worker.busy:
-            self._worker.submit(PendingWork(body, results)).wait()
+            self._worker.submit(body, results).wait()
         else:
             body()
         return DONE

@@ -7,30 +7,30 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
 from torch.distributed import Backend, ProcessGroup
 from torch.distributed import distributed_c10d as c10d
 
 __all__ = ["OtherDevices"]
 
 
-def _nccl(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     options = c10d.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return c10d.ProcessGroupNCCL(store, rank, size, options)
 
 
-def _gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     return c10d.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
 
-def _xccl(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+def _xccl(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
     options = c10d.ProcessGroupXCCL.Options()
     options._timeout = timeout
     return c10d.ProcessGroupXCCL(store, rank, size, options)
 
 
-_MAKERS: Final[dict[str, Callable[[dist.Store, int, int, timedelta], Any]]] = {
+_MAKERS: Final[dict[str, Callable[[Store, int, int, timedelta], Any]]] = {
     "gloo": _gloo,
     "nccl": _nccl,
     "xccl": _xccl,
@@ -44,7 +44,7 @@ class OtherDevices:
     this does what it would have done for the others.
     """
 
-    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
         self._store = store
         self._rank = rank
         self._size = size
@@ -76,12 +76,12 @@ class OtherDevices:
         return self._groups[device.type]
 
     def _made(self, device: torch.device, backend: str, name: str) -> ProcessGroup:
-        store = dist.PrefixStore(f"{device.type}/", self._store)
-        plugin = Backend._plugins.get(backend.upper())
+        store = PrefixStore(f"{device.type}/", self._store)
+        plugin: Any = Backend._plugins.get(backend.upper())
         if backend in _MAKERS:
             made = _MAKERS[backend](store, self._rank, self._size, self._timeout)
         elif plugin.extended_api:
-            options = c10d._DistributedBackendOptions()
+            options = _DistributedBackendOptions()
             options.store, options.group_rank, options.group_size = store, self._rank, self._size
             options.timeout, options.group_id = self._timeout, name
             made = plugin.creator_fn(options, None)
@@ -93,7 +93,7 @@ class OtherDevices:
         kind = Backend.backend_type_map[backend]
         group._set_default_backend(kind)
         group._register_backend(torch.device(device.type), kind, made)
-        group._set_group_name(f"{name}/{device.type}")
+        group._set_group_name(c10d.GroupName(f"{name}/{device.type}"))
         return group
 
     def shutdown(self) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
+import torch._C._distributed_c10d as c10d
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
-from torch.distributed import distributed_c10d as c10d
 
 from torchyard_collectives.shm._base import EngineGroup, milliseconds_of
 from torchyard_collectives.shm._tensors import dense, parse_operation, put_back, real, room
@@ -293,7 +294,7 @@ class SharedMemoryGroup(EngineGroup):
                 f"all_to_all: {what} split sizes: expected {self._ranks} that sum to {expected}, "
                 f"got {list(sizes)}"
             )
-        return tensor.detach().split(list(sizes))
+        return torch.split(tensor.detach(), list(sizes))
 
     def _check_count(self, what: str, tensors: Sequence[Tensor]) -> None:
         if len(tensors) != self._ranks:
@@ -318,7 +319,8 @@ class SharedMemoryGroup(EngineGroup):
 def _preferring(group: ProcessGroup, name: str, *arguments: Any) -> Work:
     """Call a method that older torch has by another name alone."""
     method = getattr(group, name, None) or getattr(group, _OLDER[name])
-    return method(*arguments)
+    work: Work = method(*arguments)
+    return work
 
 
 _OLDER = {

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import torch
-import torch.distributed as dist
+import torch._C._distributed_c10d as c10d
 from torch import Tensor
+from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
-from torch.distributed import distributed_c10d as c10d
 
 from torchyard_collectives.contract import SharedMemory
 from torchyard_collectives.shm._errors import RankLostError, RankTimeoutError, SharedMemoryError
@@ -62,7 +62,7 @@ class HierarchicalEngine:
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         memory: SharedMemory,
         neighbours: Neighbours,
         rank: int,
@@ -77,25 +77,25 @@ class HierarchicalEngine:
         self._ranks = sum(map(len, hosts))
         self._place = next(i for i, member in enumerate(hosts[own]) if member.rank == rank)
         self._even = len({len(host) for host in hosts}) == 1
-        local = dist.PrefixStore(f"host/{own}/", store)
+        local = PrefixStore(f"host/{own}/", store)
         self._local = LocalEngine(local, memory, hosts[own], rank, name, timeout)
         self._all = self._bridged(
             "making the group",
             self._gloo,
-            dist.PrefixStore("all/", store),
+            PrefixStore("all/", store),
             rank,
             self._ranks,
             timeout,
         )
         self._bridge: Any = None
         if self._even or self._place == 0:
-            bridge = dist.PrefixStore(f"bridge/{self._place}/", store)
+            bridge = PrefixStore(f"bridge/{self._place}/", store)
             self._bridge = self._bridged(
                 "making the group", self._gloo, bridge, own, len(hosts), timeout
             )
 
     @staticmethod
-    def _gloo(store: dist.Store, rank: int, size: int, timeout: timedelta) -> Any:
+    def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
         return c10d.ProcessGroupGloo(store, rank, size, timeout=timeout)
 
     def _bridged(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -157,7 +157,7 @@ class HierarchicalEngine:
         if not part.numel():
             return
         options = c10d.AllreduceOptions()
-        options.reduceOp = _OPERATIONS[operation]
+        options.reduceOp = ReduceOp(_OPERATIONS[operation])
         options.timeout = timedelta(milliseconds=milliseconds)
         self._finish("all_reduce", lambda: self._bridge.allreduce([part], options))
         if operation == _AVERAGE:
@@ -180,7 +180,7 @@ class HierarchicalEngine:
         """See :class:`Engine`."""
         whole = torch.cat([source.detach().reshape(-1) for source in sources])
         self.all_reduce(whole, operation, milliseconds)
-        parts = whole.split([source.numel() for source in sources])
+        parts = torch.split(whole, [source.numel() for source in sources])
         out.detach().view(-1).copy_(parts[self._rank])
 
     def all_gather(self, outs: Sequence[Tensor], tensor: Tensor, milliseconds: int) -> None:
@@ -225,7 +225,7 @@ class HierarchicalEngine:
             ),
         )
         for target, part in zip(
-            targets, arrived.split([target.numel() for target in targets]), strict=True
+            targets, torch.split(arrived, [target.numel() for target in targets]), strict=True
         ):
             target.copy_(part)
 

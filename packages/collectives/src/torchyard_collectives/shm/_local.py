@@ -8,8 +8,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import Store
 
 from torchyard_collectives.contract import DTYPES, Code, Failure, Kind, SharedMemory
 from torchyard_collectives.shm._errors import (
@@ -39,7 +39,7 @@ class LocalEngine:
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         memory: SharedMemory,
         members: tuple[Member, ...],
         rank: int,

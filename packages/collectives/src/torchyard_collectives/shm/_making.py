@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from torchyard_collectives.shm._engine import Engine
 from torchyard_collectives.shm._group import SharedMemoryGroup
@@ -15,7 +15,7 @@ __all__ = ["make_group"]
 
 
 def make_group(
-    store: dist.Store,
+    store: Store,
     rank: int,
     size: int,
     timeout: timedelta,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 import torchyard
 from torchyard_collectives.contract import CONTRACT, SharedMemory, SharedMemoryRequest
@@ -77,7 +78,7 @@ def _host() -> str:
 
 
 def find_neighbours(
-    store: dist.Store, rank: int, global_ranks: list[int], memory: SharedMemory
+    store: Store, rank: int, global_ranks: list[int], memory: SharedMemory
 ) -> Neighbours:
     """Introduce this rank to the others, and return all of them by host."""
     pid = os.getpid()
@@ -92,7 +93,7 @@ def find_neighbours(
 
 
 def share_segment(
-    store: dist.Store,
+    store: Store,
     memory: SharedMemory,
     members: tuple[Member, ...],
     rank: int,
@@ -130,7 +131,7 @@ def share_segment(
 
 
 def _open_other(
-    store: dist.Store, key: str, owner: Member, memory: SharedMemory, timeout: timedelta
+    store: Store, key: str, owner: Member, memory: SharedMemory, timeout: timedelta
 ) -> int:
     deadline = time.monotonic() + timeout.total_seconds()
     while True:

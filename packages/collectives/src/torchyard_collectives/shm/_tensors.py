@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -34,9 +34,11 @@ class Reduction:
 def parse_operation(op: ReduceOp) -> Reduction:
     """Return what a ReduceOp asks for."""
     # Options hold a ReduceOp, callers may give its type alone.
-    number = int(getattr(op, "op", op))
+    chosen: Any = getattr(op, "op", op)
+    number = int(chosen)
     if number == _PREMUL_SUM:
-        return Reduction(0, op.__getstate__()[1])
+        state: Any = op.__getstate__()
+        return Reduction(0, state[1])
     return Reduction(number)
 
 

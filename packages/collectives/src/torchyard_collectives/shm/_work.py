@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.distributed import Work
 
-__all__ = ["DONE", "DoneWork", "PendingWork", "Worker"]
+__all__ = ["DONE", "DoneWork", "Worker"]
+
+_GRACE_SECONDS: Final = 3e-4
 
 
 def _done_future(results: list[torch.Tensor]) -> torch.futures.Future[Any]:
@@ -66,19 +68,22 @@ DONE = DoneWork([])
 
 
 class PendingWork(Work):
-    """Something that a thread does."""
+    """Something that whoever waits for it does, or else a thread."""
 
-    def __init__(self, body: Callable[[], None], results: list[torch.Tensor]) -> None:
+    def __init__(
+        self, body: Callable[[], None], results: list[torch.Tensor], worker: Worker
+    ) -> None:
         super().__init__()
         self._body = body
         self._results = results
+        self._worker = worker
         self._error: BaseException | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._future: torch.futures.Future[Any] | None = None
 
     def run(self) -> None:
-        """Do it; for the thread."""
+        """Do it; for the worker."""
         try:
             self._body()
         except BaseException as error:  # it is raised where the work is waited for
@@ -104,7 +109,9 @@ class PendingWork(Work):
             SharedMemoryError: it failed.
         """
         limit = timeout.total_seconds() if timeout is not None else 0.0
-        if not self._ended.wait(limit if limit > 0 else None):
+        if limit <= 0:
+            self._worker.help(self)
+        elif not self._ended.wait(limit):
             raise TimeoutError(f"wait: expected the operation to end within {limit:g} s")
         if self._error is not None:
             raise self._error
@@ -137,17 +144,27 @@ class PendingWork(Work):
                 self._future = torch.futures.Future()
                 if self._ended.is_set():
                     self._complete(self._future)
-            return self._future
+        # Whoever waits for a future cannot help.
+        self._worker.hurry()
+        return self._future
 
 
 class Worker:
-    """A thread that does one thing after another; it starts with the first."""
+    """Does one thing after another: in the threads that wait, and in one of its own.
+
+    Most callers wait soon after they have started something. To hand it to another thread and back
+    would cost them more than a small collective does, so the thread takes it after a grace.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._queue: SimpleQueue[PendingWork | None] = SimpleQueue()
+        self._waiting: deque[PendingWork] = deque()
+        self._turn = threading.Lock()
+        self._wake = threading.Semaphore(0)
+        self._hurry = threading.Event()
         self._thread: threading.Thread | None = None
         self._last: PendingWork | None = None
+        self._stopping = False
 
     @property
     def busy(self) -> bool:
@@ -159,23 +176,45 @@ class Worker:
             return False
         return True
 
-    def submit(self, work: PendingWork) -> PendingWork:
-        """Let the thread do something after all that was submitted before."""
-        self._last = work
+    def submit(self, body: Callable[[], None], results: list[torch.Tensor]) -> PendingWork:
+        """Do something after all that was submitted before."""
+        work = self._last = PendingWork(body, results, self)
+        self._waiting.append(work)
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
             self._thread.start()
-        self._queue.put(work)
+        self._wake.release()
         return work
+
+    def hurry(self) -> None:
+        """Let the thread begin at once."""
+        self._hurry.set()
+
+    def help(self, work: PendingWork) -> None:
+        """Do everything up to a work in the calling thread, or wait where it is being done."""
+        while not work.is_completed():
+            with self._turn:
+                if not work.is_completed():
+                    self._waiting.popleft().run()
 
     def stop(self) -> None:
         """End the thread once everything submitted is done, or has failed."""
         if self._thread is not None:
-            self._queue.put(None)
+            self._stopping = True
+            self._hurry.set()
+            self._wake.release()
             self._thread.join()
             self._thread = None
+            self._stopping = False
 
     def _serve(self) -> None:
-        while (work := self._queue.get()) is not None:
-            work.run()
-            del work
+        while True:
+            self._wake.acquire()
+            if self._waiting and not self._stopping:
+                self._hurry.wait(_GRACE_SECONDS)
+                self._hurry.clear()
+            with self._turn:
+                if self._waiting:
+                    self._waiting.popleft().run()
+                elif self._stopping:
+                    return
