@@ -80,9 +80,7 @@ class Reader {
   T* pointer() {
     return reinterpret_cast<T*>(static_cast<intptr_t>(integer()));
   }
-  size_t size(const char* name) {
-    return static_cast<size_t>(within(name, 0, int64_t{1} << 48));
-  }
+  size_t size(const char* name) { return static_cast<size_t>(within(name, 0, int64_t{1} << 48)); }
   // Returns how many integers the tuple holds.
   Py_ssize_t integers(const char* name, int64_t* out, Py_ssize_t least, Py_ssize_t most) {
     if (!ok_) return 0;
@@ -201,9 +199,8 @@ PyObject* py_all_reduce(PyObject*, Arguments arguments, Py_ssize_t given) {
   const Arithmetic arithmetic = read.arithmetic();
   const Patience patience = read.patience();
   if (!read.ok()) return nullptr;
-  return run(member, [&](Group& group) {
-    return all_reduce(group, in, out, count, arithmetic, patience);
-  });
+  return run(member,
+             [&](Group& group) { return all_reduce(group, in, out, count, arithmetic, patience); });
 }
 
 PyObject* py_reduce(PyObject*, Arguments arguments, Py_ssize_t given) {
@@ -288,8 +285,8 @@ PyObject* start_message(Arguments arguments, Py_ssize_t given, bool sends) {
   Reader read(arguments, given, 5);
   Member* member = read.member();
   if (!read.ok()) return nullptr;
-  const int peer = static_cast<int>(
-      read.within("rank", sends ? 0 : kAnyRank, member->group.ranks() - 1));
+  const int peer =
+      static_cast<int>(read.within("rank", sends ? 0 : kAnyRank, member->group.ranks() - 1));
   const int64_t tag = read.within("tag", INT64_MIN + 1, INT64_MAX);
   void* data = read.pointer<void>();
   const size_t bytes = read.size("bytes");

@@ -242,9 +242,9 @@ Outcome Group::fail(const Outcome& outcome) {
   uint64_t fault = 0;
   if (outcome.ranks != 0) fault = static_cast<uint64_t>(__builtin_ctzll(outcome.ranks)) + 1;
   uint64_t expected = 0;
-  header().failure.compare_exchange_strong(
-      expected, static_cast<uint64_t>(outcome.code) << 32 | fault << 16 |
-                    static_cast<uint64_t>(rank_ + 1));
+  header().failure.compare_exchange_strong(expected, static_cast<uint64_t>(outcome.code) << 32 |
+                                                         fault << 16 |
+                                                         static_cast<uint64_t>(rank_ + 1));
   wake_all();
   return outcome;
 }

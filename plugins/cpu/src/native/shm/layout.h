@@ -1,8 +1,8 @@
 // What processes that share a segment find in it, and where.
 //
 // One segment serves one group of ranks. It starts with a `SegmentHeader`, then a `RankPage` per
-// rank, a `ChannelHeader` per ordered pair of ranks, the ranks' staging memory and the pairs' rings.
-// Every word is written by one rank alone, but for those that say otherwise.
+// rank, a `ChannelHeader` per ordered pair of ranks, the ranks' staging memory and the pairs'
+// rings. Every word is written by one rank alone, but for those that say otherwise.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ constexpr size_t kInlineBytes = 40;
 
 constexpr size_t kNoteBytes = 1024;
 
-// Each rank stages a collective in one of two halves, by turns: whoever starts collective n has seen
-// everyone enter n - 1, so everyone has left n - 2.
+// Each rank stages a collective in one of two halves, by turns: whoever starts collective n has
+// seen everyone enter n - 1, so everyone has left n - 2.
 constexpr size_t kHalfBytes = size_t{1} << 20;
 constexpr size_t kStagingBytes = 2 * kHalfBytes;
 constexpr size_t kRingBytes = size_t{512} << 10;
@@ -54,8 +54,8 @@ struct alignas(kPage) RankPage {
   Announcement announcements[2];
   Waiters waiters;
   Bell bell;
-  std::atomic<uint32_t> left;  // 1 once the rank has left the group of its own will
-  char note[kNoteBytes];       // what it had to say then; under `left`
+  std::atomic<uint32_t> left;      // 1 once the rank has left the group of its own will
+  char note[kNoteBytes];           // what it had to say then; under `left`
   uint64_t lengths[2][kMaxRanks];  // bytes that a collective brings each rank; under `position`
 };
 
@@ -63,7 +63,8 @@ struct alignas(kLine) SegmentHeader {
   uint64_t magic;
   uint64_t ranks;
   std::atomic<uint32_t> attached;  // by everyone; a futex
-  // The first failure that anyone saw: code << 32 | rank + 1 at fault << 16 | witness + 1; 0 if none.
+  // The first failure that anyone saw: code << 32 | rank + 1 at fault << 16 | witness + 1; 0 if
+  // none.
   std::atomic<uint64_t> failure;
 };
 

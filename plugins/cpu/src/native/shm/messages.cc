@@ -37,8 +37,7 @@ constexpr size_t kPiece = kRingBytes / 8;
 
 }  // namespace
 
-Messages::Messages(Group& group)
-    : group_(group), peers_(static_cast<size_t>(group.ranks())) {}
+Messages::Messages(Group& group) : group_(group), peers_(static_cast<size_t>(group.ranks())) {}
 
 Messages::~Messages() { stop(); }
 
@@ -144,8 +143,7 @@ void Messages::push(int peer) {
     } else {
       const size_t bytes = std::min({room, operation.bytes - progress.sent, kPiece});
       // Only the last piece of a message may end within a line.
-      const size_t whole =
-          bytes == operation.bytes - progress.sent ? bytes : bytes / kLine * kLine;
+      const size_t whole = bytes == operation.bytes - progress.sent ? bytes : bytes / kLine * kLine;
       if (whole == 0) return;
       into_ring(ring, written, operation.data + progress.sent, whole);
       progress.sent += whole;

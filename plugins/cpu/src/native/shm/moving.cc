@@ -82,8 +82,7 @@ Outcome move(Group& group, const Movement& movement, const Patience& patience) {
   const Place& own_from = outgoing(me);
   const bool own = own_to.bytes != 0 && own_to.data != own_from.data;
   const size_t own_rounds = own ? (own_to.bytes + per_round - 1) / per_round : 0;
-  const size_t rounds =
-      std::max({size_t{1}, (longest + per_round - 1) / per_round, own_rounds});
+  const size_t rounds = std::max({size_t{1}, (longest + per_round - 1) / per_round, own_rounds});
   for (size_t turn = 0; turn < rounds + 1; ++turn) {
     if (turn < rounds) {
       for (int to = 0; to < ranks; ++to) {

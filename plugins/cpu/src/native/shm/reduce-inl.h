@@ -1,7 +1,7 @@
 // Reductions written once for all instruction sets: included by one translation unit per set.
 //
-// `Isa` is a struct of simd/; its load_first and store_first widen and round halves. Everything else
-// is loops that the compiler vectorises with the unit's flags.
+// `Isa` is a struct of simd/; its load_first and store_first widen and round halves. Everything
+// else is loops that the compiler vectorises with the unit's flags.
 #pragma once
 
 #include <cstring>

@@ -91,8 +91,8 @@ Outcome reduce_in_rounds(const Whole& call, size_t element) {
   const int me = group.rank();
   const size_t ranks = static_cast<size_t>(group.ranks());
   const size_t total = call.count * element;
-  const size_t slot_bytes = std::clamp(rounded(ceil_div(total, kSlots), kPage), kLeastSlotBytes,
-                                       kSlotBytes);
+  const size_t slot_bytes =
+      std::clamp(rounded(ceil_div(total, kSlots), kPage), kLeastSlotBytes, kSlotBytes);
   const size_t per_round = slot_bytes / element;
   const size_t share = rounded(ceil_div(per_round, ranks), kLine / element);
   const size_t rounds = ceil_div(call.count, per_round);
@@ -146,7 +146,7 @@ Outcome reduce_in_rounds(const Whole& call, size_t element) {
         if (!outcome.ok()) return outcome;
         const Part part = part_of(size_of(round), share, rank);
         copy_bytes(bytes_at(call.out, round * slot_bytes + part.start * element),
-             slot(rank, round) + part.start * element, part.count * element);
+                   slot(rank, round) + part.start * element, part.count * element);
       }
     }
   }
@@ -218,16 +218,15 @@ Outcome reduce_scatter(Group& group, const void* const* in, void* out, const siz
       for (size_t rank = 0; rank < ranks; ++rank) {
         if (static_cast<int>(rank) == me) continue;
         const Part part = piece(rank, turn);
-        copy_bytes(place(static_cast<size_t>(me), rank, turn), bytes_at(in[rank], part.start * element),
-             part.count * element);
+        copy_bytes(place(static_cast<size_t>(me), rank, turn),
+                   bytes_at(in[rank], part.start * element), part.count * element);
       }
       group.post(entry.number, 2 * turn + 1);
     }
     if (turn >= 1) {
       const size_t round = turn - 1;
-      const Outcome outcome = round == 0
-                                  ? await_entries(group, entry, patience)
-                                  : await_all(group, entry.number, 2 * round + 1, patience);
+      const Outcome outcome = round == 0 ? await_entries(group, entry, patience)
+                                         : await_all(group, entry.number, 2 * round + 1, patience);
       if (!outcome.ok()) return outcome;
       const Part mine = piece(static_cast<size_t>(me), round);
       if (mine.count != 0) {
@@ -236,8 +235,7 @@ Outcome reduce_scatter(Group& group, const void* const* in, void* out, const siz
           sources[rank] = place(rank, static_cast<size_t>(me), round);
         }
         sources[me] = bytes_at(in[me], mine.start * element);
-        arithmetic.reduce(sources, group.ranks(), mine.count,
-                          bytes_at(out, mine.start * element));
+        arithmetic.reduce(sources, group.ranks(), mine.count, bytes_at(out, mine.start * element));
       }
       group.post(entry.number, 2 * turn + 2);
     }
