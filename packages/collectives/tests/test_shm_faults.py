@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -44,16 +45,22 @@ _STEPS: tuple[Callable[[], object], ...] = (
 )
 
 
-def _segments() -> list[str]:
-    """Return the processes that hold a segment, and names in shared memory that may be one."""
-    found = [str(path) for path in Path("/dev/shm").glob("*torchyard*")]
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        try:
-            if "memfd:torchyard" in maps.read_text():
-                found.append(str(maps))
-        except OSError:
-            continue
-    return found
+def _segments(maps: Path) -> set[str]:
+    """Return the inodes of the segments that a process maps."""
+    try:
+        lines = maps.read_text().splitlines()
+    except OSError:
+        return set()
+    return {line.split()[4] for line in lines if "memfd:torchyard" in line}
+
+
+def _left_of(report: str) -> list[str]:
+    """Return what is left of the segments that a survivor reports."""
+    held = set(re.findall(r"segment (\d+)", report))
+    assert held, report
+    named = [str(path) for path in Path("/dev/shm").glob("*torchyard*")]
+    everyones = Path("/proc").glob("[0-9]*/maps")
+    return named + [str(maps) for maps in everyones if _segments(maps) & held]
 
 
 def _survives(delay: float, victim: int) -> tuple[str, tuple[int, ...], float] | None:
@@ -88,7 +95,7 @@ def kill_at_random(seed: int, times: int, world: int) -> None:
                 assert "exit code -9" in report
             else:
                 assert f"survived: rank {victim} (process" in report, report
-        assert not _segments()
+                assert not _left_of(report)
 
 
 def _reporting(delay: float, victim: int) -> None:
@@ -99,7 +106,8 @@ def _reporting(delay: float, victim: int) -> None:
     assert ranks == (victim,), told
     assert seconds < 5, told
     named = message[message.index("rank ") :]
-    raise AssertionError(f"survived: {named}")
+    held = " and ".join(f"segment {inode}" for inode in _segments(Path("/proc/self/maps")))
+    raise AssertionError(f"survived: {named}; held {held}")
 
 
 def test_a_killed_ranks_name_is_told_to_all_others() -> None:
