@@ -51,7 +51,7 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "cpu": (
-        ["attention", "cpu", "conformance"],
+        ["attention", "cpu", "conformance", "collectives"],
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
     ),
 }
@@ -215,7 +215,8 @@ def types(session: nox.Session, package: str) -> None:
 @nox.session(name="docs-check", tags=["docs", "hw-cpu", "stage-check"])
 def docs_check(session: nox.Session) -> None:
     """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
-    install(session, "attention", "cpu", "conformance", extra=[*group("test"), *group("models")])
+    packages = ("attention", "cpu", "conformance", "collectives")
+    install(session, *packages, extra=[*group("test"), *group("models")])
     pytest(session, "tests/docs")
 
 
@@ -297,8 +298,10 @@ def hardware(session: nox.Session, target: str) -> None:
 @nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
 def sweep(session: nox.Session) -> None:
     """Run the long sweeps, which no other session runs."""
-    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
-    pytest(session, "-m", "sweep", *ENVIRONMENTS["cpu"][1])
+    packages = ("attention", "cpu", "context-parallel")
+    install(session, *packages, extra=[*group("test"), *group("models")])
+    paths = [*ENVIRONMENTS["cpu"][1], *ENVIRONMENTS["collectives"][1]]
+    pytest(session, "-m", "sweep", *paths)
 
 
 @nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])
@@ -315,7 +318,7 @@ def models(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure side by side with stock torch, each result checked before it is timed."""
     # Without numpy torch warns in the middle of the table.
-    install(session, "attention", "cpu", extra=["matplotlib", "numpy"])
+    install(session, "attention", "cpu", "collectives", extra=["matplotlib", "numpy"])
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 

@@ -14,6 +14,7 @@ from rich.progress import Progress
 import torchyard
 from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
+from benchmarks.collectives import measure_collectives
 from benchmarks.limits import Limits, Probe
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
@@ -31,7 +32,7 @@ from benchmarks.suites import SUITES
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives")
 
 
 def _arguments() -> argparse.Namespace:
@@ -142,6 +143,8 @@ class _Run:
                 found = measure_scaling(self.effort, demand=self.arguments.demand, **given)
             elif suite == "memory":
                 found = measure_memory(**given)
+            elif suite == "collectives":
+                found = measure_collectives(**given)
             else:
                 found = measure_cold(plots=self.arguments.plots, **given)
         except (WrongResultError, torchyard.UnsupportedError) as error:

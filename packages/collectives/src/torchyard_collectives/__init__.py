@@ -2,4 +2,8 @@
 
 from __future__ import annotations
 
+from torchyard_collectives.shm import register_backend
+
 __all__: list[str] = []
+
+register_backend()
