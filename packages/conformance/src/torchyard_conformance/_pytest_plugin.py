@@ -156,7 +156,8 @@ class _Session:
         from torchyard_conformance._assembly import assemble
 
         self._reasons = assemble(self.subject, self._profile, self.results, ()).reasons
-        if self._reasons:
+        # What pytest itself could not do, such as import a law, says more.
+        if self._reasons and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
