@@ -115,9 +115,9 @@ def _features() -> str:
 def _laws() -> str:
     profiles = [read_profile(name) for name in profile_names()]
     lead = (
-        "What a plugin is held to by `torchyard certify`: each law with what it tries, why, and how "
-        "to mend a plugin that breaks it. A law's name is stable; `torchyard certify laws` lists "
-        "the laws of your machine, and `torchyard certify PLUGIN --case LAW` tries one alone. "
+        "What a plugin is held to by `torchyard certify`: each law with what it tries, why, and "
+        "how to mend a plugin that breaks it. A law's name is stable; `torchyard certify laws` "
+        "lists them, and `torchyard certify PLUGIN --case LAW` tries one alone. "
         "Where a law must pass, nothing else is enough; wherever it is tried, a failure stands "
         "against the certificate."
     )
