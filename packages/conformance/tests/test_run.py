@@ -143,6 +143,22 @@ def test_a_law_without_a_case_for_the_plugin_is_not_supported(certify) -> None: 
     assert text == "the plugin offers nothing that this law is about"
 
 
+@pytest.mark.parametrize(
+    ("body", "status", "text"),
+    [
+        ("unverified('cannot be loaded')", Status.UNVERIFIED, "cannot be loaded"),
+        ("raise KeyError('key')", Status.FAIL, "raised KeyError: 'key'"),
+    ],
+)
+def test_a_plugin_that_cannot_be_asked_for_its_cases_breaks_no_other_law(  # type: ignore[no-untyped-def]
+    body: str, status: Status, text: str, certify
+) -> None:
+    head = f"\ndef cases(subject):\n    {body}\n"
+    found = _found(certify({"even": "assert case % 2 == 0", "other": "pass"}, head=head))
+    assert found["toy.even[none]"] == (status, text)
+    assert found["toy.other"] == (Status.PASS, "")
+
+
 def test_laws_that_cannot_be_collected_end_the_run_with_pytests_words(certify) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(RunError, match=r"the laws cannot be run(.|\n)*SyntaxError"):
         certify({"good": "pass"}, head="\ndef (:\n")
