@@ -80,8 +80,10 @@ class Run:
             progress = read_progress(file)
             if progress.unfinished is not None:
                 self._blame(file, *progress.unfinished, died)
-            if ended:
-                return read_progress(file).results
+                progress = read_progress(file)
+            # A process that dies at its end has told everything; registration.unload is about that.
+            if ended or progress.complete:
+                return progress.results
             if len(progress.begun) == before:
                 log = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
                 first = f"the laws cannot be run: {died}; of a plugin that ends the process "
