@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torchyard
 from torchyard import _environ, hookspecs
+from torchyard_conformance._law import all_laws
+from torchyard_conformance._profile import profile_names, read_profile
 
 __all__ = ["pages", "signature"]
 
@@ -28,6 +30,7 @@ def pages() -> dict[Path, str]:
         "reference/settings.md": _settings(),
         "reference/features.md": _features(),
         "decisions/README.md": _decisions(),
+        "plugins/laws.md": _laws(),
     }
     return {_DOCS / name: f"{_NOTICE}\n\n{body}\n" for name, body in bodies.items()}
 
@@ -107,6 +110,42 @@ def _features() -> str:
             *rows,
         ]
     )
+
+
+def _laws() -> str:
+    profiles = [read_profile(name) for name in profile_names()]
+    lead = (
+        "What a plugin is held to by `torchyard certify`: each law with what it tries, why, and "
+        "how to mend a plugin that breaks it. A law's name is stable; `torchyard certify laws` "
+        "lists them, and `torchyard certify PLUGIN --case LAW` tries one alone. "
+        "Where a law must pass, nothing else is enough; wherever it is tried, a failure stands "
+        "against the certificate."
+    )
+    parts = ["# Laws", lead]
+    family = ""
+    for item in all_laws():
+        if item.family != family:
+            family = item.family
+            parts.append(f"## {family}")
+        must = [profile.name for profile in profiles if profile.requires(item.id)]
+        tried = [profile.name for profile in profiles if profile.applies(item)]
+        parts += [
+            f"### `{item.id}`",
+            " ".join([item.summary, item.what]).strip(),
+            f"*Why.* {_sentence(item.why)}",
+            f"*Mend.* {_sentence(item.mend)}",
+            f"Tried in {', '.join(tried)}; "
+            + (
+                f"must pass in {', '.join(must)}."
+                if must
+                else "not every plugin has what it needs."
+            ),
+        ]
+    return _rest_to_markdown("\n\n".join(parts))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _decisions() -> str:

@@ -30,6 +30,12 @@ class Progress:
         ended = {(result.law, result.case) for result in self.results}
         return next((pair for pair in self.begun if pair not in ended), None)
 
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was collected has ended."""
+        ended = {(result.law, result.case) for result in self.results}
+        return bool(self.collected) and ended.issuperset(self.collected)
+
 
 class Events:
     """Write what happens to a file.

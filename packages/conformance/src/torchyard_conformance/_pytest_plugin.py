@@ -6,7 +6,8 @@ It does nothing where ``--torchyard-plugin`` is not given.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
@@ -28,6 +29,14 @@ _OPTIONS: Final = (
 # What a law without a single case is given instead of one.
 _NOTHING: Final = object()
 _NO_CASE: Final = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """What came instead of a law's cases."""
+
+    error: Exception
+
 
 _SESSION: Final = pytest.StashKey["_Session"]()
 _FIGURES: Final = pytest.StashKey[dict[str, float | str]]()
@@ -82,10 +91,14 @@ class _Session:
         law = _law(metafunc.function)
         if law is None or law.cases is None or not self._profile.applies(law):
             return
-        if self._case and self._case.partition("[")[0] != law.id:
-            metafunc.parametrize("case", [_NOTHING], ids=[_NO_CASE])
-            return
-        cases = law.cases(self.subject) or {_NO_CASE: _NOTHING}
+        cases: Mapping[str, object] = {}
+        if not self._case or self._case.partition("[")[0] == law.id:
+            try:
+                cases = law.cases(self.subject)
+            # A plugin that cannot even be asked for its cases fails this law and no other.
+            except Exception as error:
+                cases = {_NO_CASE: _Failed(error)}
+        cases = cases or {_NO_CASE: _NOTHING}
         metafunc.parametrize("case", list(cases.values()), ids=list(cases))
 
     def pytest_collection_modifyitems(
@@ -115,7 +128,10 @@ class _Session:
         if self._events is not None:
             self._events.begin(*_split(item))
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("case") is _NOTHING:
+        case = None if callspec is None else callspec.params.get("case")
+        if isinstance(case, _Failed):
+            raise case.error
+        if case is _NOTHING:
             from torchyard_conformance._outcome import not_supported
 
             not_supported("the plugin offers nothing that this law is about")
@@ -156,7 +172,8 @@ class _Session:
         from torchyard_conformance._assembly import assemble
 
         self._reasons = assemble(self.subject, self._profile, self.results, ()).reasons
-        if self._reasons:
+        # What pytest itself could not do, such as import a law, says more.
+        if self._reasons and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -80,11 +80,15 @@ class Run:
             progress = read_progress(file)
             if progress.unfinished is not None:
                 self._blame(file, *progress.unfinished, died)
-            if ended:
-                return read_progress(file).results
+                progress = read_progress(file)
+            # A process that dies at its end has told everything; registration.unload is about that.
+            if ended or progress.complete:
+                return progress.results
             if len(progress.begun) == before:
                 log = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-                raise RunError("\n".join([f"the laws cannot be run: {died}", *log[-_LOG_LINES:]]))
+                first = f"the laws cannot be run: {died}; of a plugin that ends the process "
+                first += "when it is loaded, --profile core tells more"
+                raise RunError("\n".join([first, *log[-_LOG_LINES:]]))
 
     def _process(
         self, folder: Path, file: Path, watch: Callable[[Progress], None]

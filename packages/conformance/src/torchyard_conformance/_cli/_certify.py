@@ -84,7 +84,7 @@ def certify(
             profile = read_profile("+".join(profiles))
         else:
             profile = default_profile(subject.contracts)
-        expectations = _expectations(subject, file)
+        expectations = find_expectations(subject, file)
         run = Run(subject, profile, device, case)
         start = time.perf_counter()
         with Watch() as watch:
@@ -126,7 +126,8 @@ def _good(report: Report, case: str) -> bool:
     return all(result.status is Status.PASS for result in report.results)
 
 
-def _expectations(subject: Subject, file: Path | None) -> tuple[Expectation, ...]:
+def find_expectations(subject: Subject, file: Path | None) -> tuple[Expectation, ...]:
+    """Read the file that is named, or else the plugin's own, or else the one in this folder."""
     if file is not None:
         return read_expectations(file)
     spec = find_spec(subject.package) if subject.package.isidentifier() else None

@@ -21,7 +21,8 @@ import torchyard
 from torchyard_conformance._laws.registration._traces import traces
 
 _CHILD_SECONDS: Final = 60.0
-_EXIT_SECONDS: Final = 10.0
+_EXIT_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.02
 _ANY: Final = "*"
 
 Seen = dict[str, Any]
@@ -66,7 +67,7 @@ def alone(before: list[str], name: str, path: str) -> None:
     diary.attempt("fork", lambda: _forked(name))
     diary.attempt("spawn", lambda: _spawned(name, path))
     diary.attempt("torch", lambda: _import_torch())
-    diary.attempt("after torch", lambda: _summary(name))
+    diary.attempt("after torch", lambda: _summary(name, torchyard.registry()))
     diary.note("end", True)
     # Ends a process that does not end, and says what it was waiting for.
     faulthandler.dump_traceback_later(_EXIT_SECONDS, exit=True)
@@ -207,20 +208,27 @@ def _forked(name: str) -> Seen:
 
 
 def _spawned(name: str, path: str) -> Seen:
-    answer = f"{path}.spawned"
-    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(name, answer))
+    file = Path(f"{path}.spawned")
+    process = multiprocessing.get_context("spawn").Process(target=_answer, args=(name, str(file)))
     process.start()
-    process.join(_CHILD_SECONDS)
-    if process.is_alive():
+    end = time.monotonic() + _CHILD_SECONDS
+    while process.is_alive() and not file.is_file() and time.monotonic() < end:
+        time.sleep(_LOOK_SECONDS)
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    # Whether a process that loaded the plugin can end is another law's affair.
+    if text:
         process.kill()
-        process.join()
-    file = Path(answer)
-    return _told(file.read_text() if file.is_file() else "", process.exitcode)
+    elif process.is_alive():
+        return {"raised": f"the child was still at it after {_CHILD_SECONDS:.0f} s"}
+    process.join()
+    return _told(text, process.exitcode)
 
 
 def _answer(name: str, path: str) -> None:
     """Be the spawned child."""
-    Path(path).write_text(json.dumps(_summary(name)), encoding="utf-8")
+    scratch = Path(f"{path}.scratch")
+    scratch.write_text(json.dumps(_summary(name)), encoding="utf-8")
+    scratch.replace(path)
 
 
 def _told(text: str, exitcode: int | None) -> Seen:

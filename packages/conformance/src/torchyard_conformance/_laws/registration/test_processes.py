@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torchyard_conformance import Subject, law, not_supported, violated
+from torchyard_conformance import Subject, law, not_supported, unverified, violated
 from torchyard_conformance._laws.registration._observed import (
+    Observation,
     after_torch,
     alone,
     hold_equal,
@@ -65,7 +66,7 @@ def test_it_survives_a_fork(subject: Subject) -> None:
     if "absent" in found:
         not_supported(found["absent"])
     if not all(map(is_well, _again(subject))):
-        not_supported("it cannot be asked again in one process; see registration.re-entrant")
+        unverified("it cannot be asked again in one process; see registration.re-entrant")
     hold_equal(subject, found, "in a forked child")
 
 
@@ -93,14 +94,16 @@ def test_a_process_that_loaded_it_can_end(subject: Subject) -> None:
     """
     observation = _first(subject)
     if "end" not in observation.seen:
-        not_supported(f"the process never came to its end: {observation.death()}")
+        unverified(f"the process never came to its end: {observation.death()}")
     if observation.process.returncode != 0:
         violated(f"expected the process to end with status 0, {observation.death()}")
 
 
-def _first(subject: Subject) -> Any:
+def _first(subject: Subject) -> Observation:
     """Return the process that loaded it before torch; unverified where that did not work."""
     loaded(subject)
+    if not is_well(alone(subject).step("activation")):
+        unverified("it cannot be loaded before torch; see registration.import-orders")
     return alone(subject)
 
 

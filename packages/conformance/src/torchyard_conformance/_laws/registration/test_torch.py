@@ -10,6 +10,7 @@ from torchyard_conformance import Subject, law, violated
 from torchyard_conformance._laws.registration._observed import (
     OLD_TORCH,
     is_well,
+    loaded,
     with_old_torch,
 )
 
@@ -26,6 +27,7 @@ def test_an_unsupported_torch_is_refused(subject: Subject) -> None:
 
     Mend: give the range under `requires.torch` in the manifest, with a lower bound.
     """
+    loaded(subject)
     observation = with_old_torch(subject)
     found = observation.step("activation")
     if "raised" in found:
