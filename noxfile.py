@@ -285,6 +285,13 @@ def template(session: nox.Session, shape: str) -> None:
     session.run("python", "tests/template/walkthrough.py", shape, *wheels)
 
 
+@nox.session(default=False, tags=["mutants", "pkg-conformance", "stage-verify"])
+def mutants(session: nox.Session) -> None:
+    """Certify the broken plugins of the kit's tests, and print which law caught each."""
+    install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
+    session.run("python", "-m", "packages.conformance.tests.mutants", *session.posargs)
+
+
 @nox.session(default=False, tags=["hardware", "stage-verify"])
 @nox.parametrize("target", [nox.param(name, id=name, tags=[f"hw-{name}"]) for name in ACCELERATORS])
 def hardware(session: nox.Session, target: str) -> None:
