@@ -91,7 +91,7 @@ class LastBlockDropped(Toy):
 
 
 class NarrowSums(Toy):
-    """Adds up in the inputs' dtype, one product after another."""
+    """Adds up in bfloat16, one product after another."""
 
     def mix(self, weights: Tensor, value: Tensor, visible: Tensor) -> Tensor:
         exact = super().mix(weights, value, visible)
@@ -103,7 +103,7 @@ class NarrowSums(Toy):
 
 
 class SeesItsBatch(Claiming):
-    """Splits its sums by how many batch entries there are."""
+    """Rounds by how many batch entries there are."""
 
     def forward(self, call: AttentionCall) -> AttentionResult:
         result = super().forward(call)
@@ -111,7 +111,7 @@ class SeesItsBatch(Claiming):
 
 
 class FirstComeFirstAdded(Claiming):
-    """Adds partial sums in the order in which they are ready."""
+    """Rounds by whose turn it is."""
 
     calls: ClassVar[Any] = count()
 
@@ -121,7 +121,7 @@ class FirstComeFirstAdded(Claiming):
 
 
 class DividesByThreads(Claiming):
-    """Cuts its sums by the number of threads."""
+    """Rounds by how many threads there are."""
 
     def forward(self, call: AttentionCall) -> AttentionResult:
         result = super().forward(call)
@@ -246,7 +246,7 @@ class FlushesDenormals(Toy):
 
 
 class BadRowSpreads(Toy):
-    """Shifts all rows by one greatest score."""
+    """Subtracts one number from all rows, which is NaN where any of them is."""
 
     def scores(self, call: AttentionCall, visible: Tensor) -> Tensor:
         scores = super().scores(call, visible)
@@ -317,7 +317,7 @@ class CapturedAlways(Toy):
 
 
 class DifferencesDisagree(Toy):
-    """Takes the gradient of the raw scores for that of the softmax, in float64 alone."""
+    """Is off by a hundredth in float64 alone."""
 
     dtypes: ClassVar[tuple[str, ...]] = (*Toy.dtypes, "float64")
 
@@ -358,14 +358,14 @@ class KeysCount(Toy):
 
 
 class RowsTogether(Toy):
-    """Shifts every row by the greatest score of its tile, and small weights vanish."""
+    """Has a way of its own for a single row, which is off by a tenth."""
 
     def weights(self, scores: Tensor, lse: Tensor) -> Tensor:
         return super().weights(scores, lse) * (1.0 if scores.shape[2] > 1 else 0.9)
 
 
 class FirstEntryForAll(Toy):
-    """Takes the mean of the values for the batch's first entry alone."""
+    """Mixes a little of the batch's first entry into the others."""
 
     def mix(self, weights: Tensor, value: Tensor, visible: Tensor) -> Tensor:
         mixed = super().mix(weights, value, visible)

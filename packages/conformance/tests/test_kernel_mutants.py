@@ -8,15 +8,11 @@ import pytest
 import torch
 
 from torchyard_attention.contract import BACKWARD, FORWARD
-from torchyard_conformance._attention._kernel import Kernel
-from torchyard_conformance._attention._laws import LAWS, judge
-from torchyard_conformance._outcome import NotSupported, Violated
+from torchyard_conformance._attention._laws import LAWS
 
 from .kernel_mutants import MUTANTS, Mutant
-from .toy_attention import Claiming, Toy
-
-# They ask the registry, which offers what is installed; tests of installed plugins hold them.
-INSTALLED = {"truth.attention-refuses-when-demanded", "truth.attention-double-backward"}
+from .kernel_table import INSTALLED, held, twin_of
+from .toy_attention import Toy
 
 
 @pytest.fixture(autouse=True)
@@ -26,21 +22,6 @@ def _alone() -> Iterator[None]:
     yield
     torch.set_flush_denormal(False)
     torch.set_num_threads(threads)
-
-
-def held(law: str, toy: Toy, contract: str) -> tuple[int, Violated | None]:
-    """Hold a kernel to a law: on how many cases it holds, and the first that it breaks."""
-    kernel = Kernel(toy.implementation(contract))
-    passed = 0
-    for case in LAWS[law].case_names(quick=False):
-        try:
-            judge(LAWS[law], kernel, case)
-        except NotSupported:
-            continue
-        except Violated as broken:
-            return passed, broken
-        passed += 1
-    return passed, None
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.toy.__name__}-{m.law}")
@@ -58,19 +39,11 @@ def test_a_planted_fault_is_caught_by_the_law_that_is_meant_for_it(mutant: Mutan
 def test_the_sound_twin_keeps_every_law(law: str, contract: str) -> None:
     if contract not in LAWS[law].contracts:
         return
-    twin: Toy = Wide() if "gradcheck" in law else Claiming()
-
-    passed, broken = held(law, twin, contract)
+    passed, broken = held(law, twin_of(law), contract)
 
     assert broken is None
     # Captured gradients are what the twin refuses, and refuses rightly.
     assert passed or law == "truth.attention-captured-on-demand"
-
-
-class Wide(Toy):
-    """The sound kernel for float64 too, whose sums are then no wider than its results."""
-
-    dtypes = (*Toy.dtypes, "float64")
 
 
 def test_every_law_has_a_fault_that_it_is_meant_for() -> None:

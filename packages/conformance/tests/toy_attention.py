@@ -28,6 +28,7 @@ class Toy:
     A subclass plants one fault by overriding one method.
     """
 
+    name: ClassVar[str] = "toy.kernel"
     claims: ClassVar[frozenset[str]] = frozenset()
     # Wide enough that no order of sums reaches the bits of a float32 result.
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
@@ -162,7 +163,7 @@ class Toy:
         }
         return Implementation(
             contract,
-            "toy.kernel",
+            self.name,
             self.supports if contract == FORWARD else self.supports_backward,
             loads[contract],
             claims=self.claims,

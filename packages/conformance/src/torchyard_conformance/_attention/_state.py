@@ -16,7 +16,7 @@ def process_state() -> dict[str, object]:
     """Return what results depend on: the settings, and what changes in honest use as well."""
     return {
         **_settings(),
-        "the state of torch's random numbers": torch.get_rng_state().numpy().tobytes(),
+        "the state of torch's random numbers": bytes(torch.get_rng_state().tolist()),
         "the gradient mode": torch.is_grad_enabled(),
         "the inference mode": torch.is_inference_mode_enabled(),
         "the number of threads": torch.get_num_threads(),

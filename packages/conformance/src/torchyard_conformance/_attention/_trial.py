@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from torchyard_conformance._outcome import unverified
+from torchyard_conformance._outcome import Unverified, unverified
 
 if TYPE_CHECKING:
     from torchyard_conformance._attention._kernel import Kernel
@@ -23,13 +23,13 @@ class Trial:
 
     Attributes:
         law: the law's id.
-        kernel: the implementation.
+        kernel: the implementation; None where nothing can be tried.
         call: the call's name; empty where the law has none.
-        absence: why nothing can be tried on the device; empty where it can.
+        absence: why nothing can be tried; empty where it can.
     """
 
     law: str
-    kernel: Kernel
+    kernel: Kernel | None
     call: str
     absence: str
 
@@ -42,11 +42,11 @@ class Trial:
         Raises:
             Violated, NotSupported, Unverified: how it ends where it does not simply hold.
         """
+        if self.kernel is None or self.absence:
+            unverified(self.absence)
         from torchyard_conformance._attention._kernel import threads
         from torchyard_conformance._attention._laws import LAWS, judge
 
-        if self.absence:
-            unverified(self.absence)
         # The reference's tensors are small; threads are the implementation's.
         with threads(1):
             figures = judge(LAWS[self.law], self.kernel, self.call)
@@ -63,22 +63,29 @@ def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
     def found(subject: Subject) -> Mapping[str, Trial]:
         if not {*_HALVES} & {*subject.contracts}:
             return {}
-        from torchyard_conformance._attention._laws import LAWS
-
-        held = LAWS[law]
-        cases = {}
-        for device in subject.devices:
-            absence = subject.absence(device)
-            for contract, half in _HALVES.items():
-                for kernel in _kernels(subject, contract, device):
-                    if not held.of(kernel):
-                        continue
-                    for call in held.case_names(quick=subject.quick):
-                        words = [f"{kernel.name}@{device}", half, *([call] if call else ())]
-                        cases["/".join(words)] = Trial(law, kernel, call, absence)
-        return cases
+        try:
+            return _found(law, subject)
+        except (ImportError, Unverified) as error:
+            return {"unavailable": Trial(law, None, "", str(error))}
 
     return found
+
+
+def _found(law: str, subject: Subject) -> Mapping[str, Trial]:
+    from torchyard_conformance._attention._laws import LAWS
+
+    held = LAWS[law]
+    cases = {}
+    for device in subject.devices:
+        absence = subject.absence(device)
+        for contract, half in _HALVES.items():
+            for kernel in _kernels(subject, contract, device):
+                if not held.of(kernel):
+                    continue
+                for call in held.case_names(quick=subject.quick):
+                    words = [f"{kernel.name}@{device}", half, *([call] if call else ())]
+                    cases["/".join(words)] = Trial(law, kernel, call, absence)
+    return cases
 
 
 def _kernels(subject: Subject, contract: str, device: str) -> list[Kernel]:
