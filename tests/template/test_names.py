@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import keyword
+import os
 import re
 import string
 import subprocess
@@ -206,6 +207,28 @@ def test_the_names_of_our_own_plugins_and_of_torchs_devices_are_taken() -> None:
     assert set(_QUESTIONS["keywords"]["default"]) == {
         word for word in keyword.kwlist if word.islower()
     }
+
+
+def test_a_device_whose_name_torch_uses_for_something_else_says_so(tmp_path: Path) -> None:
+    """Only the torch that is there knows these names; the questions do not."""
+    names = {"add": "torch", "backward": "Tensor", "train": "Module", "leaf": "Tensor.is_leaf"}
+    for name in names:
+        answers = {"plugin": f"a-{name}", "device": name, "shape": "device"}
+        copier.run_copy(str(_TEMPLATE), tmp_path / name, data=answers, defaults=True, quiet=True)
+    program = "from importlib import import_module\n" + "".join(
+        f"try:\n    import_module('torchyard_a_{name}').load()\n"
+        "except RuntimeError as error:\n    print(error)\n"
+        for name in names
+    )
+    path = os.pathsep.join(str(tmp_path / name / "src") for name in names)
+    settings = {"PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
+    assert result.stdout.splitlines() == [
+        f"{name}: the device is not loaded: its name means something else in {where}; give it "
+        "another name"
+        for name, where in names.items()
+    ], result.stderr
 
 
 def test_the_template_is_no_package_of_this_tree() -> None:

@@ -1,7 +1,8 @@
 """A page's commands, run one by one as a reader would, and timed.
 
-A page marks the console blocks of a walk with ``<!-- walk: NAME -->``. ``nox -s template`` runs
-this as a program, which begins with an environment that holds nothing but pip.
+A page marks the console blocks of a walk with ``<!-- walk: NAME -->``, and those that take minutes
+with ``<!-- walk: NAME, slow -->``. ``nox -s template`` runs all of them: this is then a program,
+which begins with an environment that holds nothing but pip.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ __all__ = ["PAGE", "Outcome", "Step", "Walk", "steps"]
 _ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = _ROOT / "docs" / "plugins" / "quickstart.md"
 _BLOCK: Final = re.compile(
-    r"^<!-- walk: (?P<walk>[\w-]+) -->\n+```console\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"^<!-- walk: (?P<walk>[\w-]+)(?P<slow>, slow)? -->\n+```console\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 
 
@@ -70,11 +72,11 @@ class Outcome:
         return self.code == 0 and not self.missing
 
 
-def steps(page: str, walk: str) -> list[Step]:
-    """Return the commands of a walk, in the page's order."""
+def steps(page: str, walk: str, *, slow: bool = False) -> list[Step]:
+    """Return the commands of a walk, in the page's order; those that take minutes if wanted."""
     found: list[tuple[str, list[str]]] = []
     for block in _BLOCK.finditer(page):
-        if block["walk"] != walk:
+        if block["walk"] != walk or (block["slow"] and not slow):
             continue
         for line in block["text"].splitlines():
             if line.startswith("$ "):
@@ -147,7 +149,7 @@ def _main(arguments: list[str]) -> int:
     parser.add_argument("walk")
     parser.add_argument("wheels", nargs="+", help="of our own packages")
     options = parser.parse_args(arguments)
-    commands = steps(PAGE.read_text(encoding="utf-8"), options.walk)
+    commands = steps(PAGE.read_text(encoding="utf-8"), options.walk, slow=True)
     if not commands:
         print(f"{options.walk}: {PAGE.name} has no such walk")
         return 1
