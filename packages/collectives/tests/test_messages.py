@@ -42,9 +42,9 @@ def _eager() -> Tensor:
     return _derivatives(lambda f: f)
 
 
-def _compiled(backend: str) -> Tensor:
+def _compiled() -> Tensor:
     torch._dynamo.reset()
-    return _derivatives(lambda f: torch.compile(f, fullgraph=True, backend=backend))
+    return _derivatives(lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"))
 
 
 def _check(gradients: list[Tensor]) -> None:
@@ -59,8 +59,7 @@ def test_messages_there_and_back_have_gradients() -> None:
 
 
 def test_compiled_messages_keep_their_order() -> None:
-    _check(run_ranks(2, _compiled, "aot_eager"))
-    _check(run_ranks(2, _compiled, "inductor"))
+    _check(run_ranks(2, _compiled))
 
 
 def _unused_token() -> float:
