@@ -61,6 +61,30 @@ def test_every_name_compiles() -> None:
     assert run_ranks(3, _compiled_names) == [[7.0] * 5] * 3
 
 
+def _compiled_conventions() -> list[bool]:
+    x = torch.tensor([3.0], requires_grad=True)
+    given: list[Any] = [
+        ("sum", "partial", "replicated"),
+        ("replicated", tc.Placement.PARTIAL, tc.Placement.INVARIANT),
+    ]
+    found = []
+    for name, src, dst in given:
+        torch._dynamo.reset()
+
+        def run(y: torch.Tensor, src: Any = src, dst: Any = dst) -> torch.Tensor:
+            return tc.all_reduce(y, tc.PremulSum(y), grad=tc.Typed(src, dst))
+
+        compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+        (typed,) = torch.autograd.grad(compiled(x), x)
+        (named,) = torch.autograd.grad(tc.all_reduce(x, tc.PremulSum(x), grad=name), x)
+        found.append(torch.equal(typed, named))
+    return found
+
+
+def test_placements_are_made_in_compiled_code_too() -> None:
+    assert run_ranks(2, _compiled_conventions) == [[True, True]] * 2
+
+
 def _roots_in_subgroup() -> list[Any] | None:
     # Ranks 0 and 1 of this group are ranks 1 and 2 of the world.
     group = dist.new_group([1, 2])

@@ -99,20 +99,27 @@ def _refusals() -> list[str]:
             tc.all_reduce(torch.ones(2, dtype=dtype), op, grad="sum")
         except TypeError as error:
             found.append(str(error))
-    try:
-        tc.all_reduce(torch.ones(2, dtype=torch.complex64), "max", grad="sum")
-    except TypeError as error:
-        found.append(str(error))
+    for call in (
+        lambda: tc.all_reduce(torch.ones(2, dtype=torch.complex64), "max", grad="sum"),
+        lambda: tc.reduce(torch.ones(2, dtype=torch.complex64), 0, "min", grad="sum"),
+        lambda: tc.all_reduce(torch.ones(2, dtype=torch.int64), tc.PremulSum(0.5), grad="sum"),
+    ):
+        try:
+            call()
+        except TypeError as error:
+            found.append(str(error))
     return found
 
 
 def test_dtypes_without_a_reduction_are_refused_with_a_remedy() -> None:
     for found in run_ranks(2, _refusals):
-        assert [text.partition(":")[0] for text in found] == ["x"] * 4
+        assert [text.partition(":")[0] for text in found] == [*"xxxxx", "op"]
         assert "convert it" in found[0]
         assert "int16" in found[1]
         assert "avg" in found[2]
         assert "complex" in found[3]
+        assert "complex" in found[4]
+        assert "makes torch.float32" in found[5]
 
 
 def _nothing() -> list[Any]:
@@ -255,6 +262,34 @@ def test_any_uneven_exchange_is_that_of_the_dense_program(rows: list[list[int]])
     ):
         assert torch.equal(found[0], y)
         assert torch.equal(found[1], gradient)
+
+
+def _dynamic() -> list[int]:
+    import torch.distributed as dist
+
+    rank, size, compiled = dist.get_rank(), dist.get_world_size(), []
+
+    def counted(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+        compiled.append(1)
+        return graph.forward
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=counted)
+    def run(x: Tensor, sizes: list[int]) -> Tensor:
+        rows = tc.all_gather(x, sizes=sizes, grad="sum")
+        own = tc.reduce_scatter(rows * 2, sizes=sizes, grad="sum")
+        return torch.cat([own, tc.all_to_all(own, 1, grad="sum")], 1)
+
+    for rows in (3, 5, 8):
+        # As many rows for the exchange, whatever each rank gathers.
+        x = _numbers(rank, (rows, 4))
+        y = run(x, [rows] * size)
+        own = 2 * size * x
+        assert torch.equal(y, torch.cat([own, tc.all_to_all(own, 1, grad="sum")], 1))
+    return compiled
+
+
+def test_sizes_may_change_without_compiling_again() -> None:
+    assert run_ranks(2, _dynamic) == [[1], [1]]
 
 
 def _trees() -> list[Any]:

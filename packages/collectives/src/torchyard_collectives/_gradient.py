@@ -83,7 +83,6 @@ _CONVENTIONS: Final = {
 }
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def parse_gradient(op: str, grad: Grad) -> tuple[bool, bool]:
     """Return whether an op's input and its output are invariant.
 
@@ -94,29 +93,39 @@ def parse_gradient(op: str, grad: Grad) -> tuple[bool, bool]:
     Raises:
         GradientConventionError: it is none of them, or the op has no gradient for the pair.
     """
-    convention = _CONVENTIONS[op]
+    # torch.compile evaluates what follows on plain words alone.
     if isinstance(grad, tuple) and len(grad) == 2:
-        pair = _parse_pair(op, grad)
-        if pair in convention.legal:
-            return pair.src is _I, pair.dst is _I
-        legal = ", ".join(f"{src} -> {dst}" for src, dst in convention.legal)
+        found: tuple[bool, bool] = _parse_pair(op, grad[0], grad[1])
+    else:
+        found = _parse_name(op, grad)
+    return found
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _parse_pair(op: str, src: str, dst: str) -> tuple[bool, bool]:
+    try:
+        pair = Typed(Placement(src), Placement(dst))
+    except ValueError:
+        raise GradientConventionError(
+            f"grad: {op} expected placements among {', '.join(Placement)}, got {src!r} and {dst!r}"
+        ) from None
+    convention = _CONVENTIONS[op]
+    if pair not in convention.legal:
+        legal = ", ".join(f"{known.src} -> {known.dst}" for known in convention.legal)
         raise GradientConventionError(
             f"grad: {op} has no gradient from {pair.src} to {pair.dst}; it has {legal}"
         )
+    return pair.src is _I, pair.dst is _I
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _parse_name(op: str, name: object) -> tuple[bool, bool]:
+    convention = _CONVENTIONS[op]
     named = {"sum": convention.sum, "replicated": convention.replicated}
-    if grad not in named:
+    if name not in named:
         raise GradientConventionError(
             f"grad: {op} expected 'sum' (each rank's loss is a term of the sum), 'replicated' (one "
-            f"loss, the same on each rank) or Typed(src, dst), got {grad!r}"
+            f"loss, the same on each rank) or Typed(src, dst), got {name!r}"
         )
-    src, dst = named[str(grad)]
-    return src is _I, dst is _I
-
-
-def _parse_pair(op: str, grad: tuple[object, ...]) -> Typed:
-    try:
-        return Typed(*(Placement(str(side)) for side in grad))
-    except ValueError:
-        raise GradientConventionError(
-            f"grad: {op} expected placements among {', '.join(Placement)}, got {tuple(grad)}"
-        ) from None
+    pair = named[str(name)]
+    return pair.src is _I, pair.dst is _I

@@ -58,11 +58,13 @@ def parse_reduction(op: Op, x: Tensor) -> Reduction:
 
     Raises:
         ValueError: none is.
-        TypeError: x has no averages.
+        TypeError: x has no averages, or no order.
     """
     kind = Reduction(*_parse("sum" if isinstance(op, PremulSum) else op))
     if kind.averaged and not (x.is_floating_point() or x.is_complex()):
         raise TypeError(f"x: expected a floating-point or complex tensor for avg, got {x.dtype}")
+    if x.is_complex() and not (kind.summed or kind.averaged or kind.multiplied):
+        raise TypeError("x: expected numbers with an order for min and max, got complex ones")
     return kind
 
 
@@ -71,6 +73,7 @@ def before_sum(x: Tensor, op: Op) -> Tensor:
 
     Raises:
         ValueError: a factor does not broadcast to x's shape.
+        TypeError: what it makes of x does not fit x's dtype.
     """
     if not isinstance(op, PremulSum):
         return x
@@ -80,6 +83,9 @@ def before_sum(x: Tensor, op: Op) -> Tensor:
             f"op: expected a factor that broadcasts to x's shape {list(x.shape)}, got one that "
             f"makes it {list(scaled.shape)}"
         )
+    real, whole = not x.is_complex(), not (x.is_complex() or x.is_floating_point())
+    if (real and scaled.is_complex()) or (whole and scaled.is_floating_point()):
+        raise TypeError(f"op: expected a factor for {x.dtype}, got one that makes {scaled.dtype}")
     return scaled.to(x.dtype)
 
 
