@@ -59,7 +59,7 @@ def _outcome(check: functools.partial[object]) -> tuple[str, str]:
     return "right", ""
 
 
-def _ours(name: str, convention: str, mode: str, size: int) -> Cell:
+def _ours(name: str, convention: str, mode: str, size: int, backend: str) -> Cell:
     check = functools.partial(
         check_collective_grads,
         functools.partial(program, name=name, convention=convention, size=size),
@@ -67,12 +67,12 @@ def _ours(name: str, convention: str, mode: str, size: int) -> Cell:
         loss="replicated" if convention.endswith("replicated") else "sum",
         inputs=functools.partial(inputs, name=name),
         modes=[mode],
-        launch=functools.partial(run_ranks, timeout=_SECONDS),
+        launch=functools.partial(run_ranks, timeout=_SECONDS, backend=backend),
     )
     return Cell(name, convention, mode, size, *_outcome(check))
 
 
-def _stock(name: str, mode: str, size: int) -> Cell:
+def _stock(name: str, mode: str, size: int, backend: str) -> Cell:
     if name not in STOCK:
         return Cell(name, "sum", mode, size, "none")
     dense = functools.partial(program, name=name, convention="sum", size=size)
@@ -83,7 +83,7 @@ def _stock(name: str, mode: str, size: int) -> Cell:
         inputs=functools.partial(inputs, name=name),
         modes=[mode],
         dense=lambda ranks: simulate(size, lambda rank: dense(*ranks[rank])),
-        launch=functools.partial(run_ranks, timeout=_SECONDS / 3),
+        launch=functools.partial(run_ranks, timeout=_SECONDS / 3, backend=backend),
     )
     return Cell(name, "sum", mode, size, *_outcome(check))
 
@@ -123,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--modes", default=",".join(MODES), help="ways to differentiate")
     parser.add_argument("--ops", default="", help="only ops whose name holds this")
     parser.add_argument("--no-stock", action="store_true", help="leave torch's own out")
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed")
     parser.add_argument("--json", type=Path, help="write every cell to this file")
     options = parser.parse_args(arguments)
     sizes, modes = [int(n) for n in options.sizes.split(",")], options.modes.split(",")
@@ -131,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--ops: no op has {options.ops!r} in its name")
 
     ours = [
-        _progress(_ours(name, convention, mode, size))
+        _progress(_ours(name, convention, mode, size, options.backend))
         for size in sizes
         for name in names
         for mode in modes
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         []
         if options.no_stock
         else [
-            _progress(_stock(name, mode, size))
+            _progress(_stock(name, mode, size, options.backend))
             for size in sizes
             for name in names
             for mode in modes

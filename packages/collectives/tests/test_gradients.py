@@ -22,7 +22,7 @@ _COMPILED = ("all_reduce avg", "all_reduce max", "all_gather uneven", "broadcast
 _FEW = ("all_reduce product, zeros", "reduce_scatter uneven", "all_to_all uneven", "gather uneven")
 
 
-def _check(name: str, convention: str, size: int, *modes: str) -> None:
+def _check(name: str, convention: str, size: int, *modes: str, backend: str = "gloo") -> None:
     loss = "replicated" if convention.endswith("replicated") else "sum"
     checks = check_collective_grads(
         functools.partial(program, name=name, convention=convention, size=size),
@@ -30,7 +30,7 @@ def _check(name: str, convention: str, size: int, *modes: str) -> None:
         loss=loss,
         inputs=functools.partial(inputs, name=name),
         modes=modes,
-        launch=run_ranks,
+        launch=functools.partial(run_ranks, backend=backend),
     )
     assert [check.mode for check in checks] == list(modes)
 
@@ -65,3 +65,8 @@ def test_four_ranks_agree(name: str) -> None:
 @pytest.mark.parametrize("name", _COMPILED)
 def test_compiled_gradients_are_those_of_the_dense_program(name: str, convention: str) -> None:
     _check(name, convention, 2, "compile")
+
+
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_derivatives_are_as_right_over_shared_memory(name: str) -> None:
+    _check(name, "sum", 2, "eager", "double", backend="shm")
