@@ -318,6 +318,13 @@ def sweep(session: nox.Session) -> None:
     pytest(session, "-m", "sweep", *paths)
 
 
+@nox.session(default=False, tags=["collectives", "hw-cpu", "stage-verify"])
+def collectives(session: nox.Session) -> None:
+    """Compare every derivative of every collective with the oracle; torch's own beside them."""
+    install(session, "collectives", extra=group("test"))
+    session.run("python", "-m", "packages.collectives.tests.gradient_table", *session.posargs)
+
+
 @nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])
 def models(session: nox.Session) -> None:
     """Run and time whole models of transformers, a published one among them (83 MB)."""

@@ -2,8 +2,66 @@
 
 from __future__ import annotations
 
+from torchyard_collectives._errors import (
+    CallMismatchError,
+    GradientConventionError,
+    GroupError,
+    TransformError,
+)
+from torchyard_collectives._gradient import Placement, Typed
+from torchyard_collectives._movements import (
+    all_gather,
+    all_to_all,
+    broadcast,
+    gather,
+    scatter,
+    shard,
+    vary,
+)
+from torchyard_collectives._order import order
+from torchyard_collectives._pending import Pending
+from torchyard_collectives._reduction import PremulSum
+from torchyard_collectives._reductions import all_reduce, reduce, reduce_scatter
+from torchyard_collectives._routes import barrier, permute, recv, send, shift
+from torchyard_collectives._trees import (
+    tree_all_gather,
+    tree_all_reduce,
+    tree_broadcast,
+    tree_reduce_scatter,
+)
+from torchyard_collectives._verification import verified
 from torchyard_collectives.shm import register_backend
 
-__all__: list[str] = []
+__all__ = [
+    "CallMismatchError",
+    "GradientConventionError",
+    "GroupError",
+    "Pending",
+    "Placement",
+    "PremulSum",
+    "TransformError",
+    "Typed",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "order",
+    "permute",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scatter",
+    "send",
+    "shard",
+    "shift",
+    "tree_all_gather",
+    "tree_all_reduce",
+    "tree_broadcast",
+    "tree_reduce_scatter",
+    "vary",
+    "verified",
+]
 
 register_backend()

@@ -1,0 +1,90 @@
+"""``order``: a tensor that is not there before another is."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+
+from torchyard_collectives import _simulation
+from torchyard_collectives._operation import LIBRARY, NAMESPACE
+
+__all__ = ["order"]
+
+_NAME: Final = f"{NAMESPACE}::order"
+
+
+def order(x: Tensor, *after: Tensor) -> Tensor:
+    """Return x, no sooner than some other tensors are computed, in forward and in backward.
+
+    In backward the order is the opposite one: the gradients of ``after`` are zeros, and are there
+    only once the gradient of the result is. So a send whose token a loss is ordered after takes
+    part in the backward.
+
+    Args:
+        x: any tensor.
+        *after: tokens of send and barrier, or any other tensors.
+    """
+    for token in after:
+        x = _call(x, token)
+    return x
+
+
+def _call(x: Tensor, after: Tensor) -> Tensor:
+    if not torch.compiler.is_compiling() and _simulation.current() is not None:
+        return x.clone()
+    result: Tensor = torch.ops.torchyard_collectives.order(x, after)
+    return result
+
+
+class _Order(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, modes: tuple[bool, bool] | None, x: Tensor, after: Tensor) -> Tensor:
+        ctx.save_for_backward(x, after)
+        ctx.save_for_forward(x, after)
+        with contextlib.ExitStack() as stack:
+            if modes is not None:
+                stack.enter_context(torch.set_grad_enabled(modes[0]))
+                stack.enter_context(forward_ad._set_fwd_grad_enabled(modes[1]))
+            stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+            result: Tensor = torch.ops.torchyard_collectives.order(x, after)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        _, after = ctx.saved_tensors
+        nothing = _call(torch.zeros_like(after), grads[0]) if ctx.needs_input_grad[2] else None
+        return None, grads[0], nothing
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        given = zip(tangents[1:], ctx.saved_tensors, strict=True)
+        return _call(*(torch.zeros_like(like) if t is None else t for t, like in given))
+
+
+_apply: Any = super(torch.autograd.Function, _Order).apply
+
+
+def _autograd(x: Tensor, after: Tensor) -> Tensor:
+    if not torch._C._are_functorch_transforms_active():
+        result: Tensor = _apply(None, x, after)
+        return result
+    modes = (torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled())
+    with enable_single_level_autograd_function():
+        nested: Tensor = _apply(modes, x, after)
+    return nested
+
+
+def _vmap(info: Any, in_dims: Any, x: Tensor, after: Tensor) -> tuple[Tensor, int | None]:
+    return _call(x, after), in_dims[0]
+
+
+LIBRARY.define("order(Tensor x, Tensor after) -> Tensor")  # type: ignore[no-untyped-call]
+LIBRARY.impl("order", lambda x, after: x.contiguous().clone(), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+torch.library.register_fake(_NAME, lambda x, after: x.new_empty(x.shape), lib=LIBRARY)
+torch.library.register_vmap(_NAME, _vmap, lib=LIBRARY)
+LIBRARY.impl("order", _autograd, "Autograd")  # type: ignore[no-untyped-call]
