@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._attention_direct import NativeDirect, native_direct
 from torchyard_cpu._score_program import native_score
 from torchyard_cpu._tunables import Tunables, frozen, with_options
 from torchyard_cpu._tuned import tuned
@@ -46,6 +47,10 @@ class NativeForward:
             features &= _isa.FEATURES[isa]
         self._kernels = kernels_of(_native.select_kernel, features)
         self._decode_kernels = kernels_of(_native.select_decode, features)
+
+    def direct(self) -> NativeDirect | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        return native_direct(self._kernels, self._decode_kernels)
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs.

@@ -15,6 +15,7 @@
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 #include "python/arguments.h"
+#include "python/direct.h"
 
 namespace torchyard {
 namespace {
@@ -292,7 +293,8 @@ PyMODINIT_FUNC PyInit__native() {
   PyObject* module = PyModule_Create(&torchyard::definition);
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
-      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0) {
+      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
+      torchyard::add_direct(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }
