@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -316,6 +319,31 @@ def test_a_handle_that_is_not_as_expected_is_noticed(monkeypatch: pytest.MonkeyP
     right = convert.unsafe_alloc_void_ptr_from_tensor
     other = torch.empty(2, 3, 5, 7)
     monkeypatch.setattr(convert, "unsafe_alloc_void_ptr_from_tensor", lambda _: right(other))
+    assert _FORWARD.direct() is None
+
+
+@pytest.mark.parametrize("lse", [False, True])
+def test_outputs_have_one_owner_and_their_memory_is_given_back(lse: bool) -> None:
+    tensors = _tensors()
+    direct = _direct(_request(*tensors, lse=lse))
+    for output in _serve(direct, *tensors, lse=lse) if lse else [_serve(direct, *tensors)]:
+        usual = torch.empty(1)
+        assert output._use_count() == usual._use_count()
+        assert sys.getrefcount(output) == sys.getrefcount(usual) + 1  # the loop's list
+        watched = weakref.ref(output)
+        del output
+    gc.collect()
+    assert watched() is None
+
+
+def test_where_the_owners_of_a_handle_cannot_be_told_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    convert = torch._C._aoti
+    right = convert.alloc_tensor_by_stealing_from_void_ptr
+    monkeypatch.setattr(
+        convert, "alloc_tensor_by_stealing_from_void_ptr", lambda handle: right(handle).clone()
+    )
     assert _FORWARD.direct() is None
 
 

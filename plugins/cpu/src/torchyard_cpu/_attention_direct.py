@@ -81,5 +81,26 @@ def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect |
         for dtype in (getattr(torch, name) for name in _DTYPES)
     )
     probe = torch.empty(_PROBE, dtype=torch.float32, device="cpu")
-    native = _native.direct_forward(rows, probe, handle_of(probe), Tensor, torch.nn.Parameter, wrap)
+    takes = _takes(handle_of, wrap)
+    if takes is None:
+        return None
+    native = _native.direct_forward(
+        rows, probe, handle_of(probe), Tensor, torch.nn.Parameter, wrap, takes
+    )
     return None if native is None else NativeDirect(native)
+
+
+def _takes(handle_of: Callable[[Tensor], Any], wrap: Callable[[Any], Tensor]) -> bool | None:
+    """Return whether ``wrap`` takes a handle over; None where that cannot be seen.
+
+    Its name says so, and in torch 2.13 it does not: who believes the name loses the memory of
+    every output.
+    """
+    tensor = torch.empty(1, device="cpu")
+    count = getattr(tensor, "_use_count", None)
+    if count is None:
+        return None
+    before = count()
+    wrapped = wrap(handle_of(tensor))
+    owners = {before: True, before + 1: False}.get(count())
+    return owners if wrapped is tensor else None

@@ -181,7 +181,8 @@ class DirectForward:
 #     probe: float32 [2, 3, 5, 7], to check the expectations with.
 #     handle: of probe, from torch; taken over.
 #     tensor, parameter: the types that a served tensor may have.
-#     wrap: makes a tensor of such a handle, and takes it over.
+#     wrap: makes a tensor of such a handle.
+#     takes: whether wrap takes the handle over.
 def direct_forward(
     kernels: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...],
     probe: Tensor,
@@ -189,5 +190,6 @@ def direct_forward(
     tensor: type,
     parameter: type,
     wrap: Callable[[Any], Tensor],
+    takes: bool,
     /,
 ) -> DirectForward | None: ...

@@ -137,9 +137,7 @@ class Decode {
         Rows::place(args_, args_.value, job_.batch, job_.key_head, first, keys, &values_at_);
     scores(Rows::place(args_, args_.key, job_.batch, job_.key_head, first, keys, &keys_at_),
            values_at, keys);
-    for (int r = 0; r < job_.rows; ++r) {
-      soften(r, words == nullptr ? present : words[r] & present);
-    }
+    soften_all(words, present, keys);
     // Keys that are met next, to be fetched while values are added.
     int next_keys = keys;
     Rows next{};
@@ -256,9 +254,27 @@ class Decode {
     }
   }
 
-  // Turns a row's scores into probabilities and moves its reference to the new maximum.
-  TORCHYARD_NOINLINE void soften(int r, uint64_t word) {
+  // Few keys fill few vectors, and each vector costs an exponential.
+  TORCHYARD_INLINE void soften_all(const uint64_t* words, uint64_t present, int keys) {
     constexpr int kVectors = kPanelKeys / Isa::kLanes;
+    constexpr int kHalf = kVectors > 2 * Format::kPair ? kVectors / 2 : kVectors;
+    constexpr int kFew = kHalf > Format::kPair ? kHalf / 2 : kHalf;
+    for (int r = 0; r < job_.rows; ++r) {
+      const uint64_t word = words == nullptr ? present : words[r] & present;
+      if (keys <= kFew * Isa::kLanes) {
+        soften<kFew>(r, word);
+      } else if (keys <= kHalf * Isa::kLanes) {
+        soften<kHalf>(r, word);
+      } else {
+        soften<kVectors>(r, word);
+      }
+    }
+  }
+
+  // Turns a row's scores, in so many vectors, into probabilities and moves its reference to the new
+  // maximum.
+  template <int kVectors>
+  TORCHYARD_NOINLINE void soften(int r, uint64_t word) {
     uint32_t* at = probabilities_ + r * kPanelKeys;
     const Vec factor = Isa::set1(to_log2_);
     const Vec hidden = Isa::set1(kMinusInfinity);
@@ -272,7 +288,10 @@ class Decode {
     }
     const float found = Isa::largest(most);
     const float old = reference_[r];
-    if (found > old) {
+    if (found > old && old == kMinusInfinity) {
+      // Nothing that counts was summed yet.
+      reference_[r] = found;
+    } else if (found > old) {
       const Vec shrink = Isa::template exp2<typename Format::Exp2>(Isa::set1(old - found));
       float* sum = sum_ + r * columns_;
       for (int64_t j = 0; j < columns_; j += Isa::kLanes) {

@@ -48,6 +48,14 @@ struct DecodeState {
                      int64_t count) {
     const size_t stride = floats(args);
     const int64_t columns = columns_of(args);
+    if (count == 1) {
+      for (int r = 0; r < job.rows; ++r) {
+        const float reference = state_reference(states, job.rows, columns)[r];
+        write(args, job, r, states + r * columns, state_weight(states, job.rows, columns)[r],
+              reference == kMinusInfinity ? 0.0f : reference, reference);
+      }
+      return;
+    }
     for (int r = 0; r < job.rows; ++r) {
       float reference = kMinusInfinity;
       float nan = 0.0f;

@@ -338,10 +338,10 @@ bool read_kernels(PyObject* row, Kernels* out) {
   return out->decode != nullptr && read_tunables(PyTuple_GetItem(row, 3), &out->decode_tunables);
 }
 
-// direct_forward(kernels, probe, handle, tensor type, parameter type, wrap)
+// direct_forward(kernels, probe, handle, tensor type, parameter type, wrap, takes)
 PyObject* direct_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 6) {
-    PyErr_Format(PyExc_TypeError, "direct_forward: expected 6 arguments, got %zd", argc);
+  if (argc != 7) {
+    PyErr_Format(PyExc_TypeError, "direct_forward: expected 7 arguments, got %zd", argc);
     return nullptr;
   }
   if (!PyTuple_Check(argv[0]) || PyTuple_Size(argv[0]) != kDTypes) {
@@ -357,7 +357,7 @@ PyObject* direct_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   new (&direct->torch) Torch();
   new (&direct->admitted) Admitted();
   std::memcpy(direct->kernels, kernels, sizeof(kernels));
-  if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5])) {
+  if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5], argv[6] == Py_True)) {
     return reinterpret_cast<PyObject*>(direct);
   }
   Py_DECREF(reinterpret_cast<PyObject*>(direct));

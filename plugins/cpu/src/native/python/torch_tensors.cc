@@ -58,7 +58,7 @@ bool TorchFunctions::find() {
 }
 
 bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
-                    PyObject* parameter_type, PyObject* wrap) {
+                    PyObject* parameter_type, PyObject* wrap, bool takes) {
   void** object = static_cast<void**>(PyCapsule_GetPointer(handle, nullptr));
   if (object == nullptr) {
     PyErr_Clear();
@@ -75,6 +75,7 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   parameter_type_ = parameter_type;
   Py_INCREF(wrap);
   wrap_ = wrap;
+  wrap_takes_ = takes;
   cpu = functions_.device_type_cpu();
   strided = functions_.layout_strided();
   float32 = functions_.dtype_float32();
@@ -173,6 +174,7 @@ PyObject* Torch::give(void* made) const {
   }
   PyObject* given = PyObject_CallFunctionObjArgs(wrap_, capsule, nullptr);
   Py_DECREF(capsule);
+  if (!wrap_takes_) drop(made);
   return given;
 }
 

@@ -50,10 +50,11 @@ class Torch {
  public:
   // Whether what is assumed of torch holds of `probe`, a float32 tensor of shape [2, 3, 5, 7], and
   // of `handle`, a capsule around a handle of it, which is taken over. Takes references to the type
-  // of tensors, the type of parameters, and the function that makes a Python tensor of a capsule
-  // and takes the handle. False without an exception where it does not hold.
+  // of tensors, the type of parameters, and the function that makes a Python tensor of a capsule;
+  // `takes` says whether that function takes the handle over. False without an exception where it
+  // does not hold.
   bool connect(PyObject* probe, PyObject* handle, PyObject* tensor_type, PyObject* parameter_type,
-               PyObject* wrap);
+               PyObject* wrap, bool takes);
   void disconnect();
 
   // Sees a tensor; false where it is not one that a kernel may be given as it is: a subclass, one
@@ -83,6 +84,7 @@ class Torch {
   PyObject* tensor_type_ = nullptr;
   PyObject* parameter_type_ = nullptr;
   PyObject* wrap_ = nullptr;
+  bool wrap_takes_ = false;
   PyObject* is_neg_ = nullptr;  // the method of the type
   PyObject* cdata_name_ = nullptr;
   PyObject* nested_name_ = nullptr;
