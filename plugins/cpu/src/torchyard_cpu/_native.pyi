@@ -116,6 +116,7 @@ def attention_decode(
     scale: float,
     mask: tuple[int, ...] | None,
     tunables: tuple[int, int, int, int],
+    score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
     max_scores: int,
     threads: int,
     poison: bool,
