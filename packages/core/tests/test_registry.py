@@ -114,6 +114,58 @@ def test_memory_is_bounded(make_registry: Make, monkeypatch: pytest.MonkeyPatch)
     assert len(registry._served) <= 8
 
 
+def test_conclusions_last_as_long_as_what_decides(
+    make_registry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
+        monkeypatch.delenv(name, raising=False)
+    registry = make_registry(TOY, GOOD, environ=os.environ)
+    first = registry.conclusions()
+    first["mine"] = 1
+    registry.resolve("toy/1", _ask())
+    assert registry.conclusions() is first
+    for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "toy=toy.reference")
+            assert registry.conclusions() == {}
+        assert registry.conclusions() is first
+    with torchyard.use(toy="toy.reference"):
+        assert registry.conclusions() == {}
+        with torchyard.use(other="toy.reference"):
+            registry.conclusions()["mine"] = 2
+        assert registry.conclusions() == {}
+    assert registry.conclusions() is first
+
+
+def test_conclusions_do_not_outlive_a_plugin(make_registry: Make) -> None:
+    registry = make_registry(TOY, _warp(_offer(load="lambda: 1 / 0")))
+    registry.conclusions()["mine"] = 1
+    registry.resolve("toy/1", _ask(device="warp"))
+    assert registry.conclusions() == {}
+
+
+def test_conclusions_do_not_outlive_what_torch_told(
+    make_registry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = make_registry(TOY, platform=None)
+    registry.conclusions()["mine"] = 1
+    monkeypatch.setattr(registry, "_saw_torch", False)
+    monkeypatch.setattr("torchyard._registry.imported_torch", lambda: sys)
+    monkeypatch.setattr("torchyard._catalog.privateuse1_name", lambda: None)
+    monkeypatch.setattr("torchyard._catalog.probe_platform", lambda: registry._platform)
+    assert registry.conclusions() == {}
+
+
+def test_conclusions_of_endless_settings_are_bounded(
+    make_registry: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = make_registry(TOY, environ=os.environ)
+    for number in range(1000):
+        monkeypatch.setenv("TORCHYARD_LOCK", str(number))
+        registry.conclusions()["mine"] = number
+    assert len(registry._conclusions) <= 64
+
+
 @pytest.mark.parametrize(
     ("load", "words"),
     [

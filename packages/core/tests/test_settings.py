@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,3 +115,20 @@ def test_a_child_gets_no_setting_but_those_given(monkeypatch: pytest.MonkeyPatch
     assert {name for name in child if name.startswith("TORCHYARD_")} == {"TORCHYARD_LOCK"}
     assert child["KEPT"] == "1"
     assert not {"REMOVED", "ABSENT"} & set(child)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_each_deciding_variable_is_noticed_however_the_environment_is_changed(
+    config: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    name = ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK")[place]
+    assert environ.decision_settings() == ("", "", "")
+    os.environ[name] = "by item"
+    assert environ.decision_settings()[place] == "by item"
+    del os.environ[name]
+    assert environ.decision_settings() == ("", "", "")
+    os.environb[name.encode()] = b"by bytes"
+    assert environ.decision_settings()[place] == "by bytes"
+    os.environb.pop(name.encode())
+    monkeypatch.setattr(os, "environ", {name: "another mapping"})
+    assert environ.decision_settings()[place] == "another mapping"

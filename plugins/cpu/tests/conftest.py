@@ -63,7 +63,7 @@ class Attention:
         (_native.attention_decode if decoding else _native.attention_forward)(
             kernel,
             *call_places(query, key, value, out, lse, factor, mask, frozen("*")),
-            *(() if decoding else (None,)),  # no score program
+            None,  # no score program
             0,  # no greatest scores
             threads,
             True,

@@ -204,6 +204,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             f"UNVERIFIED: the emulated processor runs no kernels of {', '.join(sorted(lacking))}; "
             f"it has {' '.join(sorted(features)) or 'no known features'}: use a newer emulator"
         )
+    module.direct_forward = lambda *_: None  # type: ignore[attr-defined]
     sys.modules[_NAME] = torchyard_cpu._native = module  # type: ignore[attr-defined]
     torchyard._platform._cpu_features = lambda: features  # type: ignore[assignment]
 

@@ -88,10 +88,9 @@ def run(
             key.shape[2],
             key.shape[0],
         )
-    if kernel.startswith("attention_decode_"):
-        _native.attention_decode(kernel, *call, most.data_ptr(), threads, True, place)
-    else:
-        _native.attention_forward(kernel, *call, None, most.data_ptr(), threads, True, place)
+    decoding = kernel.startswith("attention_decode_")
+    attend = _native.attention_decode if decoding else _native.attention_forward
+    attend(kernel, *call, None, most.data_ptr(), threads, True, place)
     return out, lse, most
 
 

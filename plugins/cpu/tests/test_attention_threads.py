@@ -41,6 +41,24 @@ def test_results_have_the_same_bits_for_any_number_of_threads(
         assert torch.equal(alone.lse, together.lse), f"{threads} threads"
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("kernel", "dtype"), KERNELS)
+def test_many_short_heads_have_the_same_bits_for_any_number_of_threads(
+    attention: Attention, kernel: str, dtype: torch.dtype, masked: bool
+) -> None:
+    from .conftest import block_mask
+
+    # Enough for two and three threads to take whole heads, and not for seven.
+    query = torch.randn(24, 4, 50, 24).to(dtype)
+    key, value = torch.randn(2, 24, 2, 150, 24).to(dtype)
+    mask = block_mask(torch.rand(24, 4, 50, 150) < 0.4, (32, 64)) if masked else None
+    alone = attention.run(kernel, query, key, value, mask=mask)
+    for threads in (2, 3, 7):
+        together = attention.run(kernel, query, key, value, mask=mask, threads=threads)
+        assert torch.equal(alone.out, together.out), f"{threads} threads"
+        assert torch.equal(alone.lse, together.lse), f"{threads} threads"
+
+
 def test_calls_from_several_python_threads_do_not_disturb_one_another(
     attention: Attention,
 ) -> None:

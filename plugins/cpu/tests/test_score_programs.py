@@ -37,9 +37,12 @@ def _assert_as_reference(call: AttentionCall, got: AttentionResult, isa: str) ->
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("q_length", [ROWS, 1, 8], ids=["long", "one", "eight"])
 @pytest.mark.parametrize("name", MODS)
-def test_a_program_gives_what_torch_gives(name: str, dtype: torch.dtype, isa: str) -> None:
-    call = score_call(MODS[name], dtype=dtype)
+def test_a_program_gives_what_torch_gives(
+    name: str, q_length: int, dtype: torch.dtype, isa: str
+) -> None:
+    call = score_call(MODS[name], dtype=dtype, q_length=q_length)
 
     verdict = attention.supports(request_of(call), probe_platform(), isa=isa)
     assert verdict.supported, verdict.text
@@ -51,10 +54,16 @@ def test_a_program_gives_what_torch_gives(name: str, dtype: torch.dtype, isa: st
     "name", ["alibi", "bias", "documents", "gather of pairs", "table of table"]
 )
 @pytest.mark.parametrize("block_size", [(128, 128), (16, 24)], ids=str)
-def test_masks_come_after_the_program(name: str, block_size: tuple[int, int], isa: str) -> None:
-    q, k = torch.arange(ROWS)[:, None], torch.arange(KEYS)
+@pytest.mark.parametrize("q_length", [ROWS, 8], ids=["long", "eight"])
+def test_masks_come_after_the_program(
+    name: str, q_length: int, block_size: tuple[int, int], isa: str
+) -> None:
+    q, k = torch.arange(q_length)[:, None], torch.arange(KEYS)
     call = score_call(
-        MODS[name], visible=(q >= k) & (q - k < 40) & (q % 7 != 3), block_size=block_size
+        MODS[name],
+        q_length=q_length,
+        visible=(q + 60 >= k) & (q - k < 40) & (q % 7 != 3) & (k % 9 != 2),
+        block_size=block_size,
     )
 
     _assert_as_reference(call, NativeForward(isa)(call), isa)
@@ -85,17 +94,54 @@ def test_lengths_about_the_edges_of_tiles(q_length: int, kv_length: int, isa: st
 
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_nan_and_plus_infinity_make_their_row_nan_and_no_other(value: float, isa: str) -> None:
-    call = score_call(lambda s, b, h, q, k: torch.where((q == 9) & (k == 100), value, s))
+@pytest.mark.parametrize("q_length", [ROWS, 8], ids=["long", "eight"])
+def test_nan_and_plus_infinity_make_their_row_nan_and_no_other(
+    q_length: int, value: float, isa: str
+) -> None:
+    call = score_call(
+        lambda s, b, h, q, k: torch.where((q == 5) & (k == 100), value, s), q_length=q_length
+    )
     got = NativeForward(isa)(call)
 
-    assert got.out[:, :, 9].isnan().all()
-    others = [row for row in range(ROWS) if row != 9]
+    assert got.out[:, :, 5].isnan().all()
+    others = [row for row in range(q_length) if row != 5]
     plain = NativeForward(isa)(dataclasses.replace(call, score_mod=None))
     torch.testing.assert_close(got.out[:, :, others], plain.out[:, :, others])
 
 
 @pytest.mark.parametrize("isa", ISAS)
+def test_scores_near_the_limits_of_float32_are_told_apart_over_many_splits(isa: str) -> None:
+    # Of all keys but some, the lowest number there is; of a row, of all of them.
+    low = torch.finfo(torch.float32).min
+    call = score_call(
+        lambda s, b, h, q, k: torch.where((q == 2) | (k % 700 != 3), low, s + 1e30 * (k // 700)),
+        q_length=3,
+        kv_length=1500,
+    )
+    got = NativeForward(isa)(call)
+    group = call.query.shape[1] // call.key.shape[1]
+    value = call.value.repeat_interleave(group, dim=1)
+    torch.testing.assert_close(got.out[:, :, :2], value[:, :, 1403:1404].expand(-1, -1, 2, -1))
+    even = value.mean(dim=2)
+    torch.testing.assert_close(got.out[:, :, 2], even, atol=1e-5, rtol=1e-5)
+    assert got.lse is not None
+    assert (got.lse[:, :, 2] == low).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_the_greatest_modified_scores_of_few_rows_are_returned(isa: str) -> None:
+    call = dataclasses.replace(
+        score_call(MODS["alibi"], q_length=2, kv_length=1200), max_scores=True
+    )
+    true = reference.reference_forward(call)
+    got = NativeForward(isa)(call)
+    assert got.max_scores is not None
+    assert true.max_scores is not None
+    torch.testing.assert_close(got.max_scores, true.max_scores, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("q_length", [ROWS, 8], ids=["long", "eight"])
 @pytest.mark.parametrize(
     ("mod", "text"),
     [
@@ -107,19 +153,20 @@ def test_nan_and_plus_infinity_make_their_row_nan_and_no_other(value: float, isa
         (lambda s, b, h, q, k: s + TABLE[q * 2**40], "dimension 0 with size 300"),
     ],
 )
-def test_an_index_out_of_range_is_an_error(mod: Mod, text: str, isa: str) -> None:
+def test_an_index_out_of_range_is_an_error(mod: Mod, text: str, q_length: int, isa: str) -> None:
     with pytest.raises(IndexError, match=text):
-        NativeForward(isa)(score_call(mod))
+        NativeForward(isa)(score_call(mod, q_length=q_length))
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_an_index_out_of_range_of_a_hidden_pair_is_none(isa: str) -> None:
+@pytest.mark.parametrize("q_length", [ROWS, 8], ids=["long", "eight"])
+def test_an_index_out_of_range_of_a_hidden_pair_is_none(q_length: int, isa: str) -> None:
     table = torch.arange(40.0)
-    q, k = torch.arange(ROWS)[:, None], torch.arange(KEYS)
-    near = (q >= k) & (q - k < 40)
-    got = NativeForward(isa)(score_call(lambda s, b, h, q, k: s + table[q - k], visible=near))
     padded = torch.cat([table, torch.zeros(400)])
-    wanted = NativeForward(isa)(score_call(lambda s, b, h, q, k: s + padded[q - k], visible=near))
+    q, k = torch.arange(q_length)[:, None], torch.arange(KEYS)
+    given = {"q_length": q_length, "visible": (q >= k) & (q - k < 40)}
+    got = NativeForward(isa)(score_call(lambda s, b, h, q, k: s + table[q - k], **given))
+    wanted = NativeForward(isa)(score_call(lambda s, b, h, q, k: s + padded[q - k], **given))
 
     torch.testing.assert_close(got.out, wanted.out, rtol=0, atol=0)
 
@@ -192,8 +239,11 @@ def test_new_closures_and_lengths_keep_the_caches_bounded() -> None:
     assert _score_program._encoded.cache_info().currsize == 40
 
 
-def test_results_have_the_same_bits_for_any_number_of_threads() -> None:
-    call = score_call(MODS["softcap alibi"], q_length=300)
+@pytest.mark.parametrize(("q_length", "kv_length"), [(300, KEYS), (2, 3000)])
+def test_results_have_the_same_bits_for_any_number_of_threads(
+    q_length: int, kv_length: int
+) -> None:
+    call = score_call(MODS["softcap alibi"], q_length=q_length, kv_length=kv_length)
     results = []
     for threads in (1, 2, 5):
         torch.set_num_threads(threads)

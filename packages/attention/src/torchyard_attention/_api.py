@@ -12,6 +12,8 @@ from torch import Tensor
 from torchyard import Decision, note_use, registry
 from torchyard_attention import _ops
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._decided import served
+from torchyard_attention._direct_mask import direct_mask
 from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._options import options_text
 from torchyard_attention._program import IDENTITY
@@ -112,6 +114,16 @@ def flex_attention(
             "return_lse, return_aux: expected at most one, got both; use "
             "return_aux=AuxRequest(lse=True)"
         )
+    # A call like one that was decided before needs no more than its kernel.
+    if (
+        score_mod is None
+        and implementation is None
+        and not kernel_options
+        and not torch.compiler.is_compiling()
+    ):
+        known = _served(query, key, value, block_mask, scale, enable_gqa, return_lse, return_aux)
+        if known is not None:
+            return known
     aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
     prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options)
     if not torch.compiler.is_compiling():
@@ -127,6 +139,34 @@ def flex_attention(
     if return_aux is not None:
         return result.out, AuxOutput(result.lse, result.max_scores)
     return (result.out, result.lse) if return_lse else result.out
+
+
+def _served(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    block_mask: BlockMask | Any | None,
+    scale: float | None,
+    enable_gqa: bool,
+    return_lse: bool,
+    return_aux: AuxRequest | Any | None,
+) -> Any:
+    """Return what the call returns where it can be served directly; else None."""
+    mask = None
+    if block_mask is not None:
+        if type(block_mask) is not BlockMask:
+            return None
+        mask = direct_mask(block_mask)
+        if mask is None:
+            return None
+    if return_aux is None:
+        return served(query, key, value, mask, scale, enable_gqa, return_lse)
+    if return_aux.max_scores:
+        return None
+    found = served(query, key, value, mask, scale, enable_gqa, return_aux.lse)
+    if found is None:
+        return None
+    return (found[0], AuxOutput(found[1])) if return_aux.lse else (found, AuxOutput())
 
 
 def explain(

@@ -12,7 +12,30 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-__all__ = ["is_plain"]
+__all__ = ["is_plain", "is_undisturbed"]
+
+# Named here, because a look-up through modules costs as much as the question.
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_profiling = torch._C._autograd._profiler_enabled
+
+
+def is_undisturbed() -> bool:
+    """Return whether no mode, transform, trace, profile or forward derivative is active.
+
+    That nothing is being compiled is for the caller to know.
+    """
+    return not (
+        _dispatch_modes()
+        or _function_modes()
+        or _transform() is not None
+        or _tracing() is not None
+        # So that a profile names the op.
+        or _profiling()
+        or forward_ad._current_level >= 0
+    )
 
 
 def is_plain(tensors: Iterable[Tensor]) -> bool:
@@ -20,16 +43,7 @@ def is_plain(tensors: Iterable[Tensor]) -> bool:
 
     Reads no data. That no gradient is wanted is for the caller to know.
     """
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or torch._C._get_tracing_state() is not None
-        # So that a profile names the op.
-        or torch._C._autograd._profiler_enabled()
-        or forward_ad._current_level >= 0
-    ):
+    if torch.compiler.is_compiling() or not is_undisturbed():
         return False
     for tensor in tensors:
         # A negated or zero tensor is one that the dispatcher makes real before a kernel sees it.

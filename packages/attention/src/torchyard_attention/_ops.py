@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_attention import _mask_blocks
+from torchyard_attention._decided import remember
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
@@ -27,6 +28,7 @@ from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
     AttentionResult,
+    Forward,
     MaskBlocks,
 )
 
@@ -108,6 +110,14 @@ def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
     return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
 
 
+def stale(captured: Sequence[Tensor], kept: Sequence[int]) -> bool:
+    """Return whether a captured tensor was changed in place since the bits were made."""
+    return any(
+        version < 0 or (not tensor.is_inference() and tensor._version != version)
+        for tensor, version in zip(captured, kept, strict=False)
+    )
+
+
 def _or_none(items: list[Any]) -> list[Any] | None:
     """Return a list as the ops take it."""
     return items or None
@@ -161,7 +171,7 @@ class Arguments(NamedTuple):
 
     def _blocks(self) -> MaskBlocks:
         blocks = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)
-        if not _stale(self.mask_captured, self.mask_versions):
+        if not stale(self.mask_captured, self.mask_versions):
             return blocks
         bits = _mask_blocks.partial_bits(
             self.mask_text,
@@ -173,14 +183,6 @@ class Arguments(NamedTuple):
         )
         first = _mask_blocks.first_slots(blocks.kv_num_blocks)
         return replace(blocks, bits=bits, first_partial=first)
-
-
-def _stale(captured: list[Tensor], kept: list[int]) -> bool:
-    """Return whether a captured tensor was changed in place since the bits were made."""
-    return any(
-        version < 0 or (not tensor.is_inference() and tensor._version != version)
-        for tensor, version in zip(captured, kept, strict=False)
-    )
 
 
 def forward(
@@ -214,8 +216,11 @@ def _compute(
         grad=grad,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    result: AttentionResult = registry().resolve(FORWARD, request, use=use)(call)
-    return result
+    conclusions = registry().conclusions()
+    chosen: Forward = registry().resolve(FORWARD, request, use=use)
+    if use is None and not call.options:
+        remember(conclusions, chosen, request)
+    return chosen(call)
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:

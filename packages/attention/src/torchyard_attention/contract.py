@@ -270,7 +270,10 @@ class AttentionGradients:
 
 
 class Forward(Protocol):
-    """The callable that an implementation of ``attention/1`` loads."""
+    """The callable that an implementation of ``attention/1`` loads.
+
+    May have ``reads_pages`` and ``direct()``: see this package's modules ``pages`` and ``direct``.
+    """
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs. Must not keep, alias or change the inputs."""

@@ -78,6 +78,13 @@ VARIABLES: Final = (
 
 _BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
 
+# What every decision reads, as the environment keeps the names: bytes where names are bytes.
+_DECIDING: Final = tuple(
+    os.fsencode(name) if os.supports_bytes_environ else name
+    for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK")
+)
+_UNSET: Final = ("", "", "")
+
 # What others read and torchyard only shows: they decide how many threads a kernel gets.
 _THREADS: Final = (
     "GOMP_CPU_AFFINITY",
@@ -116,11 +123,16 @@ def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, st
 
     Every decision reads them, cached or not, so this does as little as it can.
     """
-    if environ is None:
+    if environ is None and not configuration():
+        # A look into the environment for a variable that is not there costs half a microsecond,
+        # an exception inside; the dictionary beneath it, where it has one, a thirtieth of that.
+        held = getattr(os.environ, "_data", None)
+        if isinstance(held, dict):
+            use, enlist, lock = _DECIDING
+            if use not in held and enlist not in held and lock not in held:
+                return _UNSET
         get = os.environ.get
-        file = configuration()
-        if not file:
-            return get("TORCHYARD_USE", ""), get("TORCHYARD_ENLIST", ""), get("TORCHYARD_LOCK", "")
+        return get("TORCHYARD_USE", ""), get("TORCHYARD_ENLIST", ""), get("TORCHYARD_LOCK", "")
     return (
         setting("TORCHYARD_USE", environ),
         setting("TORCHYARD_ENLIST", environ),

@@ -70,6 +70,11 @@ def use(**implementations: str) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
+def context_demands() -> tuple[tuple[str, str], ...]:
+    """Return what the enclosing :func:`use` blocks of this context demand."""
+    return _CONTEXT.get()
+
+
 def demanded(contract: ContractId, argument: str | None, environment: str) -> Use | None:
     """Return the strongest demand for a contract: argument, then context, then environment.
 

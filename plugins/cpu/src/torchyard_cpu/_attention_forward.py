@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._attention_direct import NativeDirect, native_direct
 from torchyard_cpu._score_program import native_score
 from torchyard_cpu._tunables import Tunables, frozen, with_options
 from torchyard_cpu._tuned import tuned
@@ -47,6 +48,10 @@ class NativeForward:
         self._kernels = kernels_of(_native.select_kernel, features)
         self._decode_kernels = kernels_of(_native.select_decode, features)
 
+    def direct(self) -> NativeDirect | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        return native_direct(self._kernels, self._decode_kernels)
+
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs.
 
@@ -67,22 +72,20 @@ class NativeForward:
         if call.max_scores:
             max_scores = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
         greatest = 0 if max_scores is None else max_scores.data_ptr()
-        decoding = call.score_mod is None and decodes(query_heads, key_heads, rows)
+        decoding = decodes(query_heads, key_heads, rows)
         kernel, tunables = (self._decode_kernels if decoding else self._kernels)[query.dtype]
         if call.options:
             tunables = with_options(tunables, call.options)
         places = call_places(query, key, value, out, lse, call.scale, call.mask, tunables)
         pages = _pages_place(call)
         threads = torch.get_num_threads()
-        if decoding:
-            _native.attention_decode(kernel, *places, greatest, threads, False, pages)
-            return AttentionResult(out, lse, max_scores)
         score = None
         if call.pages is not None and call.score_mod is not None and batches:
             keys = int(call.pages.lengths.max())
         if call.score_mod is not None and rows and keys and batches:
             score = native_score(call.score_mod, (batches, query_heads, rows, keys))
-        _native.attention_forward(kernel, *places, score, greatest, threads, False, pages)
+        attend = _native.attention_decode if decoding else _native.attention_forward
+        attend(kernel, *places, score, greatest, threads, False, pages)
         return AttentionResult(out, lse, max_scores)
 
 

@@ -1,7 +1,11 @@
 # Native kernels on raw addresses. Strides are in elements; the last dimension's is 1.
 
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from torchyard_attention.direct import DirectMask
 
 MAX_HEAD_DIM: int
 MAX_DECODE_ROWS: int
@@ -112,6 +116,7 @@ def attention_decode(
     scale: float,
     mask: tuple[int, ...] | None,
     tunables: tuple[int, int, int, int],
+    score: tuple[bytes, tuple[int, ...], tuple[int, ...], int] | None,
     max_scores: int,
     threads: int,
     poison: bool,
@@ -147,3 +152,45 @@ def backward_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
 # As select_kernel and kernels, for decoding.
 def select_decode(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
 def decode_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+
+# Serves attention calls that were decided before, from tensors, through torch's C functions.
+#
+# It does what torchyard_attention.direct.DirectForward promises.
+class DirectForward:
+    def serve(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: DirectMask | None,
+        scale: float | None,
+        enable_gqa: bool,
+        lse: bool,
+        /,
+    ) -> Tensor | tuple[Tensor, Tensor] | None: ...
+
+    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); B, Hq,
+    # Hkv, Sq, Sk, D, V with the contract's rounding; mask (0 none, 1 causal, 2 blocks), rows and
+    # keys per block; whether the lse is an output. ValueError for another dtype.
+    def admit(self, request: tuple[int, ...], /) -> None: ...
+
+# Return a DirectForward that was admitted nothing; None where torch lacks a function that it needs,
+# or keeps tensors in another way than it expects.
+#
+# Args:
+#     kernels: forward kernel, its tunables, decode kernel, its tunables, of each dtype in order.
+#     probe: float32 [2, 3, 5, 7], to check the expectations with.
+#     handle: of probe, from torch; taken over.
+#     tensor, parameter: the types that a served tensor may have.
+#     wrap: makes a tensor of such a handle.
+#     takes: whether wrap takes the handle over.
+def direct_forward(
+    kernels: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...],
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectForward | None: ...

@@ -21,6 +21,12 @@ const char* fault(const Schedule& schedule) {
   for (int64_t number = 0; number < schedule.tickets; ++number) {
     const Ticket ticket = schedule.ticket(number);
     if (ticket.head < 0 || ticket.head >= schedule.heads) return "no such head";
+    if (ticket.kind == Ticket::Kind::kHead) {
+      if (!schedule.whole_heads || packed[ticket.head] != 0) return "a head in parts too";
+      packed[ticket.head] = schedule.packs_per_head;
+      finished[ticket.head] = schedule.items_per_head;
+      continue;
+    }
     auto& seen = ticket.kind == Ticket::Kind::kPack ? packs : rows;
     if (ticket.part < 0 || ticket.part >= static_cast<int64_t>(seen[ticket.head].size())) {
       return "no such part";
@@ -48,9 +54,10 @@ const char* fault(const Schedule& schedule) {
 
 int main() {
   int cases = 0;
+  int whole = 0;
   int failures = 0;
   const torchyard::ForwardKernel& kernel = *torchyard::kForwardKernels[0];
-  for (const int64_t batches : {1, 3}) {
+  for (const int64_t batches : {1, 3, 40}) {
     for (const int64_t heads : {1, 2, 6}) {
       for (const int64_t rows : {1, 5, 6, 127, 128, 1000}) {
         for (const int64_t keys : {0, 1, 64, 513, 3000}) {
@@ -64,6 +71,13 @@ int main() {
             args.head_dim = args.value_dim = 8;
             const Schedule schedule(args, kernel, threads);
             ++cases;
+            whole += schedule.whole_heads;
+            const bool crowded = threads > 1 && keys <= 512 && batches * heads >= 16 * threads;
+            if (schedule.whole_heads != crowded ||
+                (crowded && (schedule.ring != threads || schedule.tickets != batches * heads))) {
+              ++failures;
+              std::printf("heads are handed out wrongly\n");
+            }
             if (const char* what = fault(schedule)) {
               ++failures;
               std::printf("B%d H%d rows %d keys %d threads %d: %s\n", static_cast<int>(batches),
@@ -75,6 +89,6 @@ int main() {
       }
     }
   }
-  std::printf("%d cases, %d failures\n", cases, failures);
-  return cases == 0 || failures != 0;
+  std::printf("%d cases, %d of whole heads, %d failures\n", cases, whole, failures);
+  return cases == 0 || whole == 0 || failures != 0;
 }

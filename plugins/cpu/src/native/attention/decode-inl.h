@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/decode_modified-inl.h"
+#include "attention/decode_softmax-inl.h"
 #include "attention/decode_state-inl.h"
 #include "attention/format.h"
 #include "attention/rows_at-inl.h"
@@ -32,9 +34,7 @@ class Decode {
   using Rows = RowsAt<Element>;
 
   static size_t scratch_bytes(const ForwardArgs& args) {
-    const size_t words = static_cast<size_t>(kMaxDecodeRows * query_stride(args)) +
-                         size_t{kMaxDecodeRows} * kPanelKeys;
-    return words * sizeof(uint32_t);
+    return words_bytes(args) + ScoreTile<Format>::bytes(args);
   }
 
   static void split(const ForwardArgs& args, const DecodeJob& job) {
@@ -62,7 +62,8 @@ class Decode {
   float* sum_;
   float* weight_;
   float* reference_;
-  float to_log2_;
+  std::byte* program_;  // what a score program works in
+  DecodeSoftmax<Format> softmax_;
 
   Decode(const ForwardArgs& args, const DecodeJob& job)
       : args_(args),
@@ -74,7 +75,15 @@ class Decode {
         sum_(job.state),
         weight_(job.state + job.rows * columns_),
         reference_(weight_ + job.rows),
-        to_log2_(static_cast<float>(args.scale * kLog2E)) {}
+        program_(job.scratch + words_bytes(args)),
+        softmax_{args, probabilities_, sum_, columns_, weight_, reference_} {}
+
+  // Of queries and probabilities.
+  static size_t words_bytes(const ForwardArgs& args) {
+    const size_t words = static_cast<size_t>(kMaxDecodeRows * query_stride(args)) +
+                         size_t{kMaxDecodeRows} * kPanelKeys;
+    return words * sizeof(uint32_t);
+  }
 
   static int64_t query_stride(const ForwardArgs& args) {
     constexpr int64_t kStep = int64_t{Isa::kLanes} * Format::kPair;
@@ -137,9 +146,10 @@ class Decode {
         Rows::place(args_, args_.value, job_.batch, job_.key_head, first, keys, &values_at_);
     scores(Rows::place(args_, args_.key, job_.batch, job_.key_head, first, keys, &keys_at_),
            values_at, keys);
-    for (int r = 0; r < job_.rows; ++r) {
-      soften(r, words == nullptr ? present : words[r] & present);
+    if (args_.score != nullptr) {
+      modify<Format>(args_, job_, first, words, present, probabilities_, program_);
     }
+    softmax_.soften(words, present, job_.rows, keys);
     // Keys that are met next, to be fetched while values are added.
     int next_keys = keys;
     Rows next{};
@@ -252,59 +262,6 @@ class Decode {
 #pragma GCC unroll 4
       for (int q = 0; q < kRows; ++q) {
         sum[q * kKeys + k] = Format::dot(sum[q * kKeys + k], left[q], right);
-      }
-    }
-  }
-
-  // Turns a row's scores into probabilities and moves its reference to the new maximum.
-  TORCHYARD_NOINLINE void soften(int r, uint64_t word) {
-    constexpr int kVectors = kPanelKeys / Isa::kLanes;
-    uint32_t* at = probabilities_ + r * kPanelKeys;
-    const Vec factor = Isa::set1(to_log2_);
-    const Vec hidden = Isa::set1(kMinusInfinity);
-    Vec score[kVectors];
-    Vec most = hidden;
-#pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      score[j] = Isa::select(Isa::mask(word, j), Isa::mul(Isa::load(at + j * Isa::kLanes), factor),
-                             hidden);
-      most = Isa::max_ignoring_nan(score[j], most);
-    }
-    const float found = Isa::largest(most);
-    const float old = reference_[r];
-    if (found > old) {
-      const Vec shrink = Isa::template exp2<typename Format::Exp2>(Isa::set1(old - found));
-      float* sum = sum_ + r * columns_;
-      for (int64_t j = 0; j < columns_; j += Isa::kLanes) {
-        Isa::store(sum + j, Isa::mul(Isa::load(sum + j), shrink));
-      }
-      weight_[r] *= State::first_lane(shrink);
-      reference_[r] = found;
-    }
-    // A row that has seen nothing has only scores of -inf, or NaN, which must get through.
-    const float reference = reference_[r] == kMinusInfinity ? 0.0f : reference_[r];
-    const Vec minus_reference = Isa::set1(-reference);
-    Vec total = Isa::zero();
-#pragma GCC unroll 16
-    for (int j = 0; j < kVectors; ++j) {
-      score[j] = Isa::template exp2<typename Format::Exp2>(Isa::add(score[j], minus_reference));
-      total = Isa::add(total, score[j]);
-    }
-    const float sum = Isa::sum(total);
-    if (args_.max_scores != nullptr && sum != sum) mark_nan(r, word);
-    weight_[r] += sum;
-    Format::template store_probabilities<kVectors>(at, score);
-  }
-
-  // Makes the reference of a row with a visible score of NaN NaN: that is its greatest score.
-  TORCHYARD_NOINLINE void mark_nan(int r, uint64_t word) {
-    const Vec factor = Isa::set1(to_log2_);
-    for (int j = 0; j < kPanelKeys / Isa::kLanes; ++j) {
-      const uint32_t* at = probabilities_ + r * kPanelKeys + j * Isa::kLanes;
-      float lanes[Isa::kLanes];
-      Isa::store(lanes, Isa::keep(Isa::mask(word, j), Isa::mul(Isa::load(at), factor)));
-      for (const float score : lanes) {
-        if (score != score) reference_[r] = score;
       }
     }
   }

@@ -208,7 +208,8 @@ Status attention_decode(const ForwardArgs& args, const DecodeKernel& kernel, int
   Call call(args, kernel, plan, memory);
   run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
   scratch.release();
-  return Status::kOk;
+  const bool failed = args.score != nullptr && args.score->failure->step >= 0;
+  return failed ? Status::kIndexOutOfRange : Status::kOk;
 }
 
 }  // namespace torchyard

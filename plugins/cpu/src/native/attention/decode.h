@@ -27,7 +27,7 @@ struct DecodeJob {
   // Visibility, one word per row and panel of the split, [panel][kMaxDecodeRows]; nullptr: all.
   const uint64_t* words;
   // The state that is left: sums over values [rows][value columns], then sums of weights [rows] and
-  // references [rows], in units of log2.
+  // references [rows], in units of log2; where a program modifies the scores, in natural ones.
   float* state;
   std::byte* scratch;
   const void* next_key;  // the first key of the thread's next job, to be fetched early; or nullptr

@@ -11,8 +11,8 @@
 namespace torchyard {
 namespace {
 
-// Sums over values [rows][columns], sums of weights [rows], references [rows]; columns are the
-// value's, up to a whole vector.
+// Sums over values [rows][columns], sums of weights [rows], references [rows], as DecodeJob::state;
+// columns are the value's, up to a whole vector.
 template <class Format>
 struct DecodeState {
   using Isa = typename Format::Isa;
@@ -47,7 +47,17 @@ struct DecodeState {
   static void finish(const ForwardArgs& args, const DecodeJob& job, const float* states,
                      int64_t count) {
     const size_t stride = floats(args);
+    // References of modified scores are in natural units.
+    const float unit = args.score == nullptr ? 1.0f : static_cast<float>(kLog2E);
     const int64_t columns = columns_of(args);
+    if (count == 1) {
+      for (int r = 0; r < job.rows; ++r) {
+        const float reference = state_reference(states, job.rows, columns)[r];
+        write(args, job, r, states + r * columns, state_weight(states, job.rows, columns)[r],
+              reference == kMinusInfinity ? 0.0f : reference, reference);
+      }
+      return;
+    }
     for (int r = 0; r < job.rows; ++r) {
       float reference = kMinusInfinity;
       float nan = 0.0f;
@@ -67,7 +77,7 @@ struct DecodeState {
         if (part == 0.0f) continue;
         const float own = state_reference(state, job.rows, columns)[r];
         const float factor =
-            first_lane(Isa::template exp2<typename Format::Exp2>(Isa::set1(own - base)));
+            first_lane(Isa::template exp2<typename Format::Exp2>(Isa::set1((own - base) * unit)));
         weight += part * factor;
         const Vec scale = Isa::set1(factor);
         for (int64_t j = 0; j < columns; j += Isa::kLanes) {
@@ -95,10 +105,11 @@ struct DecodeState {
       Isa::store_first(out + j, v, n);
     }
     const int64_t at = (job.batch * args.query_heads + head) * args.query_rows + row;
-    if (args.max_scores != nullptr) args.max_scores[at] = static_cast<float>(greatest * kLn2);
+    const double unit = args.score == nullptr ? kLn2 : 1.0;
+    if (args.max_scores != nullptr) args.max_scores[at] = static_cast<float>(greatest * unit);
     if (args.lse != nullptr) {
       args.lse[at] =
-          empty ? kMinusInfinity : static_cast<float>(base * kLn2 + __builtin_log(weight));
+          empty ? kMinusInfinity : static_cast<float>(base * unit + __builtin_log(weight));
     }
   }
 };

@@ -89,16 +89,18 @@ class Call {
 
   // Draws tickets until none are left. Runs on every thread.
   void work() {
-    std::byte* mine = memory_ + plan_.thread_at +
-                      static_cast<size_t>(next_thread_.fetch_add(1)) * plan_.thread_bytes;
+    const int thread = next_thread_.fetch_add(1);
+    std::byte* mine = memory_ + plan_.thread_at + static_cast<size_t>(thread) * plan_.thread_bytes;
     for (;;) {
       const int64_t number = next_ticket_.fetch_add(1, std::memory_order_relaxed);
       if (number >= schedule_.tickets) return;
       const Ticket ticket = schedule_.ticket(number);
-      if (ticket.kind == Ticket::Kind::kPack) {
-        pack(ticket);
+      if (ticket.kind == Ticket::Kind::kHead) {
+        whole_head(ticket.head, thread, mine);
+      } else if (ticket.kind == Ticket::Kind::kPack) {
+        pack_in_turn(ticket);
       } else {
-        rows(ticket, mine);
+        rows_in_turn(ticket, mine);
       }
     }
   }
@@ -107,13 +109,11 @@ class Call {
   uint8_t* needed(int64_t head) const {
     return reinterpret_cast<uint8_t*>(memory_ + plan_.needed_at) + head * schedule_.panels;
   }
-  std::byte* packed(int64_t head) const {
-    return memory_ + plan_.packed_at +
-           static_cast<size_t>(head % schedule_.ring) * plan_.packed_bytes;
+  std::byte* packed(int64_t slot) const {
+    return memory_ + plan_.packed_at + static_cast<size_t>(slot) * plan_.packed_bytes;
   }
-  uint8_t* unsafe_values(int64_t head) const {
-    return reinterpret_cast<uint8_t*>(memory_ + plan_.unsafe_at) +
-           head % schedule_.ring * schedule_.panels;
+  uint8_t* unsafe_values(int64_t slot) const {
+    return reinterpret_cast<uint8_t*>(memory_ + plan_.unsafe_at) + slot * schedule_.panels;
   }
 
   static void wait_for(const std::atomic<int64_t>& count, int64_t target) {
@@ -122,50 +122,61 @@ class Call {
     }
   }
 
-  void pack(const Ticket& ticket) {
+  void whole_head(int64_t head, int64_t slot, std::byte* mine) {
+    for (int64_t part = 0; part < schedule_.packs_per_head; ++part) pack(head, part, slot);
+    for (int64_t part = 0; part < schedule_.items_per_head; ++part) rows(head, part, slot, mine);
+  }
+
+  void pack_in_turn(const Ticket& ticket) {
     const int64_t head = ticket.head;
     if (head >= schedule_.ring) {
       wait_for(progress_[head - schedule_.ring].finished, schedule_.items_per_head);
     }
+    pack(head, ticket.part, head % schedule_.ring);
+    progress_[head].packed.fetch_add(1, std::memory_order_release);
+  }
+
+  void rows_in_turn(const Ticket& ticket, std::byte* mine) {
+    wait_for(progress_[ticket.head].packed, schedule_.packs_per_head);
+    rows(ticket.head, ticket.part, ticket.head % schedule_.ring, mine);
+    progress_[ticket.head].finished.fetch_add(1, std::memory_order_release);
+  }
+
+  void pack(int64_t head, int64_t part, int64_t slot) {
     const int64_t per_pack = ceil_div(schedule_.panels, schedule_.packs_per_head);
     PackJob job;
     job.batch = head / args_.key_heads;
     job.key_head = head % args_.key_heads;
-    job.first_panel = std::min(ticket.part * per_pack, schedule_.panels);
+    job.first_panel = std::min(part * per_pack, schedule_.panels);
     job.end_panel = std::min(job.first_panel + per_pack, schedule_.panels);
     job.needed = args_.mask == nullptr ? nullptr : needed(head);
-    job.packed = packed(head);
-    job.unsafe_values = unsafe_values(head);
+    job.packed = packed(slot);
+    job.unsafe_values = unsafe_values(slot);
     kernel_.pack(args_, job);
-    progress_[head].packed.fetch_add(1, std::memory_order_release);
   }
 
-  void rows(const Ticket& ticket, std::byte* mine) {
-    const int64_t head = ticket.head;
-    wait_for(progress_[head].packed, schedule_.packs_per_head);
+  void rows(int64_t head, int64_t part, int64_t slot, std::byte* mine) {
     const int64_t per_block = schedule_.group * schedule_.splits;
-    const int64_t block = order_[ticket.part / per_block].block;
-    const int64_t within = ticket.part % per_block;
+    const int64_t block = order_[part / per_block].block;
+    const int64_t within = part % per_block;
     const int64_t start = (within % schedule_.splits) * schedule_.rows_per_item;
     const int64_t first = block * schedule_.block_rows + start;
     const int64_t count =
         std::min({schedule_.rows_per_item, schedule_.block_rows - start, args_.query_rows - first});
-    if (count > 0) {
-      RowsJob job;
-      job.batch = head / args_.key_heads;
-      job.query_head = head % args_.key_heads * schedule_.group + within / schedule_.splits;
-      job.first_row = first;
-      job.row_count = count;
-      Panel* panels = reinterpret_cast<Panel*>(mine);
-      job.panel_count = list_panels(args_, job.batch, job.query_head, first, count, panels,
-                                    mine + plan_.words_offset);
-      job.panels = panels;
-      job.packed = packed(head);
-      job.unsafe_values = unsafe_values(head);
-      job.scratch = mine + plan_.kernel_offset;
-      kernel_.rows(args_, job);
-    }
-    progress_[head].finished.fetch_add(1, std::memory_order_release);
+    if (count <= 0) return;
+    RowsJob job;
+    job.batch = head / args_.key_heads;
+    job.query_head = head % args_.key_heads * schedule_.group + within / schedule_.splits;
+    job.first_row = first;
+    job.row_count = count;
+    Panel* panels = reinterpret_cast<Panel*>(mine);
+    job.panel_count = list_panels(args_, job.batch, job.query_head, first, count, panels,
+                                  mine + plan_.words_offset);
+    job.panels = panels;
+    job.packed = packed(slot);
+    job.unsafe_values = unsafe_values(slot);
+    job.scratch = mine + plan_.kernel_offset;
+    kernel_.rows(args_, job);
   }
 
   const ForwardArgs& args_;

@@ -13,6 +13,9 @@ constexpr int64_t kPanelsPerPack = 8;
 // Items per thread that keep all threads busy to the end although items differ in size.
 constexpr int64_t kItemsPerThread = 4;
 
+// Whole heads per thread that keep all threads busy to within a few percent of the end.
+constexpr int64_t kHeadsPerThread = 16;
+
 }  // namespace
 
 Schedule::Schedule(const ForwardArgs& args, const ForwardKernel& kernel, int threads)
@@ -37,12 +40,15 @@ Schedule::Schedule(const ForwardArgs& args, const ForwardKernel& kernel, int thr
   splits = ceil_div(block_rows, rows_per_item);
   items_per_head = group * row_blocks * splits;
 
-  lookahead = threads == 1 ? 0 : std::min(heads, ceil_div(threads, items_per_head));
-  ring = std::min(heads, 2 * lookahead + 1);
-  tickets = heads * (packs_per_head + items_per_head);
+  // Long heads would take a packed one of memory per thread.
+  whole_heads = threads > 1 && packs_per_head <= 1 && heads >= kHeadsPerThread * threads;
+  lookahead = threads == 1 || whole_heads ? 0 : std::min(heads, ceil_div(threads, items_per_head));
+  ring = whole_heads ? threads : std::min(heads, 2 * lookahead + 1);
+  tickets = whole_heads ? heads : heads * (packs_per_head + items_per_head);
 }
 
 Ticket Schedule::ticket(int64_t number) const {
+  if (whole_heads) return {Ticket::Kind::kHead, number, 0};
   const int64_t ahead = lookahead * packs_per_head;
   if (number < ahead) {
     return {Ticket::Kind::kPack, number / packs_per_head, number % packs_per_head};

@@ -4,6 +4,9 @@
 // tickets, by `lookahead` heads, and packed heads live in a ring of `ring` slots. A ticket may have
 // to wait for tickets drawn earlier, never for later ones, so whoever draws the lowest unfinished
 // ticket can always go on: no barrier, no deadlock, for any number of threads.
+//
+// Where there are many short kv heads, a ticket is a whole one instead, in a slot of its thread:
+// nobody waits, and packed keys stay in the caches of the processor that packed them.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +16,10 @@
 namespace torchyard {
 
 struct Ticket {
-  enum class Kind : uint8_t { kPack, kRows };
+  enum class Kind : uint8_t { kPack, kRows, kHead };
   Kind kind;
   int64_t head;  // batch * key_heads + key head
-  int64_t part;  // of the head's packs_per_head or rows_per_head
+  int64_t part;  // of the head's packs_per_head or items_per_head; 0 for the head itself
 };
 
 struct Schedule {
@@ -31,6 +34,7 @@ struct Schedule {
   int64_t items_per_head;
   int64_t lookahead;
   int64_t ring;
+  bool whole_heads;
   int64_t tickets;
 
   Schedule(const ForwardArgs& args, const ForwardKernel& kernel, int threads);

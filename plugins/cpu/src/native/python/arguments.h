@@ -10,12 +10,12 @@
 
 #include "attention/attention.h"
 #include "attention/layout.h"
+#include "attention/mask.h"
 
 namespace torchyard {
-namespace {
 
 // Reads a tuple of exactly `count` integers. `what` names the argument in the error.
-bool read_integers(PyObject* tuple, const char* what, Py_ssize_t count, int64_t* out) {
+inline bool read_integers(PyObject* tuple, const char* what, Py_ssize_t count, int64_t* out) {
   if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != count) {
     PyErr_Format(PyExc_TypeError, "%s: expected a tuple of %zd integers", what, count);
     return false;
@@ -32,7 +32,7 @@ T* pointer(int64_t address) {
   return reinterpret_cast<T*>(static_cast<intptr_t>(address));
 }
 
-bool read_dims(PyObject* tuple, ForwardArgs* args) {
+inline bool read_dims(PyObject* tuple, ForwardArgs* args) {
   int64_t d[7];
   if (!read_integers(tuple, "dims", 7, d)) return false;
   for (const int64_t size : d) {
@@ -62,14 +62,14 @@ bool read_dims(PyObject* tuple, ForwardArgs* args) {
   return true;
 }
 
-bool read_tensor(PyObject* tuple, const char* what, Strided* out) {
+inline bool read_tensor(PyObject* tuple, const char* what, Strided* out) {
   int64_t t[4];
   if (!read_integers(tuple, what, 4, t)) return false;
   *out = {pointer<const void>(t[0]), t[1], t[2], t[3]};
   return true;
 }
 
-bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
+inline bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
   int64_t m[12];
   if (!read_integers(tuple, "mask", 12, m)) return false;
   if (m[0] < 1 || m[1] < 1) {
@@ -107,13 +107,13 @@ const char* const kScoreOps[] = {
 };
 constexpr int64_t kScoreOpCount = sizeof(kScoreOps) / sizeof(kScoreOps[0]);
 
-bool operand_fits(const ScoreProgram& program, int64_t operand, int64_t shape) {
+inline bool operand_fits(const ScoreProgram& program, int64_t operand, int64_t shape) {
   if (operand == kRawScore) return shape == kTile;
   return operand >= 0 && (operand & 3) <= shape && operand >> 2 < program.slots[operand & 3];
 }
 
 // `tuple` is (steps, counts, slots, result); `steps` stays borrowed from its bytes.
-bool read_score(PyObject* tuple, ScoreProgram* out) {
+inline bool read_score(PyObject* tuple, ScoreProgram* out) {
   char* bytes;
   Py_ssize_t length;
   if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
@@ -155,7 +155,7 @@ bool read_score(PyObject* tuple, ScoreProgram* out) {
 
 // Reads bytes as structs of int64 words; they stay borrowed.
 template <class T>
-bool read_records(PyObject* bytes, const T** out, int64_t* count) {
+inline bool read_records(PyObject* bytes, const T** out, int64_t* count) {
   char* data;
   Py_ssize_t length;
   if (PyBytes_AsStringAndSize(bytes, &data, &length) != 0) return false;
@@ -165,7 +165,7 @@ bool read_records(PyObject* bytes, const T** out, int64_t* count) {
 }
 
 // `tuple` is (slope, sites, tensors, apart); records stay borrowed from their bytes.
-bool read_score_gradient(PyObject* tuple, const ScoreProgram& program, ScoreGradient* out) {
+inline bool read_score_gradient(PyObject* tuple, const ScoreProgram& program, ScoreGradient* out) {
   if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
     PyErr_SetString(PyExc_TypeError, "score_gradient: expected a tuple of 4");
     return false;
@@ -197,7 +197,7 @@ bool read_score_gradient(PyObject* tuple, const ScoreProgram& program, ScoreGrad
   return fits;
 }
 
-PyObject* score_ops(PyObject*, PyObject*) {
+inline PyObject* score_ops(PyObject*, PyObject*) {
   PyObject* names = PyTuple_New(static_cast<Py_ssize_t>(kScoreOpCount));
   if (names == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < static_cast<Py_ssize_t>(kScoreOpCount); ++i) {
@@ -211,7 +211,7 @@ PyObject* score_ops(PyObject*, PyObject*) {
 }
 
 // Says which index was out of range, in torch's words.
-PyObject* index_error(const ScoreProgram& program) {
+inline PyObject* index_error(const ScoreProgram& program) {
   const ScoreStep& step = program.steps[program.failure->step];
   return PyErr_Format(PyExc_IndexError,
                       "score_mod: index %lld is out of bounds for dimension %lld with size %lld",
@@ -239,7 +239,7 @@ const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), co
   return kernel;
 }
 
-bool read_threads(PyObject* number, int* out) {
+inline bool read_threads(PyObject* number, int* out) {
   const long threads = PyLong_AsLong(number);
   if (threads == -1 && PyErr_Occurred() != nullptr) return false;
   constexpr long kMostThreads = 1024;
@@ -251,14 +251,14 @@ bool read_threads(PyObject* number, int* out) {
   return true;
 }
 
-bool read_address(PyObject* number, float** out) {
+inline bool read_address(PyObject* number, float** out) {
   const long long address = PyLong_AsLongLong(number);
   if (address == -1 && PyErr_Occurred() != nullptr) return false;
   *out = pointer<float>(address);
   return true;
 }
 
-bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
+inline bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
   Strided place;
   if (!read_tensor(tuple, what, &place)) return false;
   *out = {const_cast<void*>(place.data), place.batch, place.head, place.row};
@@ -266,7 +266,7 @@ bool read_output(PyObject* tuple, const char* what, StridedOutput* out) {
 }
 
 // `tuple` is the members of Tunables in their order.
-bool read_tunables(PyObject* tuple, Tunables* out) {
+inline bool read_tunables(PyObject* tuple, Tunables* out) {
   int64_t t[4];
   if (!read_integers(tuple, "tunables", 4, t)) return false;
   constexpr int64_t kMost = int64_t{1} << 24;
@@ -291,7 +291,7 @@ bool read_tunables(PyObject* tuple, Tunables* out) {
 constexpr Py_ssize_t kCallArguments = 9;
 
 // Reads them; `args->mask` is `mask` or null, `args->score` null.
-bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
+inline bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
   if (!read_dims(argv[0], args) || !read_tensor(argv[1], "query", &args->query) ||
       !read_tensor(argv[2], "key", &args->key) || !read_tensor(argv[3], "value", &args->value) ||
       !read_output(argv[4], "out", &args->out) || !read_address(argv[5], &args->lse)) {
@@ -310,7 +310,7 @@ bool read_call(PyObject* const* argv, ForwardArgs* args, MaskBlocks* mask) {
 
 // Reads pages or None. With pages `args->keys` becomes the longest sequence's length. The table's
 // numbers are checked, since a kernel makes addresses of them.
-bool read_pages(PyObject* tuple, ForwardArgs* args, Pages* out) {
+inline bool read_pages(PyObject* tuple, ForwardArgs* args, Pages* out) {
   if (tuple == Py_None) return true;
   int64_t p[5];
   if (!read_integers(tuple, "pages", 5, p)) return false;
@@ -347,12 +347,11 @@ struct RunArguments {
   bool poison;
 };
 
-bool read_run(PyObject* const* argv, RunArguments* out) {
+inline bool read_run(PyObject* const* argv, RunArguments* out) {
   if (!read_threads(argv[0], &out->threads)) return false;
   const int poison = PyObject_IsTrue(argv[1]);
   out->poison = poison > 0;
   return poison >= 0;
 }
 
-}  // namespace
 }  // namespace torchyard

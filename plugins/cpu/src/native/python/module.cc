@@ -15,6 +15,7 @@
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 #include "python/arguments.h"
+#include "python/direct.h"
 
 namespace torchyard {
 namespace {
@@ -54,10 +55,15 @@ Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& ar
   return status;
 }
 
-PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+// Runs a forward or decode kernel: their arguments are the same.
+template <class Kernel>
+PyObject* attend(const char* function, PyObject* const* argv, Py_ssize_t argc,
+                 const Kernel* (*find)(const char*), const char* table,
+                 bool (*suits)(const ForwardArgs&),
+                 Status (*body)(const ForwardArgs&, const Kernel&, int, bool)) {
   constexpr Py_ssize_t kArguments = kCallArguments + 5;
-  if (!takes_or_one_more("attention_forward", kArguments, argc)) return nullptr;
-  const ForwardKernel* kernel = read_kernel(argv[0], torchyard::find_forward, "kernels");
+  if (!takes_or_one_more(function, kArguments, argc)) return nullptr;
+  const Kernel* kernel = read_kernel(argv[0], find, table);
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
   ForwardArgs args;
@@ -71,33 +77,7 @@ PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     return nullptr;
   }
   if (argc > kArguments && !read_pages(argv[kArguments], &args, &pages)) return nullptr;
-  if (more[0] != Py_None) {
-    if (!read_score(more[0], &score)) return nullptr;
-    score.failure = &failure;
-    args.score = &score;
-  }
-  const Status status = run(torchyard::attention_forward, args, *kernel, with);
-  if (status == Status::kOutOfMemory) return PyErr_NoMemory();
-  if (status == Status::kIndexOutOfRange) return index_error(score);
-  Py_RETURN_NONE;
-}
-
-PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  constexpr Py_ssize_t kArguments = kCallArguments + 4;
-  if (!takes_or_one_more("attention_decode", kArguments, argc)) return nullptr;
-  const DecodeKernel* kernel = read_kernel(argv[0], torchyard::find_decode, "decode_kernels");
-  if (kernel == nullptr) return nullptr;
-  ForwardArgs args;
-  MaskBlocks mask;
-  RunArguments with;
-  Pages pages;
-  PyObject* const* more = argv + 1 + kCallArguments;
-  if (!read_call(argv + 1, &args, &mask) || !read_address(more[0], &args.max_scores) ||
-      !read_run(more + 1, &with)) {
-    return nullptr;
-  }
-  if (argc > kArguments && !read_pages(argv[kArguments], &args, &pages)) return nullptr;
-  if (!torchyard::suits_decode(args)) {
+  if (suits != nullptr && !suits(args)) {
     PyErr_Format(PyExc_ValueError,
                  "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
                  "for %lld",
@@ -105,9 +85,26 @@ PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
                  static_cast<long long>(args.query_rows), static_cast<long long>(args.key_heads));
     return nullptr;
   }
-  const Status status = run(torchyard::attention_decode, args, *kernel, with);
+  if (more[0] != Py_None) {
+    if (!read_score(more[0], &score)) return nullptr;
+    score.failure = &failure;
+    args.score = &score;
+  }
+  const Status status = run(body, args, *kernel, with);
   if (status == Status::kOutOfMemory) return PyErr_NoMemory();
+  if (status == Status::kIndexOutOfRange) return index_error(score);
   Py_RETURN_NONE;
+}
+
+PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  return attend<ForwardKernel>("attention_forward", argv, argc, torchyard::find_forward, "kernels",
+                               nullptr, torchyard::attention_forward);
+}
+
+PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  return attend<DecodeKernel>("attention_decode", argv, argc, torchyard::find_decode,
+                              "decode_kernels", torchyard::suits_decode,
+                              torchyard::attention_decode);
 }
 
 PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
@@ -292,7 +289,8 @@ PyMODINIT_FUNC PyInit__native() {
   PyObject* module = PyModule_Create(&torchyard::definition);
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
-      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0) {
+      PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
+      torchyard::add_direct(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

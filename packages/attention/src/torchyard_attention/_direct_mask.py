@@ -1,0 +1,34 @@
+"""A block mask as a direct forward takes it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torchyard_attention import _ops
+from torchyard_attention._block_mask import BlockMask
+from torchyard_attention.contract import MaskBlocks
+from torchyard_attention.direct import DirectMask
+
+__all__ = ["direct_mask"]
+
+# Where a mask keeps its own: its fields are frozen, so what was made of them stays true.
+_KEPT: Final = "_direct"
+
+
+def direct_mask(mask: BlockMask) -> DirectMask | None:
+    """Return the mask as a direct forward takes it; None where its bits must be made anew."""
+    if mask.mask_captured and _ops.stale(mask.mask_captured, mask.mask_versions):
+        return None
+    found: DirectMask | None = mask.__dict__.get(_KEPT)
+    if found is None:
+        blocks = MaskBlocks(
+            mask.BLOCK_SIZE,
+            mask.kv_num_blocks,
+            mask.kv_indices,
+            mask.full_kv_num_blocks,
+            mask.full_kv_indices,
+            mask.bits,
+            mask.first_partial,
+        )
+        found = mask.__dict__[_KEPT] = DirectMask(blocks, mask.seq_lengths, mask.causal)
+    return found

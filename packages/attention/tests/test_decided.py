@@ -1,0 +1,252 @@
+"""A call like one that was decided before is handed over whole, and only where it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import torchyard
+from torchyard import registry
+from torchyard_attention import (
+    AuxOutput,
+    AuxRequest,
+    BlockMask,
+    create_block_mask,
+    flex_attention,
+    masks,
+)
+from torchyard_attention import _decided as decided
+from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
+
+
+class _Spy:
+    """A direct forward that tells what it was asked, and serves everything or nothing."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.answer = answer
+        self.asked: list[tuple[Any, ...]] = []
+        self.admitted: list[AttentionRequest] = []
+
+    def serve(self, *arguments: Any) -> Any:
+        self.asked.append(arguments)
+        return self.answer
+
+    def admit(self, request: AttentionRequest) -> None:
+        self.admitted.append(request)
+
+
+@pytest.fixture
+def spy() -> Iterator[_Spy]:
+    """Stand in for what the chosen forwards offer."""
+    kept = registry().conclusions()
+    before = kept.pop(decided._KEY, None)
+    spy = _Spy()
+    direct = kept[decided._KEY] = decided._Direct()
+    direct.serve = (spy.serve,)
+    yield spy
+    kept.pop(decided._KEY)
+    if before is not None:
+        kept[decided._KEY] = before
+
+
+def _query() -> Tensor:
+    return torch.randn(1, 2, 3, 4)
+
+
+def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: _Spy) -> None:
+    query = _query()
+    out, lse = torch.zeros(1), torch.ones(1)
+    spy.answer = out
+    assert flex_attention(query, query, query) is out
+    assert flex_attention(query, query, query, return_aux=AuxRequest()) == (out, AuxOutput())
+    spy.answer = (out, lse)
+    assert flex_attention(query, query, query, return_lse=True) == (out, lse)
+    found = flex_attention(query, query, query, return_aux=AuxRequest(lse=True))
+    assert found == (out, AuxOutput(lse))
+    assert [asked[3:] for asked in spy.asked] == [
+        (None, None, False, False),
+        (None, None, False, False),
+        (None, None, False, True),
+        (None, None, False, True),
+    ]
+
+
+def test_a_call_that_is_not_served_goes_the_other_way(spy: _Spy) -> None:
+    query = _query()
+    expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)
+    torch.testing.assert_close(flex_attention(query, query, query), expected)
+    assert len(spy.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"score_mod": lambda score, b, h, q, k: score},
+        {"implementation": "attention.sdpa"},
+        {"kernel_options": {"cpu.rows_per_item": 64}},
+        {"return_aux": AuxRequest(max_scores=True)},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_a_call_with_more_to_it_is_not_handed_over(spy: _Spy, arguments: dict[str, Any]) -> None:
+    query = _query()
+    flex_attention(query, query, query, **arguments)
+    assert not spy.asked
+
+
+class _Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **(kwargs or {}))
+
+
+class _Ops(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def _environment() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHYARD_ENLIST", "attention.flex")
+        yield
+
+
+@contextmanager
+def _context() -> Iterator[None]:
+    with torchyard.use(attention="attention.sdpa"):
+        yield
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        _Functions,
+        _Ops,
+        torch.profiler.profile,
+        forward_ad.dual_level,
+        _deterministic,
+        _environment,
+        _context,
+    ],
+    ids=lambda mode: mode.__name__,
+)
+def test_a_mode_or_another_setting_keeps_it_from_being_handed_over(
+    spy: _Spy, mode: Callable[[], AbstractContextManager[object]]
+) -> None:
+    query = _query()
+    with mode():
+        flex_attention(query, query, query)
+    assert not spy.asked
+    flex_attention(query, query, query)
+    assert spy.asked
+
+
+def test_a_transform_keeps_it_from_being_handed_over(spy: _Spy) -> None:
+    query = torch.randn(2, 1, 2, 3, 4)
+    torch.func.vmap(flex_attention)(query, query, query)
+    assert not spy.asked
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_a_trace_keeps_it_from_being_handed_over(spy: _Spy) -> None:
+    query = _query()
+    torch.jit.trace(lambda q: flex_attention(q, q, q), query, check_trace=False)
+    assert not spy.asked
+
+
+def test_compiled_code_does_not_hand_over(spy: _Spy) -> None:
+    query = _query()
+    torch.compile(flex_attention, backend="eager", fullgraph=True)(query, query, query)
+    assert not spy.asked
+
+
+def test_a_mask_is_handed_over_with_its_lengths_and_kind(spy: _Spy) -> None:
+    query = _query()
+    mask = create_block_mask(masks.causal, None, None, 3, 3, device="cpu")
+    flex_attention(query, query, query, block_mask=mask)
+    flex_attention(query, query, query, block_mask=mask)
+    first, second = (asked[3] for asked in spy.asked)
+    assert first is second
+    assert first.lengths == (3, 3)
+    assert first.causal
+    assert first.blocks.bits is mask.bits
+    assert first.blocks.kv_indices is mask.kv_indices
+
+
+def test_a_mask_whose_bits_are_old_or_that_is_torchs_is_not_handed_over(spy: _Spy) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask as torchs
+
+    query = _query()
+    limit = torch.tensor(2)
+    mask = create_block_mask(lambda b, h, q, k: k < limit, None, None, 3, 3, device="cpu")
+    assert isinstance(mask, BlockMask)
+    flex_attention(query, query, query, block_mask=mask)
+    assert len(spy.asked) == 1
+    limit.fill_(1)
+    flex_attention(query, query, query, block_mask=mask)
+    flex_attention(
+        query, query, query, block_mask=torchs(masks.causal, None, None, 3, 3, device="cpu")
+    )
+    assert len(spy.asked) == 1
+
+
+class _Offering:
+    """A forward that offers a direct one."""
+
+    def __init__(self, spy: _Spy | None) -> None:
+        self.spy = spy
+        self.made = 0
+
+    def direct(self) -> _Spy | None:
+        self.made += 1
+        return self.spy
+
+    def __call__(self, call: AttentionCall) -> AttentionResult:
+        return AttentionResult(call.query)
+
+
+def test_each_forward_is_asked_once_and_told_the_requests_that_are_its_own() -> None:
+    query = _query()
+    request = AttentionRequest("cpu", "float32", 1, 2, 2, 3, 3, 4, 4)
+    kept: dict[str, Any] = {}
+    one, other = _Spy(), _Spy()
+    first, second, third = _Offering(one), _Offering(other), _Offering(None)
+    for forward in (first, second, third, first, lambda call: AttentionResult(query)):
+        decided.remember(kept, forward, request)
+    assert (first.made, second.made, third.made) == (1, 1, 1)
+    assert one.admitted == [request, request]
+    assert other.admitted == [request]
+    assert kept[decided._KEY].serve == (one.serve, other.serve)
+
+
+def test_the_forward_that_the_registry_chose_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[Any, AttentionRequest]] = []
+    monkeypatch.setattr(
+        "torchyard_attention._ops.remember",
+        lambda kept, forward, request: told.append((forward, request)),
+    )
+    query = torch.randn(1, 2, 5, 40)
+    flex_attention(query, query, query)
+    assert len(told) == 1
+    forward, request = told[0]
+    assert forward is registry().resolve("attention/1", request)
+    flex_attention(query, query, query, implementation="attention.sdpa")
+    flex_attention(query, query, query, kernel_options={"cpu.rows_per_item": 64})
+    assert len(told) == 1

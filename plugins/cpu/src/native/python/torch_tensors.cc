@@ -1,0 +1,188 @@
+#include "python/torch_tensors.h"
+
+#include <dlfcn.h>
+
+#include <initializer_list>
+
+namespace torchyard {
+
+namespace {
+
+constexpr int64_t kProbe[4] = {2, 3, 5, 7};
+
+template <class Function>
+bool look_up(void* library, const char* name, Function** out) {
+  *out = reinterpret_cast<Function*>(dlsym(library, name));
+  return *out != nullptr;
+}
+
+void contiguous(int64_t dim, const int64_t* sizes, int64_t* strides) {
+  int64_t step = 1;
+  for (int64_t d = dim - 1; d >= 0; --d) {
+    strides[d] = step;
+    step *= sizes[d] > 1 ? sizes[d] : 1;
+  }
+}
+
+// Whether an attribute that holds a bool is false; -1 with an exception set.
+int is_false(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GetAttr(object, name);
+  if (found == nullptr) return -1;
+  const bool is = found == Py_False;
+  Py_DECREF(found);
+  return is;
+}
+
+}  // namespace
+
+bool TorchFunctions::find() {
+  // Python loads torch's libraries for themselves, so the look-up needs their name. It is never
+  // closed: torch is not unloaded.
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  return library != nullptr && look_up(library, "aoti_torch_get_dim", &get_dim) &&
+         look_up(library, "aoti_torch_get_sizes", &get_sizes) &&
+         look_up(library, "aoti_torch_get_strides", &get_strides) &&
+         look_up(library, "aoti_torch_get_dtype", &get_dtype) &&
+         look_up(library, "aoti_torch_get_device_type", &get_device_type) &&
+         look_up(library, "aoti_torch_get_layout", &get_layout) &&
+         look_up(library, "aoti_torch_get_data_ptr", &get_data_ptr) &&
+         look_up(library, "aoti_torch_empty_strided", &empty_strided) &&
+         look_up(library, "aoti_torch_delete_tensor_object", &delete_tensor_object) &&
+         look_up(library, "torch_get_num_threads", &get_num_threads) &&
+         look_up(library, "aoti_torch_grad_mode_is_enabled", &grad_mode_is_enabled) &&
+         look_up(library, "aoti_torch_device_type_cpu", &device_type_cpu) &&
+         look_up(library, "aoti_torch_layout_strided", &layout_strided) &&
+         look_up(library, "aoti_torch_dtype_float32", &dtype_float32) &&
+         look_up(library, "aoti_torch_dtype_bfloat16", &dtype_bfloat16) &&
+         look_up(library, "aoti_torch_dtype_float16", &dtype_float16);
+}
+
+bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
+                    PyObject* parameter_type, PyObject* wrap, bool takes) {
+  void** object = static_cast<void**>(PyCapsule_GetPointer(handle, nullptr));
+  if (object == nullptr) {
+    PyErr_Clear();
+    return false;
+  }
+  if (!functions_.find()) return false;
+  cdata_name_ = PyUnicode_InternFromString("_cdata");
+  nested_name_ = PyUnicode_InternFromString("is_nested");
+  requires_grad_name_ = PyUnicode_InternFromString("requires_grad");
+  is_neg_ = PyObject_GetAttrString(tensor_type, "is_neg");
+  Py_INCREF(tensor_type);
+  tensor_type_ = tensor_type;
+  Py_INCREF(parameter_type);
+  parameter_type_ = parameter_type;
+  Py_INCREF(wrap);
+  wrap_ = wrap;
+  wrap_takes_ = takes;
+  cpu = functions_.device_type_cpu();
+  strided = functions_.layout_strided();
+  float32 = functions_.dtype_float32();
+  bfloat16 = functions_.dtype_bfloat16();
+  float16 = functions_.dtype_float16();
+  void* impl = nullptr;
+  SeenTensor seen;
+  int64_t strides[4];
+  contiguous(4, kProbe, strides);
+  // The comparison of pointers comes first: only where it holds may a function follow one.
+  bool holds = is_neg_ != nullptr && handle_of(probe, &impl) && *object == impl &&
+               see(probe, 4, &seen) && seen.dtype == float32;
+  for (int d = 0; holds && d < 4; ++d) {
+    holds = seen.sizes[d] == kProbe[d] && seen.strides[d] == strides[d];
+  }
+  functions_.delete_tensor_object(object);
+  PyErr_Clear();
+  return holds;
+}
+
+void Torch::disconnect() {
+  for (PyObject* object : {tensor_type_, parameter_type_, wrap_, is_neg_, cdata_name_, nested_name_,
+                           requires_grad_name_}) {
+    Py_XDECREF(object);
+  }
+}
+
+bool Torch::handle_of(PyObject* object, void** impl) const {
+  PyObject* number = PyObject_GetAttr(object, cdata_name_);
+  if (number == nullptr) return false;
+  *impl = PyLong_AsVoidPtr(number);
+  Py_DECREF(number);
+  return *impl != nullptr;
+}
+
+bool Torch::see_memory(void** impl, int64_t dim, SeenTensor* out) const {
+  int32_t layout, device;
+  int64_t found;
+  // What has no strides throws where it is asked for them, and torch would tell stderr.
+  if (functions_.get_layout(impl, &layout) != 0 || layout != strided ||
+      functions_.get_dim(impl, &found) != 0 || found != dim ||
+      functions_.get_device_type(impl, &device) != 0 || device != cpu) {
+    return false;
+  }
+  int64_t *sizes, *strides;
+  if (functions_.get_sizes(impl, &sizes) != 0 || functions_.get_strides(impl, &strides) != 0 ||
+      functions_.get_dtype(impl, &out->dtype) != 0 ||
+      functions_.get_data_ptr(impl, &out->data) != 0) {
+    return false;
+  }
+  out->sizes = sizes;
+  out->strides = strides;
+  return true;
+}
+
+bool Torch::see(PyObject* object, int64_t dim, SeenTensor* out) const {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (type != tensor_type_ && type != parameter_type_) return false;
+  if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
+  if (is_false(object, nested_name_) != 1) return false;
+  PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
+  if (negated == nullptr) return false;
+  const bool positive = negated == Py_False;
+  Py_DECREF(negated);
+  void* impl;
+  // A tensor of zeros that are not stored has no memory either.
+  return positive && handle_of(object, &impl) && see_memory(&impl, dim, out) &&
+         out->data != nullptr;
+}
+
+bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
+  void* impl;
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == tensor_type_ && handle_of(object, &impl) &&
+         see_memory(&impl, dim, out);
+}
+
+void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const {
+  int64_t strides[4];
+  contiguous(dim, sizes, strides);
+  void* made = nullptr;
+  if (functions_.empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != 0) {
+    PyErr_NoMemory();
+    return nullptr;
+  }
+  if (functions_.get_data_ptr(made, data) == 0) return made;
+  drop(made);
+  PyErr_NoMemory();
+  return nullptr;
+}
+
+PyObject* Torch::give(void* made) const {
+  PyObject* capsule = PyCapsule_New(made, nullptr, nullptr);
+  if (capsule == nullptr) {
+    drop(made);
+    return nullptr;
+  }
+  PyObject* given = PyObject_CallFunctionObjArgs(wrap_, capsule, nullptr);
+  Py_DECREF(capsule);
+  if (!wrap_takes_) drop(made);
+  return given;
+}
+
+void Torch::drop(void* made) const { functions_.delete_tensor_object(made); }
+
+int Torch::threads() const {
+  uint32_t threads = 1;
+  return functions_.get_num_threads(&threads) == 0 ? static_cast<int>(threads) : 1;
+}
+
+}  // namespace torchyard

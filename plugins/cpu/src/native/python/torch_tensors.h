@@ -1,0 +1,94 @@
+// Reads and makes torch's tensors without torch's headers, through the C functions that torch
+// exports for code that was compiled apart from it.
+//
+// A handle of theirs is the address of a tensor object, which is one pointer: to what Python shows
+// as `_cdata`. That is checked on a tensor before the first use; where it does not hold, or a
+// function is missing, nothing here is used.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <cstdint>
+
+namespace torchyard {
+
+// The functions, each null until `find` found all; an error is another return value than 0.
+struct TorchFunctions {
+  int32_t (*get_dim)(void*, int64_t*);
+  int32_t (*get_sizes)(void*, int64_t**);
+  int32_t (*get_strides)(void*, int64_t**);
+  int32_t (*get_dtype)(void*, int32_t*);
+  int32_t (*get_device_type)(void*, int32_t*);
+  int32_t (*get_layout)(void*, int32_t*);
+  int32_t (*get_data_ptr)(void*, void**);
+  int32_t (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t,
+                           void**);
+  int32_t (*delete_tensor_object)(void*);
+  int32_t (*get_num_threads)(uint32_t*);
+  bool (*grad_mode_is_enabled)();
+  int32_t (*device_type_cpu)();
+  int32_t (*layout_strided)();
+  int32_t (*dtype_float32)();
+  int32_t (*dtype_bfloat16)();
+  int32_t (*dtype_float16)();
+
+  // Returns whether torch is loaded and has them all.
+  bool find();
+};
+
+// What a dense tensor in this machine's memory is; sizes and strides belong to the tensor.
+struct SeenTensor {
+  const int64_t* sizes;
+  const int64_t* strides;
+  void* data;
+  int32_t dtype;
+};
+
+// torch's numbers, functions, and the Python objects that reading a tensor needs.
+class Torch {
+ public:
+  // Whether what is assumed of torch holds of `probe`, a float32 tensor of shape [2, 3, 5, 7], and
+  // of `handle`, a capsule around a handle of it, which is taken over. Takes references to the type
+  // of tensors, the type of parameters, and the function that makes a Python tensor of a capsule;
+  // `takes` says whether that function takes the handle over. False without an exception where it
+  // does not hold.
+  bool connect(PyObject* probe, PyObject* handle, PyObject* tensor_type, PyObject* parameter_type,
+               PyObject* wrap, bool takes);
+  void disconnect();
+
+  // Sees a tensor; false where it is not one that a kernel may be given as it is: a subclass, one
+  // that wants a gradient, negated lazily, nested or sparse, without memory, of another device, or
+  // of a dimension other than `dim`. With an exception set only where Python's own code failed.
+  bool see(PyObject* object, int64_t dim, SeenTensor* out) const;
+  // Sees a tensor that needs no look at gradients and signs, since it holds integers; it may be
+  // empty.
+  bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
+
+  // Makes an uninitialised contiguous tensor of this machine's memory; null where memory is
+  // exhausted, with the exception set.
+  void* make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const;
+  // Gives a tensor that `make` returned to Python.
+  PyObject* give(void* made) const;
+  void drop(void* made) const;
+
+  int threads() const;
+
+  int32_t cpu, strided, float32, bfloat16, float16;
+
+ private:
+  bool handle_of(PyObject* object, void** impl) const;
+  bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
+
+  TorchFunctions functions_ = {};
+  PyObject* tensor_type_ = nullptr;
+  PyObject* parameter_type_ = nullptr;
+  PyObject* wrap_ = nullptr;
+  bool wrap_takes_ = false;
+  PyObject* is_neg_ = nullptr;  // the method of the type
+  PyObject* cdata_name_ = nullptr;
+  PyObject* nested_name_ = nullptr;
+  PyObject* requires_grad_name_ = nullptr;
+};
+
+}  // namespace torchyard

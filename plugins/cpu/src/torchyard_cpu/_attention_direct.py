@@ -1,0 +1,106 @@
+"""Calls that are decided already, served by native code alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.direct import DirectMask
+from torchyard_cpu import _native
+from torchyard_cpu._tunables import Tunables
+
+__all__ = ["NativeDirect", "native_direct"]
+
+_Kernels = Mapping[torch.dtype, tuple[str, Tunables]]
+
+# In the order of native DType.
+_DTYPES: Final = ("float32", "bfloat16", "float16")
+_MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
+# What connecting to torch is checked with.
+_PROBE: Final = (2, 3, 5, 7)
+
+
+class NativeDirect:
+    """``torchyard_attention.direct.DirectForward`` by the native module.
+
+    Attributes:
+        serve: computes a call whose request was admitted; None for any other.
+    """
+
+    serve: Callable[
+        [Tensor, Tensor, Tensor, DirectMask | None, float | None, bool, bool],
+        Tensor | tuple[Tensor, Tensor] | None,
+    ]
+
+    def __init__(self, native: _native.DirectForward) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: AttentionRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if (
+            request.score is not ScoreKind.NONE
+            or request.dtype not in _DTYPES
+            or not request.unit_stride
+            or request.max_scores
+            or request.grad
+            or request.deterministic
+            or request.page_size
+        ):
+            return
+        self._native.admit(
+            (
+                _DTYPES.index(request.dtype),
+                request.batch,
+                request.q_heads,
+                request.kv_heads,
+                request.q_length,
+                request.kv_length,
+                request.head_dim,
+                request.value_dim,
+                _MASKS.index(request.mask),
+                *request.block_size,
+                int(request.lse),
+            )
+        )
+
+
+def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:
+    """Return one that was admitted nothing; None where torch lacks what the native code needs."""
+    convert: Any = getattr(torch._C, "_aoti", None)
+    handle_of = getattr(convert, "unsafe_alloc_void_ptr_from_tensor", None)
+    wrap = getattr(convert, "alloc_tensor_by_stealing_from_void_ptr", None)
+    if handle_of is None or wrap is None:
+        return None
+    rows = tuple(
+        (*kernels[dtype], *decode_kernels[dtype])
+        for dtype in (getattr(torch, name) for name in _DTYPES)
+    )
+    probe = torch.empty(_PROBE, dtype=torch.float32, device="cpu")
+    takes = _takes(handle_of, wrap)
+    if takes is None:
+        return None
+    native = _native.direct_forward(
+        rows, probe, handle_of(probe), Tensor, torch.nn.Parameter, wrap, takes
+    )
+    return None if native is None else NativeDirect(native)
+
+
+def _takes(handle_of: Callable[[Tensor], Any], wrap: Callable[[Any], Tensor]) -> bool | None:
+    """Return whether ``wrap`` takes a handle over; None where that cannot be seen.
+
+    Its name says so, and in torch 2.13 it does not: who believes the name loses the memory of
+    every output.
+    """
+    tensor = torch.empty(1, device="cpu")
+    count = getattr(tensor, "_use_count", None)
+    if count is None:
+        return None
+    before = count()
+    wrapped = wrap(handle_of(tensor))
+    owners = {before: True, before + 1: False}.get(count())
+    return owners if wrapped is tensor else None
