@@ -274,13 +274,6 @@ def certify(session: nox.Session) -> None:
         session.run("python", "docs/generate.py")
 
 
-@nox.session(default=False, tags=["mutants", "pkg-conformance", "stage-verify"])
-def mutants(session: nox.Session) -> None:
-    """Certify the broken plugins of the kit's tests, and print which law caught each."""
-    install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
-    session.run("python", "-m", "packages.conformance.tests.mutants", *session.posargs)
-
-
 @nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])
 @nox.parametrize("shape", [nox.param(shape, id=shape) for shape in ("implementation", "device")])
 def template(session: nox.Session, shape: str) -> None:
