@@ -332,7 +332,7 @@ def models(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure side by side with stock torch, each result checked before it is timed."""
     # Without numpy torch warns in the middle of the table.
-    install(session, "attention", "cpu", "collectives", extra=["matplotlib", "numpy"])
+    install(session, "context-parallel", "cpu", extra=["matplotlib", "numpy"])
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 

@@ -15,6 +15,7 @@ import torchyard
 from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
+from benchmarks.context_parallel import measure_context_parallel
 from benchmarks.limits import Limits, Probe
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
@@ -32,7 +33,7 @@ from benchmarks.suites import SUITES
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
 
 
 def _arguments() -> argparse.Namespace:
@@ -145,6 +146,8 @@ class _Run:
                 found = measure_memory(**given)
             elif suite == "collectives":
                 found = measure_collectives(**given)
+            elif suite == "context-parallel":
+                found = measure_context_parallel(**given)
             else:
                 found = measure_cold(plots=self.arguments.plots, **given)
         except (WrongResultError, torchyard.UnsupportedError) as error:

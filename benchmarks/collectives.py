@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.findings import Finding, at_least
+from benchmarks.ranks import in_ranks
 
 __all__ = ["measure_collectives"]
 
-_ROOT: Final = Path(__file__).parents[1]
-_SECONDS: Final = 600
 # Case -> how many times gloo's speed is asked.
 _ASKED: Final = {
     "all_reduce 4 B": 20.0,
@@ -38,37 +31,9 @@ def measure_collectives(*, quick: bool, progress: Callable[[str], None]) -> list
     findings: list[Finding] = []
     for world in (2, 4):
         progress(f"{world} processes")
-        findings += _told(world, _found(world, 3 if quick else 15))
+        found = in_ranks("collectives_probe", world, str(3 if quick else 15))
+        findings += _told(world, found)
     return findings
-
-
-def _found(world: int, rounds: int) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        processes = [
-            subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "benchmarks.collectives_probe"),
-                    *(str(rank), str(world), f"{folder}/meeting", str(rounds)),
-                ],
-                cwd=_ROOT,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(world)
-        ]
-        try:
-            outputs = [process.communicate(timeout=_SECONDS) for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-    for process, (_, errors) in zip(processes, outputs, strict=True):
-        if process.returncode != 0:
-            lines = [line for line in errors.splitlines() if line.strip()]
-            return {"failed": lines[-1][:160] if lines else f"status {process.returncode}"}
-    answer: dict[str, Any] = json.loads(outputs[0][0].splitlines()[-1])
-    return answer
 
 
 def _told(world: int, found: dict[str, Any]) -> Iterator[Finding]:
