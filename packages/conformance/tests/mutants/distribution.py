@@ -19,8 +19,8 @@ from textwrap import dedent
 from torchyard import child_environ
 from torchyard_conformance import Report
 
-# Processes that a test starts may not wait for those that another one starts.
-_SETTINGS = {"OMP_NUM_THREADS": "1"}
+# Other plugins' devices are no part of it, and several run at once.
+_SETTINGS = {"OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 @dataclass(frozen=True, slots=True)

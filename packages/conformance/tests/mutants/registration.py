@@ -167,7 +167,6 @@ _CLICK = """
 """
 
 # What each mutant does, done where and as it may be done.
-_BARE = plugin("bare")
 _WITH_TORCH = plugin("with-torch", requires=_TORCH, required=("torch>=2.11",))
 _AT_IMPORT = plugin(
     "at-import",
@@ -251,7 +250,7 @@ REGISTRATION = (
         "its list names an implementation that it does not offer",
         "registration.offers-what-it-declares",
         plugin("misspelt", listed="cuont"),
-        _BARE,
+        _WITH_TORCH,
     ),
     Mutant(
         "slow",
