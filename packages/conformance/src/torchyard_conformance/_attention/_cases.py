@@ -102,6 +102,7 @@ def _claimed() -> Mapping[str, Case]:
         Case("relative_bias", {"batch": 3, "q_length": 150}, "causal", "relative_bias"),
         Case("decoding", {"batch": 5, "q_length": 1, "kv_length": 300, "kv_heads": 1}),
         Case("decoding-long", {"batch": 3, "q_length": 1, "kv_length": 4000, "kv_heads": 2}),
+        Case("long", {"batch": 3, "q_heads": 2, "kv_heads": 1, "q_length": 900}, "causal"),
         Case("few-rows", {"batch": 3, "q_length": 5, "kv_length": 1500}, "random"),
         Case("bfloat16-causal", {"batch": 3, "q_length": 300, **bfloat16}, "causal"),
         Case("bfloat16-decoding", {"batch": 4, "q_length": 1, "kv_length": 700, **bfloat16}),
