@@ -12,8 +12,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
-import torch
-
+from torchyard_collectives._constant import constant
 from torchyard_collectives._errors import GradientConventionError
 
 __all__ = ["Grad", "Placement", "Typed", "parse_gradient"]
@@ -101,7 +100,7 @@ def parse_gradient(op: str, grad: Grad) -> tuple[bool, bool]:
     return found
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _parse_pair(op: str, src: str, dst: str) -> tuple[bool, bool]:
     try:
         pair = Typed(Placement(src), Placement(dst))
@@ -118,7 +117,7 @@ def _parse_pair(op: str, src: str, dst: str) -> tuple[bool, bool]:
     return pair.src is _I, pair.dst is _I
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _parse_name(op: str, name: object) -> tuple[bool, bool]:
     convention = _CONVENTIONS[op]
     named = {"sum": convention.sum, "replicated": convention.replicated}

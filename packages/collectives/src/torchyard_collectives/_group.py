@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
 
 from torchyard_collectives import _simulation
+from torchyard_collectives._constant import constant
 from torchyard_collectives._errors import GroupError
 
 __all__ = ["Group", "Members", "resolve"]
@@ -54,7 +54,7 @@ def resolve(group: Group) -> Members:
 
 
 # What a group is does not change while a graph that holds its name is in use.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _resolved(group: Group) -> tuple[str, int, int]:
     simulated = _simulation.current()
     if simulated is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple, TypeAlias
 
-import torch
 from torch import Tensor
+
+from torchyard_collectives._constant import constant
 
 __all__ = ["Op", "PremulSum", "Reduction", "after_sum", "before_sum", "parse_reduction"]
 
@@ -44,7 +45,7 @@ class PremulSum(NamedTuple):
 Op: TypeAlias = str | PremulSum
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant
 def _parse(op: str) -> tuple[bool, ...]:
     if op not in _REDUCTIONS:
         raise ValueError(
