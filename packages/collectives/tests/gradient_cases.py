@@ -115,6 +115,35 @@ def _subgroups(x: Tensor, grad: Grad, size: int) -> Tensor:
     return tc.broadcast(x, size - 1, tuple(range(size)), grad=grad)
 
 
+def _same(x: Tensor, grad: Grad) -> Tensor:
+    """Return what all ranks hold, in the convention of what follows."""
+    invariant = grad == "replicated" or (isinstance(grad, tuple) and grad[0] == "invariant")
+    return tc.all_reduce(x.sin(), grad="replicated" if invariant else "sum")
+
+
+def _later(x: Tensor, grad: Grad, size: int) -> Tensor:
+    first = tc.all_reduce(x, "avg", grad=grad, async_op=True)
+    second = tc.all_gather(x, grad=_named(grad), async_op=True)
+    return first.wait() * second.wait()[: x.shape[0]]
+
+
+def _named(grad: Grad) -> str:
+    if isinstance(grad, str):
+        return grad
+    return "replicated" if grad[1] == "invariant" else "sum"
+
+
+def _tree(x: Tensor, grad: Grad, size: int) -> Tensor:
+    tree = tc.tree_all_reduce({"a": x, "b": [x.sum(0), x[:1].cos()]}, grad=grad)
+    return tree["a"] * tree["b"][0] + tree["b"][1]
+
+
+def _tree_apart(x: Tensor, grad: Grad, size: int) -> Tensor:
+    first, second = tc.tree_reduce_scatter((x, x.sin()), grad=grad)
+    return first * second
+
+
+_KEPT: Final = (("replicated", "varying"), ("invariant", "varying"))
 _GATHERED: Final = (("varying", "replicated"), ("varying", "invariant"))
 _SUMMED: Final = (("partial", "replicated"), ("partial", "invariant"))
 _APART: Final = (("partial", "varying"),) * 2
@@ -175,6 +204,17 @@ CASES: Final = (
     GradientCase("permute partial", lambda x, g, n: tc.permute(x, {0: n - 1}, grad=g)),
     GradientCase("shift", lambda x, g, n: tc.shift(x, grad=g)),
     GradientCase("shift, no wrap", lambda x, g, n: tc.shift(x, -1, wrap=False, grad=g)),
+    GradientCase("shard", lambda x, g, n: tc.shard(_same(x, g), grad=g) * 2, typed=_KEPT),
+    GradientCase(
+        "shard uneven",
+        lambda x, g, n: tc.shard(_same(x, g), sizes=_sizes(n), grad=g),
+        _total,
+        _KEPT,
+    ),
+    GradientCase("vary", lambda x, g, n: tc.vary(_same(x, g), grad=g) * x, typed=_KEPT),
+    GradientCase("tree_all_reduce", _tree, typed=_SUMMED),
+    GradientCase("tree_reduce_scatter", _tree_apart, typed=_APART),
+    GradientCase("async_op", _later, typed=_SUMMED),
     GradientCase("send, recv", _send_around),
     GradientCase("barrier", _behind_barrier),
 )

@@ -45,7 +45,7 @@ def test_derivatives_of_one_shared_loss_are_those_of_the_dense_program(name: str
     _check(name, "replicated", 2, "eager", "double", "func.grad")
 
 
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", [name for name in _NAMES if name != "async_op"])
 def test_transforms_of_torch_func_are_right(name: str) -> None:
     _check(name, "sum", 2, "jvp", "vmap of grad", "grad of grad")
 
