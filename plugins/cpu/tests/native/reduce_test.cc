@@ -73,7 +73,7 @@ void check_scalar(Dtype dtype) {
         sources[i] = inputs[static_cast<size_t>(i)].data();
       }
       std::vector<T> out(100);
-      reduce(sources, many, 100, out.data());
+      reduce(sources, many, 100, out.data(), nullptr);
       for (size_t i = 0; i < 100; ++i) {
         T expected{};
         for (int source = 0; source < many; ++source) {
@@ -128,11 +128,12 @@ void check_same(const char* set, Reduction (*find)(Dtype, Operation)) {
           }
           std::vector<unsigned char> expected(bytes + 1, 0xee);
           std::vector<unsigned char> found(bytes + 1, 0xee);
-          plain(sources, many, count, expected.data());
-          fast(sources, many, count, found.data());
-          if (expected != found) fail(set, d, op, count, many);
+          plain(sources, many, count, expected.data(), nullptr);
+          std::vector<unsigned char> twin(bytes + 1, 0xee);
+          fast(sources, many, count, found.data(), twin.data());
+          if (expected != found || expected != twin) fail(set, d, op, count, many);
           std::vector<unsigned char>& last = inputs[static_cast<size_t>(many - 1)];
-          fast(sources, many, count, last.data());
+          fast(sources, many, count, last.data(), nullptr);
           if (expected != last) fail(set, d, op, count, many);
           ++checked;
         }
