@@ -148,7 +148,9 @@ Outcome Group::await_slowly(int rank, uint64_t number, uint64_t target, const Pa
     // Nobody needs a rank that has done its part, and it may end then.
     const Outcome found = obstacle(before(number, number << kStepBits | kLastStep));
     if (!found.ok()) return arrived() ? Outcome{} : fail(found);
-    if (patience.interrupted != nullptr && patience.interrupted()) return {Code::kInterrupted};
+    if (patience.interrupted != nullptr && patience.interrupted()) {
+      return fail({Code::kInterrupted, uint64_t{1} << rank_});
+    }
     if (now() >= deadline) return fail({Code::kTimeout, late(number, target)});
   }
 }

@@ -79,7 +79,7 @@ inline void finish(T* values, size_t count, int many) {
 
 // Arithmetic in the elements' own type.
 template <Operation kOp, class T>
-void reduce_plain(const void* const* sources, int many, size_t count, void* out) {
+void reduce_plain(const void* const* sources, int many, size_t count, void* out, void* twin) {
   T block[kBlock];
   for (size_t start = 0; start < count; start += kBlock) {
     const size_t size = count - start < kBlock ? count - start : kBlock;
@@ -96,12 +96,13 @@ void reduce_plain(const void* const* sources, int many, size_t count, void* out)
     }
     finish<kOp, T>(block, size, many);
     std::memcpy(static_cast<T*>(out) + start, block, size * sizeof(T));
+    if (twin != nullptr) std::memcpy(static_cast<T*>(twin) + start, block, size * sizeof(T));
   }
 }
 
 // Arithmetic in float32, rounded once.
 template <Operation kOp, class Isa, class Half>
-void reduce_halves(const void* const* sources, int many, size_t count, void* out) {
+void reduce_halves(const void* const* sources, int many, size_t count, void* out, void* twin) {
   constexpr size_t kLanes = static_cast<size_t>(Isa::kLanes);
   float block[kBlock];
   float next[kBlock];
@@ -120,6 +121,9 @@ void reduce_halves(const void* const* sources, int many, size_t count, void* out
     Half* rounded = static_cast<Half*>(out) + start;
     for (size_t i = 0; i < size; i += kLanes) {
       Isa::store_first(rounded + i, Isa::load(block + i), static_cast<int>(size - i));
+    }
+    if (twin != nullptr) {
+      std::memcpy(static_cast<Half*>(twin) + start, rounded, size * sizeof(Half));
     }
   }
 }

@@ -41,8 +41,10 @@ enum class Operation : uint8_t {
 };
 constexpr int kOperations = 8;
 
-// `out` may be one of the sources, and overlaps none otherwise. `count` is of elements.
-using Reduction = void (*)(const void* const* sources, int many, size_t count, void* out);
+// `out` may be one of the sources, and overlaps none otherwise; so may `twin`, which is written too
+// where it is not null. `count` is of elements.
+using Reduction = void (*)(const void* const* sources, int many, size_t count, void* out,
+                           void* twin);
 
 size_t element_bytes(Dtype dtype);
 

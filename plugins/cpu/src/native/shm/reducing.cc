@@ -62,7 +62,7 @@ Outcome reduce_inline(const Whole& call, size_t element) {
   for (int rank = 0; rank < group.ranks(); ++rank) {
     sources[rank] = group.announcement(rank, call.entry.number).data;
   }
-  call.arithmetic.reduce(sources, group.ranks(), call.count, call.out);
+  call.arithmetic.reduce(sources, group.ranks(), call.count, call.out, nullptr);
   return {};
 }
 
@@ -77,7 +77,7 @@ Outcome reduce_directly(const Whole& call, size_t element) {
     sources[rank] = group.staging(rank, call.entry.number);
   }
   sources[group.rank()] = call.in;
-  call.arithmetic.reduce(sources, group.ranks(), call.count, call.out);
+  call.arithmetic.reduce(sources, group.ranks(), call.count, call.out, nullptr);
   return {};
 }
 
@@ -131,9 +131,9 @@ Outcome reduce_in_rounds(const Whole& call, size_t element) {
         }
         const size_t offset = round * slot_bytes + mine.start * element;
         sources[me] = bytes_at(call.in, offset);
-        std::byte* result = slot(me, round) + mine.start * element;
-        call.arithmetic.reduce(sources, group.ranks(), mine.count, result);
-        if (call.keeps) copy_bytes(bytes_at(call.out, offset), result, mine.count * element);
+        call.arithmetic.reduce(sources, group.ranks(), mine.count,
+                               slot(me, round) + mine.start * element,
+                               call.keeps ? bytes_at(call.out, offset) : nullptr);
       }
       group.post(number, 2 * turn + 2);
     }
@@ -235,7 +235,8 @@ Outcome reduce_scatter(Group& group, const void* const* in, void* out, const siz
           sources[rank] = place(rank, static_cast<size_t>(me), round);
         }
         sources[me] = bytes_at(in[me], mine.start * element);
-        arithmetic.reduce(sources, group.ranks(), mine.count, bytes_at(out, mine.start * element));
+        arithmetic.reduce(sources, group.ranks(), mine.count, bytes_at(out, mine.start * element),
+                          nullptr);
       }
       group.post(entry.number, 2 * turn + 2);
     }
