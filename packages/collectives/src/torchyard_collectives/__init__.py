@@ -30,6 +30,7 @@ from torchyard_collectives._trees import (
     tree_reduce_scatter,
 )
 from torchyard_collectives._verification import verified
+from torchyard_collectives.flight._switch import switch_on
 from torchyard_collectives.shm import register_backend
 
 __all__ = [
@@ -65,3 +66,4 @@ __all__ = [
 ]
 
 register_backend()
+switch_on()

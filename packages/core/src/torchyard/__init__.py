@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchyard._decision import Candidate, Decision, Outcome, Source
     from torchyard._deprecation import PluginDeprecationWarning
     from torchyard._device import DeviceStatus
-    from torchyard._environ import child_environ, plugin_setting
+    from torchyard._environ import child_environ, plugin_setting, setting
     from torchyard._errors import (
         LockError,
         ManifestError,
@@ -89,6 +89,7 @@ _HOMES = {
     "registry": "_registry",
     "require": "_resolver",
     "resolve": "_registry",
+    "setting": "_environ",
     "use": "_policy",
 }
 
@@ -142,6 +143,7 @@ __all__ = [
     "registry",
     "require",
     "resolve",
+    "setting",
     "use",
 ]
 

@@ -44,6 +44,13 @@ VARIABLES: Final = (
         "Let these implementations be chosen although no list of their device names them.",
     ),
     Variable(
+        "TORCHYARD_FLIGHT",
+        "on | off | folder=...,timeout=...,capacity=...,gather=...",
+        "off",
+        "Record collectives and dump them when they hang; read when torchyard_collectives is "
+        "imported.",
+    ),
+    Variable(
         "TORCHYARD_LOCK",
         "path",
         "",

@@ -1,0 +1,91 @@
+"""Sends and receives: which belong together, which disagree, which wait for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from torchyard_collectives.flight._absence import Scene, Wait
+from torchyard_collectives.flight._findings import Finding, Kind, call_seen
+from torchyard_collectives.flight._history import Record, State
+from torchyard_collectives.flight._laws import Aspect, find_p2p_difference
+
+__all__ = ["find_p2p_mismatches", "find_p2p_waits"]
+
+_KINDS: Final = {Aspect.DTYPE: Kind.DTYPE, Aspect.SHAPE: Kind.SHAPE}
+
+
+class _Lane(NamedTuple):
+    """What keeps messages apart."""
+
+    group: str
+    source: int
+    target: int
+    tag: int
+
+
+_Lanes = Mapping[_Lane, Mapping[int, Record]]
+
+
+def find_p2p_mismatches(scene: Scene) -> list[Finding]:
+    """Return the first pair of each lane whose sizes or dtypes disagree."""
+    sends, receives = _lanes(scene, "send"), _lanes(scene, "recv")
+    found = []
+    for lane in sorted(sends.keys() & receives.keys()):
+        for number in sorted(sends[lane].keys() & receives[lane].keys()):
+            send, recv = sends[lane][number], receives[lane][number]
+            difference = find_p2p_difference(send, recv, lane.source, lane.target)
+            if difference is None:
+                continue
+            text = (
+                f"message {number} from rank {lane.source} to rank {lane.target}: "
+                f"{difference.aspect} differs: it sends {difference.values[lane.source]}, which is "
+                f"taken as {difference.values[lane.target]}"
+            )
+            calls = (call_seen(lane.source, send), call_seen(lane.target, recv))
+            ranks = tuple(sorted({lane.source, lane.target}))
+            found.append(Finding(_KINDS[difference.aspect], ranks, text, lane.group, number, calls))
+            break
+    return found
+
+
+def find_p2p_waits(scene: Scene) -> list[Wait]:
+    """Return the first send or receive of each lane that is not over and has no other side."""
+    sends, receives = _lanes(scene, "send"), _lanes(scene, "recv")
+    return [*_unanswered(sends, receives, scene, 1), *_unanswered(receives, sends, scene, 0)]
+
+
+def _unanswered(waiting: _Lanes, answering: _Lanes, scene: Scene, other_end: int) -> Iterator[Wait]:
+    for lane, calls in sorted(waiting.items()):
+        ends = (lane.source, lane.target)
+        peer, own = ends[other_end], ends[1 - other_end]
+        answers = answering.get(lane, {})
+        history = scene.histories.get(peer)
+        for number, call in sorted(calls.items()):
+            if call.state is State.COMPLETED or number in answers:
+                continue
+            # A ring that has lost records may have lost the answer.
+            if history is not None and history.dropped and not (answers and max(answers) < number):
+                continue
+            dumped = scene.histories[own].dumped
+            if (
+                call.state.outstanding
+                and dumped is not None
+                and dumped - call.entered < scene.patience
+            ):
+                continue
+            yield Wait(lane.group, number, {own: call}, (peer,))
+            break
+
+
+def _lanes(scene: Scene, op: str) -> dict[_Lane, dict[int, Record]]:
+    lanes: dict[_Lane, dict[int, Record]] = {}
+    for rank, history in scene.histories.items():
+        for record in history.records:
+            # What comes from anyone has no other end that could be looked for.
+            if record.op != op or record.peer is None or record.peer < 0:
+                continue
+            source, target = (rank, record.peer) if op == "send" else (record.peer, rank)
+            lane = _Lane(record.group, source, target, record.tag)
+            lanes.setdefault(lane, {})[record.sequence] = record
+    return lanes

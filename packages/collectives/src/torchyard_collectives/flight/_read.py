@@ -1,0 +1,223 @@
+"""A folder of dumps, ours or torch's, as the analyser wants it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from torchyard_collectives.flight._errors import FlightDumpError
+from torchyard_collectives.flight._fields import Fields
+from torchyard_collectives.flight._history import Ending, EndingKind, RankHistory
+from torchyard_collectives.flight._journal import SLOTS
+from torchyard_collectives.flight._journal_read import newest, read_journal
+from torchyard_collectives.flight._plain_pickle import load_plain
+from torchyard_collectives.flight._schema import from_json
+from torchyard_collectives.flight._torch_dump import from_torch, looks_like_torch
+
+__all__ = ["FATAL", "JOB", "Dumps", "dump_name", "read_dump", "read_folder"]
+
+JOB: Final = "job.json"
+FATAL: Final = "fatal-{rank}.txt"
+_MOST_BYTES: Final = 128 << 20
+_MOST_FILES: Final = 65_536
+_NUMBERED: Final = re.compile(r"(\d{1,8})(?:\.json|\.pkl|\.pickle)?$")
+_JOURNAL: Final = re.compile(r"journal-(\d{1,8})\.names$")
+_FATAL_NUMBER: Final = re.compile(r"fatal-(\d{1,8})\.txt$")
+
+
+@dataclass(frozen=True, slots=True)
+class Dumps:
+    """What a folder holds.
+
+    Attributes:
+        histories: by rank.
+        world_size: what the collector of the dumps knew; None where there was none.
+        gone: ranks without a dump whose process was seen to have ended, with the evidence.
+        problems: what could not be read, and what had to be guessed.
+    """
+
+    histories: Mapping[int, RankHistory]
+    world_size: int | None
+    gone: Mapping[int, str]
+    problems: tuple[str, ...]
+
+
+def dump_name(rank: int) -> str:
+    """Return the name of a rank's file."""
+    return f"rank-{rank}.json"
+
+
+def read_dump(path: Path) -> RankHistory:
+    """Return the history in a file: ours, or torch's as pickle or JSON."""
+    data = _bytes(path)
+    parsed = load_plain(data, str(path)) if data[:1] == b"\x80" else _parsed(data, str(path))
+    if looks_like_torch(parsed):
+        found = _NUMBERED.search(path.name)
+        if found is None:
+            raise FlightDumpError(
+                f"{path}: expected a name that ends in the rank, as torch gives it; rename the file"
+            )
+        return from_torch(parsed, int(found[1]), str(path))
+    return from_json(parsed, str(path))
+
+
+def read_folder(folder: Path) -> Dumps:
+    """Return every dump in a folder; a file that cannot be read is a problem, and no more.
+
+    FlightDumpError if there is nothing that could be read.
+    """
+    if not folder.is_dir():
+        raise FlightDumpError(f"{folder}: expected a folder of dumps, got none")
+    histories: dict[int, RankHistory] = {}
+    problems: list[str] = []
+    files = sorted(path for path in folder.iterdir() if _NUMBERED.search(path.name))
+    if len(files) > _MOST_FILES:
+        raise FlightDumpError(f"{folder}: expected at most {_MOST_FILES} dumps, got {len(files)}")
+    for path in files:
+        try:
+            history = read_dump(path)
+        except FlightDumpError as error:
+            problems.append(str(error))
+            continue
+        if history.rank in histories:
+            kept = histories[history.rank].source
+            problems.append(f"{path}: rank {history.rank} is in {kept} too, which is used")
+            continue
+        histories[history.rank] = history
+    _add_journals(folder, histories, problems)
+    if not histories:
+        if problems:
+            raise FlightDumpError("; ".join(problems))
+        raise FlightDumpError(
+            f"{folder}: expected dumps, named {dump_name(0)} or as torch names them, got none"
+        )
+    world_size, gone = _job(folder / JOB, problems)
+    for path in sorted(folder.iterdir()):
+        found = _FATAL_NUMBER.match(path.name)
+        if found and (text := _fatal(path, problems)):
+            _note_fatal(int(found[1]), text, histories, gone)
+    histories, guessed = _with_ranks(histories)
+    return Dumps(histories, world_size, gone, (*problems, *guessed))
+
+
+def _add_journals(folder: Path, histories: dict[int, RankHistory], problems: list[str]) -> None:
+    """Add ranks that wrote no dump, or went on after it and then no further one."""
+    for path in sorted(folder.iterdir()):
+        found = _JOURNAL.match(path.name)
+        if found is None:
+            continue
+        rank = int(found[1])
+        try:
+            slots = _bytes(folder / SLOTS.format(rank=rank))
+            history = histories.get(rank)
+            if history is not None and newest(slots) <= max(
+                [history.dumped or 0, *(record.entered for record in history.records)]
+            ):
+                continue
+            read = read_journal(_bytes(path), slots, str(path))
+        except FlightDumpError as error:
+            problems.append(str(error))
+            continue
+        if read.rank == rank:
+            histories[rank] = read
+        else:
+            problems.append(f"{path}: expected the journal of rank {rank}, got rank {read.rank}'s")
+
+
+def _bytes(path: Path) -> bytes:
+    # A pipe or a device in the folder would hold the reader for ever.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with open(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise FlightDumpError(f"{path}: expected a regular file")
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise FlightDumpError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MOST_BYTES:
+        raise FlightDumpError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
+    return data
+
+
+def _parsed(data: bytes, source: str) -> object:
+    try:
+        parsed: object = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FlightDumpError(
+            f"{source}: expected JSON or a pickle of torch's recorder, got a damaged file: {error}"
+        ) from error
+    return parsed
+
+
+def _job(path: Path, problems: list[str]) -> tuple[int | None, dict[int, str]]:
+    """Read what the collector wrote about ranks that it got no dump of."""
+    if not path.exists():
+        return None, {}
+    try:
+        top = Fields(_parsed(_bytes(path), str(path)), str(path))
+        world_size = top.integer("world_size", 1, 1 << 24)
+        gone = {
+            row.integer("rank", 0, 1 << 24): row.text("text") for row in top.sequence("gone").rows()
+        }
+    except FlightDumpError as error:
+        problems.append(str(error))
+        return None, {}
+    return world_size, gone
+
+
+def _fatal(path: Path, problems: list[str]) -> str:
+    try:
+        text = _bytes(path)[:4096].decode("utf-8", "replace").strip()
+    except FlightDumpError as error:
+        problems.append(str(error))
+        return ""
+    return text.partition("\n")[0]
+
+
+def _note_fatal(
+    rank: int, text: str, histories: dict[int, RankHistory], gone: dict[int, str]
+) -> None:
+    history = histories.get(rank)
+    if history is None:
+        gone[rank] = text
+    elif history.ending.kind in (EndingKind.RUNNING, EndingKind.GONE):
+        histories[rank] = replace(history, ending=Ending(EndingKind.SIGNAL, text))
+
+
+def _with_ranks(
+    histories: dict[int, RankHistory],
+) -> tuple[dict[int, RankHistory], Sequence[str]]:
+    """Give groups whose ranks no dump tells those that used them."""
+    users: dict[str, list[int]] = {}
+    for rank, history in sorted(histories.items()):
+        for name, group in history.groups.items():
+            if not group.ranks:
+                users.setdefault(name, []).append(rank)
+    if not users:
+        return histories, ()
+    told = {
+        name: group.ranks
+        for history in histories.values()
+        for name, group in history.groups.items()
+        if group.ranks
+    }
+    filled = {}
+    for rank, history in histories.items():
+        groups = {
+            name: replace(group, ranks=group.ranks or told.get(name) or tuple(users[name]))
+            for name, group in history.groups.items()
+        }
+        filled[rank] = replace(history, groups=groups)
+    guessed = [
+        f"group {name}: its ranks are in no dump; taken from who used it: {ranks}"
+        for name, ranks in users.items()
+        if name not in told
+    ]
+    return filled, guessed

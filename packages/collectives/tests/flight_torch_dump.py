@@ -1,0 +1,49 @@
+"""One rank of a job with torch's own recorder: ``flight_torch_dump.py RANK FOLDER``, two of them.
+
+Rank 1 does not come to the last all_reduce. Each writes what torch's recorder holds, as torch's
+pickle and as its JSON, since nothing writes a file for gloo.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch._C import _distributed_c10d as c10d
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Be a rank."""
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=2,
+        timeout=timedelta(seconds=2),
+    )
+    pair = dist.new_group([0, 1])
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4))
+    dist.broadcast(torch.ones(2, 3), src=0, group=pair)
+    if rank == 0:
+        with contextlib.suppress(RuntimeError):
+            dist.all_reduce(torch.ones(7))
+    else:
+        time.sleep(2.5)
+    (folder / "pickle" / f"trace_{rank}").write_bytes(c10d._dump_fr_trace())  # type: ignore[attr-defined]
+    (folder / "json" / f"trace_{rank}.json").write_bytes(c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+    # Without the goodbyes of a group whose other side may have gone.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
