@@ -21,8 +21,9 @@ from torchyard_collectives._rank_gradients import MODES
 from torchyard_collectives._simulation import simulate
 from torchyard_collectives.oracle import GradientMismatchError, check_collective_grads
 
+from .enduring_ranks import run_enduring_ranks
 from .gradient_cases import CASES, CONVENTIONS, inputs, program
-from .ranks import RanksError, run_ranks
+from .ranks import RanksError
 from .stock_cases import STOCK, stock
 
 # Of one collective; starting processes and compiling take some of it.
@@ -71,7 +72,7 @@ def _ours(name: str, convention: str, mode: str, size: int, backend: str) -> Cel
         loss="replicated" if convention.endswith("replicated") else "sum",
         inputs=functools.partial(inputs, name=name),
         modes=[mode],
-        launch=functools.partial(run_ranks, timeout=_SECONDS, backend=backend),
+        launch=functools.partial(run_enduring_ranks, backend, _SECONDS),
     )
     return Cell(name, convention, mode, size, *_outcome(check))
 
@@ -87,7 +88,7 @@ def _stock(name: str, mode: str, size: int, backend: str) -> Cell:
         inputs=functools.partial(inputs, name=name),
         modes=[mode],
         dense=lambda ranks: simulate(size, lambda rank: dense(*ranks[rank])),
-        launch=functools.partial(run_ranks, timeout=_SECONDS, backend=backend),
+        launch=functools.partial(run_enduring_ranks, backend, _SECONDS),
     )
     return Cell(name, "sum", mode, size, *_outcome(check))
 
