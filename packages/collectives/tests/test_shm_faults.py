@@ -91,7 +91,7 @@ def kill_at_random(seed: int, times: int, world: int) -> None:
     for _ in range(times):
         victim, delay = chosen.randrange(world), chosen.uniform(0.0, 0.25)
         with pytest.raises(RanksError) as caught:
-            run_ranks(world, _reporting, delay, victim, backend="shm", timeout=20, fresh=True)
+            run_ranks(world, _reporting, delay, victim, backend="shm", timeout=90, fresh=True)
         for rank, report in enumerate(caught.value.reports):
             if rank == victim:
                 assert "exit code -9" in report
@@ -106,7 +106,7 @@ def _reporting(delay: float, victim: int) -> None:
     assert told is not None, "nothing failed"
     message, ranks, seconds = told
     assert ranks == (victim,), told
-    assert seconds < 5, told
+    assert seconds < 10, told
     named = message[message.index("rank ") :]
     held = " and ".join(f"segment {inode}" for inode in _segments(Path("/proc/self/maps")))
     raise AssertionError(f"survived: {named}; held {held}")
