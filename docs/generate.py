@@ -14,8 +14,11 @@ from pathlib import Path
 
 import torchyard
 from torchyard import _environ, hookspecs
+from torchyard_conformance._archive import BundleError
 from torchyard_conformance._law import all_laws
+from torchyard_conformance._matrix import matrix
 from torchyard_conformance._profile import profile_names, read_profile
+from torchyard_conformance._verify import read_bundle
 
 __all__ = ["pages", "signature"]
 
@@ -31,6 +34,7 @@ def pages() -> dict[Path, str]:
         "reference/features.md": _features(),
         "decisions/README.md": _decisions(),
         "plugins/laws.md": _laws(),
+        "devices.md": _devices(),
     }
     return {_DOCS / name: f"{_NOTICE}\n\n{body}\n" for name, body in bodies.items()}
 
@@ -155,6 +159,29 @@ def _decisions() -> str:
         rows.append(f"- [{title}]({note.name})")
     lead = "One note per decision: what was decided, why, and what was turned down."
     return "\n".join(["# Decisions", "", lead, "", *rows])
+
+
+def _devices() -> str:
+    # Those that torch itself knows; the others are in certificates or nowhere.
+    known = ("cpu", "cuda", "mps", "xpu")
+    certificates = {}
+    for path in sorted((_DOCS / "certificates").glob("*.tgz")):
+        try:
+            certificates[f"certificates/{path.name}"] = read_bundle(path)
+        except BundleError as error:
+            raise SystemExit(
+                f"docs/certificates/{path.name}: refused: {error}; `nox -s certify -- --refresh` "
+                f"makes it anew"
+            ) from error
+    lead = (
+        "Which plugin is certified on which device. The page is made from the "
+        "[certificates](certificates) in this tree, each of them verified while it is made; "
+        "`torchyard certify verify` verifies one on your machine, and "
+        "`torchyard certify PLUGIN --bundle OUT.tgz` makes your own. "
+        "Blank means unknown: no certificate speaks of it. UNVERIFIED means that it could not be "
+        "tried where the certificate was made, which is neither a pass nor a failure."
+    )
+    return "\n".join(["# Devices", "", lead, "", matrix(certificates, known)])
 
 
 def _cell(text: str) -> str:

@@ -1,0 +1,68 @@
+"""The certificates that the matrix is made from are ours, sound, and tell nobody's machine."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.test_files import _MACHINE
+from tests.architecture.tree import ROOT, parsed
+from torchyard_conformance._archive import read_archive
+from torchyard_conformance._verify import read_bundle
+
+_DOCS = ROOT / "docs"
+_CERTIFICATES = sorted((_DOCS / "certificates").glob("*.tgz"))
+
+
+def _certified() -> set[str]:
+    """Return what the nox session certifies."""
+    [value] = [
+        node.value
+        for node in parsed(Path("noxfile.py")).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CERTIFIED"
+    ]
+    return set(ast.literal_eval(value))
+
+
+def test_each_of_our_plugins_has_its_certificate() -> None:
+    assert _certified() <= {path.stem for path in _CERTIFICATES}
+    assert "attention" in _certified()
+
+
+@pytest.mark.parametrize("path", _CERTIFICATES, ids=lambda path: path.stem)
+def test_a_certificate_is_sound_and_certifies_the_plugin_it_is_named_after(path: Path) -> None:
+    report = read_bundle(path).report
+    assert report.certified, report.reasons
+    assert report.plugin == path.stem
+    assert report.digests
+
+
+@pytest.mark.parametrize("path", _CERTIFICATES, ids=lambda path: path.stem)
+def test_a_certificate_names_no_machine(path: Path) -> None:
+    for name, content in read_archive(path.read_bytes()).items():
+        assert not re.search(_MACHINE, content.decode()), name
+
+
+def test_a_certificate_that_was_touched_ends_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "certificates").mkdir()
+    touched = Path(shutil.copy(_CERTIFICATES[0], tmp_path / "certificates"))
+    data = bytearray(touched.read_bytes())
+    data[-1] ^= 1
+    touched.write_bytes(data)
+    spec = importlib.util.spec_from_file_location("generate", _DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "generate", generate)
+    spec.loader.exec_module(generate)
+    monkeypatch.setattr(generate, "_DOCS", tmp_path)
+    with pytest.raises(SystemExit, match=r"refused: digest: .*`nox -s certify -- --refresh`"):
+        generate._devices()
