@@ -43,7 +43,7 @@ ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
     "conformance": (
-        ["attention", "cpu", "simulated", "conformance"],
+        ["attention", "collectives", "cpu", "simulated", "conformance"],
         ["packages/conformance/tests"],
     ),
     "collectives": (

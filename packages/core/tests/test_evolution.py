@@ -229,6 +229,17 @@ def test_of_several_entries_those_that_need_more_are_left_out(make_registry: Mak
     assert str(registry.plugin("both").state) == "active"
 
 
+@pytest.mark.parametrize(("present", "state"), [(False, "discovered"), (True, "failed")])
+def test_what_no_component_asks_for_is_not_loaded(
+    make_registry: Make, present: bool, state: str
+) -> None:
+    manifest = _IMPLEMENTS.replace("{contract}", "toy/1")
+    lonely = plugin("lonely", manifest=manifest, code="import a_component_that_is_not_here\n")
+    registry = make_registry(*([TOY] if present else []), lonely)
+    registry.activate(registry.plugin("lonely"))
+    assert str(registry.plugin("lonely").state) == state
+
+
 def test_locks_and_demands_know_no_minor(make_registry: Make, tmp_path: Path) -> None:
     lock = tmp_path / "lock.json"
     buckets = {"cpu float32 small": "old.add"}

@@ -184,14 +184,15 @@ class Catalog:
     def activate(self, plugin: Plugin) -> None:
         """Import everything that a plugin offers, and call its hooks; its state says how it went.
 
-        ``load`` of an implementation is not called: it may need a device that is not here.
+        ``load`` of an implementation is not called: it may need a device that is not here. Modules
+        for a contract that no component here defines are left alone, as nobody can ask for them.
         """
         if plugin.manifest is None:
             return
         manifest = plugin.manifest
         try:
             with self._guarded():
-                for entry in filter(self._fits, manifest.implements):
+                for entry in filter(self._asked_for, manifest.implements):
                     self._offer(plugin, entry)
                 for defined in manifest.defines:
                     self._activator.load_attribute(plugin, defined.module, "DEFINITIONS")
@@ -309,6 +310,10 @@ class Catalog:
         """Return whether the component is new enough for a module; yes where there is none."""
         minor = self.minor(entry.contract)
         return minor is None or entry.minor <= minor
+
+    def _asked_for(self, entry: ImplementsEntry) -> bool:
+        """Return whether a component is here that may ask for a module."""
+        return self.minor(entry.contract) is not None and self._fits(entry)
 
     def _definition(self, plugin: Plugin, module: str, contract: ContractId) -> ContractDefinition:
         definition: object = None

@@ -150,6 +150,8 @@ def _summary(name: str, registry: torchyard.Registry | None = None, *, checks: b
     if plugin.usable and plugin.manifest is not None:
         devices = [device.name for device in plugin.manifest.devices if device.module]
         for entry in plugin.manifest.implements:
+            if registry.minor(entry.contract) is None:
+                continue
             names = set(offers.get(str(entry.contract), []))
             for device in entry.devices:
                 found, _ = registry.implementations(

@@ -67,16 +67,20 @@ def test_it_offers_what_it_declares(subject: Subject) -> None:
         not_supported("it implements no contract and ranks nothing")
     offers = loaded(subject)["offers"]
     for entry in manifest.implements:
-        if not offers[str(entry.contract)]:
+        if not offers.get(str(entry.contract), ["nobody can ask for it"]):
             violated(f"expected an implementation of {entry.contract}, it offers none")
     for order in manifest.orders:
         own = [name for name in order.names if name.partition(".")[0] == subject.name]
+        if str(order.contract) not in offers and own:
+            continue
         known = offers.get(str(order.contract), [])
         if missing := sorted(set(own) - set(known)):
             violated(
                 f"order of {order.contract} on {order.device}: expected names that it offers "
                 f"({', '.join(known) or 'none'}), got {', '.join(missing)}"
             )
+    if alone := sorted({str(entry.contract) for entry in manifest.implements} - set(offers)):
+        unverified(f"no component that is installed defines {', '.join(alone)}; install it")
 
 
 @law("registration.import-budget", profiles=("core", "smoke"))
