@@ -51,7 +51,7 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "cpu": (
-        ["attention", "cpu", "conformance", "collectives"],
+        ["cpu", "conformance", "context-parallel"],
         ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
     ),
 }
@@ -215,7 +215,7 @@ def types(session: nox.Session, package: str) -> None:
 @nox.session(name="docs-check", tags=["docs", "hw-cpu", "stage-check"])
 def docs_check(session: nox.Session) -> None:
     """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
-    packages = ("attention", "cpu", "conformance", "collectives")
+    packages = ENVIRONMENTS["cpu"][0]
     install(session, *packages, extra=[*group("test"), *group("models")])
     pytest(session, "tests/docs")
 
