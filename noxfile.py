@@ -264,7 +264,7 @@ def certify(session: nox.Session) -> None:
     With ``-- --refresh`` these are the ones in docs/certificates, and the pages are written anew.
     """
     # torch warns without numpy, and a law may well forbid that.
-    install(session, "attention", "cpu", "simulated", "conformance", extra=["numpy"])
+    install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
     refresh = "--refresh" in session.posargs
     folder = ROOT / "docs" / "certificates" if refresh else Path(session.create_tmp())
     folder.mkdir(exist_ok=True)
