@@ -30,7 +30,8 @@ def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout)
     assert len(found["alone"]) == len(found["together"]) == 4
-    assert 0 <= found["difference"] < 1e-4
+    assert len(found["differences"]) == 4
+    assert 0 <= max(found["differences"]) < 1e-4
     assert found["failures"] == []
 
 
@@ -39,6 +40,10 @@ def test_losses_that_part_or_do_not_fall_are_failures() -> None:
     assert _Outcome(falling, falling).failures() == []
     (parted,) = _Outcome(falling, [Step(3.0, 0.1), Step(2.1, 0.1)]).failures()
     assert "differ by 5.0e-02" in parted
+    late = [Step(3.0 - n / 10, 0.1) for n in range(10)]
+    assert _Outcome(late, [*late[:-1], Step(2.11, 0.1)]).failures() == []
+    (parted,) = _Outcome(late, [*late[:-1], Step(2.2, 0.1)]).failures()
+    assert "more than 2e-02" in parted
     flat = [Step(3.0, 0.1), Step(3.0, 0.1)]
     assert _Outcome(flat, flat).failures() == ["the loss did not fall"]
 

@@ -19,8 +19,11 @@ from torchyard_context_parallel._api import SCHEDULES
 from torchyard_context_parallel.demo._processes import run_together
 from torchyard_context_parallel.demo._training import Plan, Step, train_alone
 
-# Sums in another order, through some tens of steps of float32.
-_TOLERANCE: Final = 2e-3
+# Sums in another order differ in the last digits, and training makes more of that at each step: the
+# first steps show whether both compute the same, the others whether they learn the same.
+_FIRST: Final = 8
+_FIRST_TOLERANCE: Final = 1e-4
+_TOLERANCE: Final = 2e-2
 _LINES: Final = 6
 
 
@@ -30,21 +33,26 @@ class _Outcome:
     together: list[Step]
 
     @property
-    def difference(self) -> float:
-        """The greatest relative difference of losses, step by step."""
+    def differences(self) -> list[float]:
+        """The relative difference of losses, step by step."""
         pairs = zip(self.alone, self.together, strict=True)
-        return max(abs(a.loss - b.loss) / a.loss for a, b in pairs)
+        return [abs(a.loss - b.loss) / a.loss for a, b in pairs]
 
     def failures(self) -> list[str]:
         """Say what is not as it should be."""
         found = []
         if not self.together[-1].loss < self.together[0].loss:
             found.append("the loss did not fall")
-        if not self.difference <= _TOLERANCE:
-            found.append(
-                f"the losses differ by {self.difference:.1e} of one process's, more than "
-                f"{_TOLERANCE:.0e}"
-            )
+        for steps, bound in (
+            (self.differences[:_FIRST], _FIRST_TOLERANCE),
+            (self.differences[_FIRST:], _TOLERANCE),
+        ):
+            # Said this way round because of NaN.
+            beyond = [step for step in steps if not step <= bound]
+            if beyond:
+                found.append(
+                    f"the losses differ by {beyond[0]:.1e} of one process's, more than {bound:.0e}"
+                )
         return found
 
 
@@ -123,7 +131,11 @@ def _show(
     for failure in failures:
         console.print(f"FAILED: {failure}", style="bold red")
     if not failures:
-        words = f"ok: the loss fell, alike within {outcome.difference:.1e} at every step"
+        first, all_steps = max(outcome.differences[:_FIRST]), max(outcome.differences)
+        words = (
+            f"ok: the loss fell, alike within {first:.1e} in the first {_FIRST} steps and "
+            f"{all_steps:.1e} in all"
+        )
         console.print(words, style="bold green")
 
 
@@ -131,6 +143,6 @@ def _document(outcome: _Outcome, failures: list[str]) -> dict[str, Any]:
     return {
         "alone": [{"loss": step.loss, "seconds": step.seconds} for step in outcome.alone],
         "together": [{"loss": step.loss, "seconds": step.seconds} for step in outcome.together],
-        "difference": outcome.difference,
+        "differences": outcome.differences,
         "failures": failures,
     }
