@@ -290,6 +290,8 @@ def mutants(session: nox.Session) -> None:
     """Certify the broken plugins of the kit's tests, and print which law caught each."""
     install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
     session.run("python", "-m", "packages.conformance.tests.mutants", *session.posargs)
+    if not session.posargs:
+        session.run("python", "-m", "packages.conformance.tests.kernel_table")
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])
