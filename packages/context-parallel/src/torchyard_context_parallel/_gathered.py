@@ -13,7 +13,7 @@ from torchyard_context_parallel._call import Call
 from torchyard_context_parallel._exchange import exchange
 from torchyard_context_parallel._gradient_sums import CapturedSums
 from torchyard_context_parallel._heads import wide
-from torchyard_context_parallel._sharding import in_order, merged, out_of_order
+from torchyard_context_parallel._sharding import in_order, length_of, merged, out_of_order
 
 
 class Gathered:
@@ -84,7 +84,7 @@ class Gathered:
         """Return keys and values of some ranks, in order, and what to call with besides."""
         received = {call.rank: [key, value]}
         if call.ring is not None:
-            lengths = [sum(stop - start for start, stop in part) for part in call.keys]
+            lengths = list(map(length_of, call.keys))
             readers = [rank for rank in range(call.ranks) if call.needs(rank, call.rank)]
             received |= exchange(
                 call.ring,

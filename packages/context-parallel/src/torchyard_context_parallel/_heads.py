@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_context_parallel._exchange import exchange
-from torchyard_context_parallel._sharding import Ranges, in_order, out_of_order
+from torchyard_context_parallel._sharding import Ranges, in_order, length_of, out_of_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class HeadShards:
         group = self.group
         if group is None:
             return tensor
-        own, lengths = group.rank(), _lengths(self.parts)
+        own, lengths = group.rank(), list(map(length_of, self.parts))
         start, stop = self.heads[own]
         others = [rank for rank in range(group.size()) if rank != own]
         received = exchange(
@@ -73,7 +73,7 @@ class HeadShards:
         group = self.group
         if group is None:
             return tensor
-        own, lengths = group.rank(), _lengths(self.parts)
+        own, lengths = group.rank(), list(map(length_of, self.parts))
         pieces = out_of_order(self.parts, tensor, 2)
         others = [rank for rank in range(group.size()) if rank != own]
         rows, rest = lengths[own], tensor.shape[3:]
@@ -105,10 +105,6 @@ class HeadShards:
 def wide(tensor: Tensor) -> torch.dtype:
     """Return the dtype that sums over ranks are taken in."""
     return torch.float64 if tensor.dtype == torch.float64 else torch.float32
-
-
-def _lengths(parts: tuple[Ranges, ...]) -> list[int]:
-    return [sum(stop - start for start, stop in part) for part in parts]
 
 
 def divide_heads(

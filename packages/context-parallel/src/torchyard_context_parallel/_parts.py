@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention import BlockMask, create_block_mask
-from torchyard_context_parallel._sharding import Ranges, positions_of
+from torchyard_context_parallel._sharding import Ranges, length_of, positions_of
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 Heads = tuple[int, int]
@@ -87,8 +87,8 @@ def _part(mask: BlockMask, queries: Ranges, keys: Ranges, heads: Heads) -> Block
         lambda b, h, q, k: mod(b, h_index(h), q_index(q), k_index(k)),
         batch if batch > 1 else None,
         head_count if head_count > 1 else None,
-        sum(stop - start for start, stop in queries),
-        sum(stop - start for start, stop in keys),
+        length_of(queries),
+        length_of(keys),
         device,
         mask.BLOCK_SIZE,
     )

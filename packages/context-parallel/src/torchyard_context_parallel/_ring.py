@@ -18,6 +18,7 @@ from torchyard_context_parallel._call import Call
 from torchyard_context_parallel._exchange import Pending, exchange
 from torchyard_context_parallel._gradient_sums import CapturedSums
 from torchyard_context_parallel._heads import wide
+from torchyard_context_parallel._sharding import length_of
 
 
 class Ring:
@@ -97,7 +98,7 @@ class Ring:
         if step >= call.ranks or call.ring is None:
             return Pending({}, [], [])
         source, reader = (call.rank - step) % call.ranks, (call.rank + step) % call.ranks
-        length = sum(stop - start for start, stop in call.keys[source])
+        length = length_of(call.keys[source])
         empty = [
             tensor.new_empty((*tensor.shape[:2], length, tensor.shape[3]))
             for tensor in (key, value)

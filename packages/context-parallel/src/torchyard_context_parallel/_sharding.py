@@ -131,7 +131,7 @@ class Sharding:
     @cached_property
     def lengths(self) -> tuple[int, ...]:
         """Each part's positions."""
-        return tuple(sum(stop - start for start, stop in part) for part in self.parts)
+        return tuple(map(length_of, self.parts))
 
     def positions(self, part: int, device: torch.device | str | None = None) -> Tensor:
         """Return where in the sequence a part's positions lie: int64 [length of the part].
@@ -159,6 +159,11 @@ class Sharding:
                     f"{list(tensor.shape)}"
                 )
         return in_order(self.parts, parts, dim)
+
+
+def length_of(ranges: Ranges) -> int:
+    """Return how many positions ranges hold."""
+    return sum(stop - start for start, stop in ranges)
 
 
 def positions_of(ranges: Ranges, device: torch.device | str | None = None) -> Tensor:
