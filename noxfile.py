@@ -41,6 +41,7 @@ FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
 # of `nox -s tests` is the widest. See docs/decisions/0002.
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
+    "release": (["release"], ["packages/release/tests"]),
     "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
     "conformance": (
         ["attention", "collectives", "cpu", "simulated", "conformance"],
@@ -50,9 +51,13 @@ ENVIRONMENTS = {
         ["cpu", "context-parallel"],
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
+    "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
     "cpu": (
-        ["cpu", "conformance", "context-parallel"],
-        ["packages/core/tests", "packages/attention/tests", "plugins/cpu/tests", "tests"],
+        ["cpu", "conformance", "context-parallel", "kernels"],
+        [
+            *("packages/core/tests", "packages/attention/tests", "packages/kernels/tests"),
+            *("plugins/cpu/tests", "tests"),
+        ],
     ),
 }
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
@@ -207,7 +212,7 @@ def types(session: nox.Session, package: str) -> None:
         session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
         return
     # A plugin reads the contract of a component that it does not require, and the demo draws.
-    read = [package] if package == "core" else [package, "attention", "collectives"]
+    read = [package] if package == "core" else [package, "attention", "collectives", "kernels"]
     session.install(*group("types"), *group("test"), *third_party(*read))
     session.run("mypy", str(PACKAGES[package] / "src"), *session.posargs)
 
@@ -232,6 +237,7 @@ def docs(session: nox.Session) -> None:
     "environment",
     [
         nox.param("core", id="core", tags=["pkg-core", "hw-none"]),
+        nox.param("release", id="release", tags=["pkg-release", "hw-none"]),
         nox.param("simulated", id="simulated", tags=["pkg-simulated", "hw-simulated"]),
         nox.param("conformance", id="conformance", tags=["pkg-conformance", "hw-cpu"]),
         nox.param(
@@ -239,7 +245,12 @@ def docs(session: nox.Session) -> None:
             id="collectives",
             tags=["pkg-collectives", "pkg-context-parallel", "hw-cpu"],
         ),
-        nox.param("cpu", id="cpu", tags=["pkg-core", "pkg-attention", "pkg-cpu", "hw-cpu"]),
+        nox.param("export", id="export", tags=["pkg-export", "hw-cpu"]),
+        nox.param(
+            "cpu",
+            id="cpu",
+            tags=["pkg-core", "pkg-attention", "pkg-kernels", "pkg-cpu", "hw-cpu"],
+        ),
     ],
 )
 def tests(session: nox.Session, environment: str) -> None:

@@ -12,7 +12,7 @@ from tests.architecture.tree import ROOT, files
 _CODE = {".c", ".cc", ".cpp", ".h", ".py"}
 _LIMIT = 450
 # Path -> why it is longer. Empty is the aim.
-_LONGER: dict[str, str] = {}
+_LONGER: dict[str, str] = {"noxfile.py": "nox reads one file"}
 _DRAWERS = {"common", "helpers", "misc", "shared", "util", "utils"}
 # Written in pieces, so that this file does not hold what it looks for.
 _FOLDERS = ("far" + "m", "hom" + "e", "roo" + "t", "User" + "s", "wor" + "k")
