@@ -8,7 +8,7 @@ group compute is compared with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -108,9 +108,7 @@ def compare_with_dense(
     """Compare one mode; see ``check_collective_grads``."""
     truth = TRUTHS[mode](problem, simulated(problem) if dense is None else dense)
     found = launch(len(problem.inputs), _measured, problem, mode)
-    largest = max((x.abs().max().item() for own in truth for x in own if x.numel()), default=0.0)
-    terms = sum(x.numel() for own in problem.inputs for x in own) + 1
-    allowed = 64 * torch.finfo(torch.float64).eps * terms * max(1.0, largest)
+    allowed = _allowed(problem, mode, dense, truth)
     worst = 0.0
     for rank, (own, right) in enumerate(zip(found, truth, strict=True)):
         for position, (value, expected) in enumerate(zip(own, right, strict=True)):
@@ -123,6 +121,34 @@ def compare_with_dense(
                     f"{expected.flatten()[:8].tolist()}"
                 )
     return GradientCheck(mode, worst, allowed)
+
+
+def _allowed(problem: Problem, mode: str, dense: Dense | None, truth: list[list[Tensor]]) -> float:
+    """Return the difference that rounding explains.
+
+    Sums round as often as they have terms. And what a program makes of rounding is seen by what it
+    makes of inputs that were rounded to single precision, which is as much coarser.
+    """
+    largest = max((x.abs().max().item() for own in truth for x in own if x.numel()), default=0.0)
+    terms = sum(x.numel() for own in problem.inputs for x in own) + 1
+    rounded = replace(
+        problem,
+        inputs=tuple(tuple(_rounded(x) for x in own) for own in problem.inputs),
+        batches=tuple(tuple(_rounded(x) for x in own) for own in problem.batches),
+    )
+    near = TRUTHS[mode](rounded, simulated(rounded) if dense is None else dense)
+    moved = max(
+        _difference(value, expected)
+        for own, right in zip(near, truth, strict=True)
+        for value, expected in zip(own, right, strict=True)
+    )
+    precision = torch.finfo(torch.float64).eps
+    coarser = torch.finfo(torch.float32).eps / precision
+    return 64 * max(precision * terms * max(1.0, largest), moved / coarser)
+
+
+def _rounded(x: Tensor) -> Tensor:
+    return x.to(torch.complex64 if x.is_complex() else torch.float32).to(x.dtype)
 
 
 def _measured(problem: Problem, mode: str) -> list[Tensor]:
