@@ -2,4 +2,14 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from torchyard_kernels._linear._api import bmm, linear, matmul
+from torchyard_kernels._linear._errors import PackedGradientError
+from torchyard_kernels._linear._packed_weight import PackedWeight
+
+__all__ = [
+    "PackedGradientError",
+    "PackedWeight",
+    "bmm",
+    "linear",
+    "matmul",
+]

@@ -1,0 +1,1 @@
+"""linear, matmul and bmm: api, op, packed weights, implementations in torch."""

@@ -1,0 +1,128 @@
+"""linear, matmul and bmm: what users call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._linear._ops import product
+from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
+
+__all__ = ["bmm", "linear", "matmul"]
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor | PackedWeight,
+    bias: Tensor | None = None,
+    *,
+    prologue: Callable[[Tensor], Tensor] | None = None,
+    epilogue: Callable[..., Tensor] | None = None,
+) -> Tensor:
+    """Compute ``epilogue(prologue(x) @ weight.T + bias)``; sums are float32.
+
+    Args:
+        x: [..., K], float16, bfloat16, float32 or float64, any strides.
+        weight: [N, K], x's dtype, any strides; or packed, see :class:`PackedWeight`.
+        bias: [N], x's dtype.
+        prologue: a pointwise function of x, such as the scale of an RMSNorm.
+        epilogue: a pointwise function of the result [..., N]; or one of two required parameters
+            ``(gate, up)``, which are the result's halves [..., N / 2].
+
+    Returns:
+        [..., N] (or what the epilogue makes of it), contiguous.
+
+    Differentiable in x, bias and a plain weight, any number of times; a packed weight is a
+    constant.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those.
+        ValueError: shapes that do not fit.
+        PackedGradientError: the gradient of a packed weight was asked for.
+    """
+    check_linear(x, weight, bias)
+    if prologue is not None:
+        x = prologue(x)
+        check_linear(x, weight, bias)
+    if isinstance(weight, PackedWeight):
+        y = product(x, weight.tensors, weight.spec_text, bias)
+    else:
+        y = product(x, [weight], "", bias)
+    if epilogue is None:
+        return y
+    if _required(epilogue) != 2:
+        return epilogue(y)
+    if y.shape[-1] % 2:
+        raise ValueError(
+            f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
+            f"{y.shape[-1]}"
+        )
+    return epilogue(*y.chunk(2, -1))
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Compute the product of two tensors as :func:`torch.matmul` does; sums are float32.
+
+    Args:
+        a: [..., M, K] or [K]; b: [..., K, N] or [K]: one of float16, bfloat16, float32, float64.
+
+    Returns:
+        [..., M, N], without what a tensor of one dimension lacks; batch dimensions broadcast.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those.
+        ValueError: shapes that do not fit.
+    """
+    check_matmul("matmul", a, b)
+    depth = b.shape[-2] if b.ndim > 1 else b.numel()
+    if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != depth:
+        raise ValueError(
+            f"matmul: expected [..., M, K] and [..., K, N], got {list(a.shape)} and {list(b.shape)}"
+        )
+    if b.ndim == 1:
+        return product(a, [b[None]], "", None).squeeze(-1)
+    if a.ndim == 1:
+        return matmul(a[None], b).squeeze(-2)
+    if b.ndim == 2:
+        return product(a, [b.mT], "", None)
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"matmul: expected batch dimensions that broadcast, got {list(a.shape)} and "
+            f"{list(b.shape)}"
+        ) from None
+    count = math.prod(batch)
+    left = a.expand(*batch, *a.shape[-2:]).reshape(count, *a.shape[-2:])
+    right = b.expand(*batch, *b.shape[-2:]).reshape(count, *b.shape[-2:])
+    return product(left, [right.mT], "", None).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a[i] @ b[i] for each i, as :func:`torch.bmm` does; sums are float32.
+
+    Args:
+        a: [B, M, K]; b: [B, K, N]: one of float16, bfloat16, float32, float64, any strides.
+
+    Returns:
+        [B, M, N], contiguous.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those.
+        ValueError: shapes that do not fit.
+    """
+    check_batches(a, b)
+    return product(a, [b.mT], "", None)
+
+
+def _required(function: Callable[..., Tensor]) -> int:
+    """Return how many parameters a Python function demands; 1 for any other callable."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return 1
+    bound = 1 if hasattr(function, "__self__") else 0
+    return int(code.co_argcount) - len(getattr(function, "__defaults__", None) or ()) - bound

@@ -1,0 +1,37 @@
+"""The formats of packed weights, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torch import Tensor
+
+from torchyard_kernels._linear._format import Format
+from torchyard_kernels._linear._panels import PANELS
+from torchyard_kernels.contracts.linear import Packed
+
+__all__ = ["FORMATS", "parse_format", "unpacked"]
+
+FORMATS: Final[dict[str, Format]] = {
+    "panels": PANELS,
+}
+
+
+def parse_format(name: str) -> Format:
+    """Return the format of a name.
+
+    Raises:
+        ValueError: there is none; the message lists them.
+    """
+    found = FORMATS.get(name)
+    if found is None:
+        known = ", ".join(repr(known) for known in FORMATS)
+        raise ValueError(f"PackedWeight: format: expected one of {known}, got {name!r}")
+    return found
+
+
+def unpacked(weight: Tensor | Packed) -> Tensor:
+    """Return a plain weight as it is, a packed one unpacked."""
+    if isinstance(weight, Packed):
+        return parse_format(weight.spec.format).unpack(weight.spec, weight.tensors)
+    return weight

@@ -1,0 +1,40 @@
+"""The implementations of ``linear/1`` in torch, for every device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torchyard import Implementation, Platform, Verdict, hookimpl
+from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearRequest
+
+__all__ = ["torchyard_implementations"]
+
+
+@hookimpl
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return torch's own operators, and the reference as the last resort."""
+    return [
+        Implementation(LINEAR, "kernels.torch", _supports_torch, _load_torch),
+        Implementation(LINEAR, "kernels.reference", _supports_reference, _load_reference),
+    ]
+
+
+def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
+    how = "torch's own product"
+    return Verdict.yes(f"{how}, unpacks the weight at every call" if request.weight else how)
+
+
+def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
+    return Verdict.yes("in float64")
+
+
+def _load_torch() -> Linear:
+    from torchyard_kernels._linear._torch import product
+
+    return product
+
+
+def _load_reference() -> Linear:
+    from torchyard_kernels._linear._reference import reference
+
+    return reference

@@ -1,0 +1,140 @@
+"""PackedWeight: a linear layer's weight, in the order in which kernels read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._linear._formats import parse_format
+from torchyard_kernels.contracts.linear import WeightSpec
+
+__all__ = ["PackedWeight"]
+
+_SPEC = "spec"
+
+
+class PackedWeight(torch.nn.Module):
+    """Hold a weight [N, K] in a layout that kernels read at the speed of memory.
+
+    Takes the place of the weight of :func:`torchyard_kernels.linear`. It is a constant: a gradient
+    reaches x and the bias through it, never the weight. Its state is its buffers, one of which
+    (``spec``) holds format, dtype and shape as text. So ``state_dict``, safetensors, ``to(device)``
+    and torch.compile and torch.export treat it as any module; the layout is the same on every
+    processor, and a file is read without being packed again.
+
+    Args:
+        weight: [N, K], float16, bfloat16 or float32, any strides; copied.
+        format: the layout's name; ``panels`` keeps every number as it is.
+        options: of the format, such as a group's size.
+
+    Attributes:
+        shape: (N, K). dtype: the weight's. format: the layout's name. options: of the format.
+
+    Raises:
+        TypeError: not a floating point tensor, or an option that the format does not have.
+        ValueError: not two dimensions, or a format that does not exist.
+    """
+
+    def __init__(self, weight: Tensor, format: str = "panels", **options: int) -> None:
+        super().__init__()
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"PackedWeight: weight: expected a tensor, got {type(weight).__name__}")
+        if weight.ndim != 2:
+            raise ValueError(
+                f"PackedWeight: weight: expected two dimensions [N, K], got {list(weight.shape)}"
+            )
+        layout = parse_format(format)
+        with torch.no_grad():
+            tensors, kept = layout.pack(weight.detach(), options)
+        rows, columns = weight.shape
+        self._hold(WeightSpec(format, str(weight.dtype)[6:], rows, columns, kept), tensors)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> PackedWeight:
+        """Make one from what ``state_dict()`` gave, such as a file's tensors; nothing is packed.
+
+        Args:
+            state: the tensors by name, without a prefix.
+
+        Raises:
+            ValueError: a tensor is missing, is one too many, or does not fit the spec.
+        """
+        if _SPEC not in state:
+            raise ValueError(
+                f"PackedWeight.from_state: expected a tensor 'spec', got {sorted(state)}; "
+                f"strip the prefix that the file's names have"
+            )
+        spec = _read(state[_SPEC])
+        layout = parse_format(spec.format)
+        expected = {_SPEC, *layout.names}
+        if set(state) != expected:
+            raise ValueError(
+                f"PackedWeight.from_state: expected the tensors {sorted(expected)} for '{spec}', "
+                f"got {sorted(state)}"
+            )
+        tensors = tuple(state[name].detach().contiguous() for name in layout.names)
+        layout.check(spec, tensors)
+        self = cls.__new__(cls)
+        torch.nn.Module.__init__(self)
+        self._hold(spec, tensors)
+        return self
+
+    def _hold(self, spec: WeightSpec, tensors: tuple[Tensor, ...]) -> None:
+        self.shape = torch.Size((spec.rows, spec.columns))
+        self.dtype: torch.dtype = getattr(torch, spec.dtype)
+        self.format = spec.format
+        self.options = dict(spec.options)
+        self.spec_text = str(spec)
+        self.names = parse_format(spec.format).names
+        device = tensors[0].device
+        self.register_buffer(_SPEC, torch.tensor(list(str(spec).encode()), dtype=torch.uint8))
+        for name, tensor in zip(self.names, tensors, strict=True):
+            self.register_buffer(name, tensor)
+        self.spec = self._buffers[_SPEC].to(device)  # type: ignore[union-attr]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The format's tensors, in its order."""
+        return [self.get_buffer(name) for name in self.names]
+
+    def unpack(self) -> Tensor:
+        """Return the weight [N, K]: the original, or what the format kept of it."""
+        spec = WeightSpec.parse(self.spec_text)
+        return parse_format(self.format).unpack(spec, tuple(self.tensors))
+
+    def extra_repr(self) -> str:
+        """Say in a model's listing what is held."""
+        return self.spec_text
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedWeight:
+        probe = {name: fn(tensor[:0]).dtype for name, tensor in self.named_buffers()}
+        for name, tensor in self.named_buffers():
+            if probe[name] != tensor.dtype:
+                raise TypeError(
+                    f"PackedWeight: expected {name} to stay {tensor.dtype}, got {probe[name]}; "
+                    f"convert unpack() and pack the result"
+                )
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        given = state_dict.get(prefix + _SPEC)
+        if given is not None and (found := str(_read(given))) != self.spec_text:
+            raise ValueError(
+                f"PackedWeight: {prefix}spec: expected '{self.spec_text}', got '{found}'; use "
+                f"PackedWeight.from_state to take over another shape or format"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _read(spec: Tensor) -> WeightSpec:
+    try:
+        text = bytes(spec.tolist()).decode("ascii")
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"PackedWeight: spec: expected uint8 text, got {spec.dtype} {list(spec.shape)}"
+        ) from None
+    return WeightSpec.parse(text)

@@ -1,0 +1,20 @@
+"""kernels.torch: products by torch's own operators."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._linear._formats import unpacked
+from torchyard_kernels.contracts.linear import LinearCall
+
+__all__ = ["product"]
+
+
+def product(call: LinearCall) -> Tensor:
+    """Compute a call; a packed weight is unpacked for it, which costs more than a few rows do."""
+    weight = unpacked(call.weight)
+    if weight.ndim == 2:
+        return torch.nn.functional.linear(call.x, weight, call.bias)
+    out = torch.bmm(call.x, weight.mT)
+    return out if call.bias is None else out + call.bias

@@ -1,0 +1,264 @@
+"""The contract ``linear/1``.
+
+With M rows of x, N outputs, K products per output and W the weight [N, K]::
+
+    out[m, n] = sum_k x[m, k] * W[n, k] + bias[n]
+
+Products and sums are float32, or float64 where the inputs are. The sum over k may be rounded to x's
+dtype before the bias is added; out is rounded to it. Nothing of a
+row of x reaches another row, NaN and infinities included.
+
+This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from torchyard import ContractDefinition, RequestField
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "DEFINITIONS",
+    "LINEAR",
+    "PANEL_COLUMNS",
+    "Linear",
+    "LinearCall",
+    "LinearRequest",
+    "Packed",
+    "WeightSpec",
+    "panel_shape",
+]
+
+LINEAR: Final = "linear/1"
+# Outputs whose weights lie side by side in the format ``panels``.
+PANEL_COLUMNS: Final = 32
+
+_SPEC: Final = re.compile(
+    r"([a-z][a-z0-9_]*) ([a-z]+[0-9]+) ([0-9]+)x([0-9]+)((?: [a-z_]+=[0-9]+)*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """What the tensors of a packed weight mean.
+
+    Attributes:
+        format: the layout, such as ``panels``.
+        dtype: the name of the weight's dtype before it was packed, which x must have too.
+        rows: N, outputs.
+        columns: K, products per output.
+        options: of the format, by name, such as ``("group", 128)``.
+    """
+
+    format: str
+    dtype: str
+    rows: int
+    columns: int
+    options: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        options = "".join(f" {name}={value}" for name, value in self.options)
+        return f"{self.format} {self.dtype} {self.rows}x{self.columns}{options}"
+
+    @classmethod
+    def parse(cls, text: str) -> WeightSpec:
+        """Read what ``str`` writes.
+
+        Raises:
+            ValueError: shows the expected form.
+        """
+        match = _SPEC.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"spec: expected 'format dtype NxK option=value ...' such as "
+                f"'panels float16 4096x4096', got {text!r}"
+            )
+        options = (option.split("=") for option in match[5].split())
+        return cls(
+            match[1],
+            match[2],
+            int(match[3]),
+            int(match[4]),
+            tuple((name, int(value)) for name, value in options),
+        )
+
+
+def panel_shape(rows: int, columns: int, pair: int) -> tuple[int, int, int, int]:
+    """Return the shape of ``panels``: [ceil(N / 32), ceil(K / P), 32, P].
+
+    Element [p, w, c, e] is W[32 p + c, P w + e], or 0 beyond W. P, here ``pair``, is 2 for bfloat16
+    and 1 for any other dtype, so that a word of 32 bits holds what one instruction multiplies.
+    """
+    return -(-rows // PANEL_COLUMNS), -(-columns // pair), PANEL_COLUMNS, pair
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """A packed weight's tensors.
+
+    Attributes:
+        spec: what they mean.
+        tensors: contiguous, in the order that the format states.
+    """
+
+    spec: WeightSpec
+    tensors: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRequest:
+    """Describe a call, without its tensors.
+
+    Attributes:
+        device: torch device type.
+        dtype: the name of x's dtype.
+        rows: M, the product of x's sizes but the last; per batch entry. Above 16 rounded up to a
+            power of two, so that a growing batch does not ask for a decision at every step.
+        outputs: N.
+        depth: K.
+        batch: how many weights there are, each with its own rows of x: 1 for a linear layer.
+        weight: the format of a packed weight; empty for a plain tensor.
+        weight_options: the packed weight's options.
+        bias: whether there is one.
+        deterministic: whether torch was told to use deterministic algorithms.
+    """
+
+    device: str
+    dtype: str
+    rows: int
+    outputs: int
+    depth: int
+    batch: int = 1
+    weight: str = ""
+    weight_options: tuple[tuple[str, int], ...] = ()
+    bias: bool = False
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", _round_up(self.rows))
+
+    def bucket(self) -> str:
+        """Return the key under which the decision for this request is locked."""
+        words = [self.device, self.dtype, f"{self.batch}x{self.rows}x{self.outputs}x{self.depth}"]
+        if self.weight:
+            options = (f"{name}={value}" for name, value in self.weight_options)
+            words.append(f"weight={','.join((self.weight, *options))}")
+        words += [name for name in ("bias", "deterministic") if getattr(self, name)]
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearCall:
+    """The tensors of a call.
+
+    Attributes:
+        x: [..., K], any strides; [B, M, K] where the weight is [B, N, K].
+        weight: [N, K] or [B, N, K], any strides and x's dtype; or packed, [N, K].
+        bias: [N], x's dtype; None adds nothing.
+    """
+
+    x: Tensor
+    weight: Tensor | Packed
+    bias: Tensor | None = None
+
+
+class Linear(Protocol):
+    """The callable that an implementation of ``linear/1`` loads."""
+
+    def __call__(self, call: LinearCall) -> Tensor:
+        """Return out [..., N], contiguous, in x's dtype. Must not keep, alias or change inputs."""
+
+
+_FIELDS: Final = (
+    RequestField("device", "torch device type", "cpu"),
+    RequestField("dtype", "dtype of x and of the weight", "float16"),
+    RequestField("shape", "rows,outputs,depth: M,N,K", "1,4096,4096"),
+    RequestField("batch", "weights, each with rows of its own", "1"),
+    RequestField("weight", "format of a packed weight; empty: a plain tensor", ""),
+    RequestField("weight_options", "name=value of the packed weight, commas between", ""),
+    RequestField("bias", "whether there is one", "false"),
+    RequestField("deterministic", "whether algorithms must be deterministic", "false"),
+)
+
+
+def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
+    """Build a request from text fields, those of ``torchyard explain linear``.
+
+    Raises:
+        ValueError: names the field, what was expected and what came.
+    """
+    defaults = {field.name: field.default for field in _FIELDS}
+    unknown = sorted(set(fields) - set(defaults))
+    if unknown:
+        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
+    text = {**defaults, **fields}
+    rows, outputs, depth = _integers("shape", text["shape"], 3)
+    return LinearRequest(
+        device=text["device"],
+        dtype=text["dtype"],
+        rows=rows,
+        outputs=outputs,
+        depth=depth,
+        batch=_integers("batch", text["batch"], 1)[0],
+        weight=text["weight"],
+        weight_options=_options(text["weight_options"]),
+        bias=_flag("bias", text["bias"]),
+        deterministic=_flag("deterministic", text["deterministic"]),
+    )
+
+
+def _representative_requests(device: str) -> Iterator[LinearRequest]:
+    """Yield the requests whose decisions a release records: decoding, prefill, batches."""
+    for dtype in ("float32", "bfloat16", "float16"):
+        for rows in (1, 16, 128, 1024):
+            for weight in ("", "panels"):
+                yield LinearRequest(device, dtype, rows, 4096, 4096, weight=weight)
+        yield LinearRequest(device, dtype, 128, 128, 64, batch=32)
+
+
+DEFINITIONS: Final = {
+    LINEAR: ContractDefinition(
+        contract=LINEAR,
+        summary="products with a weight, plain or packed, and a bias",
+        fields=_FIELDS,
+        parse=_parse_request,
+        cases=_representative_requests,
+    ),
+}
+
+
+def _round_up(size: int) -> int:
+    return size if size <= 16 else 1 << (size - 1).bit_length()
+
+
+def _integers(name: str, text: str, count: int) -> list[int]:
+    try:
+        values = [int(part) for part in text.split(",")]
+    except ValueError:
+        values = []
+    if len(values) != count or any(value < 0 for value in values):
+        raise ValueError(f"{name}: expected {count} sizes with commas between, got {text!r}")
+    return values
+
+
+def _options(text: str) -> tuple[tuple[str, int], ...]:
+    options = []
+    for part in text.split(",") if text else ():
+        name, _, value = part.partition("=")
+        if not name.isidentifier() or not value.isdigit():
+            raise ValueError(f"weight_options: expected name=value such as group=128, got {part!r}")
+        options.append((name, int(value)))
+    return tuple(options)
+
+
+def _flag(name: str, text: str) -> bool:
+    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in values:
+        raise ValueError(f"{name}: expected true or false, got {text!r}")
+    return values[text.lower()]
