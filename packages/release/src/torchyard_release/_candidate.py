@@ -1,0 +1,124 @@
+"""A candidate: the exact files that a release would consist of, and what they were made from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from torchyard_release._atomic import write_json_atomically
+from torchyard_release._errors import CandidateError
+
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Artifact:
+    """One file of a candidate.
+
+    Attributes:
+        file: its name.
+        package: the distribution that it is of.
+        version: of the distribution.
+        kind: ``wheel`` or ``sdist``.
+        sha256: of its bytes, in hexadecimal.
+        size: in bytes.
+    """
+
+    file: str
+    package: str
+    version: str
+    kind: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What was built, once, to be released or not.
+
+    Attributes:
+        version: of the release, X.Y.Z.
+        candidate: its label, such as ``rc1``.
+        commit: that it was built from.
+        tag: of that commit.
+        artifacts: sorted by name.
+    """
+
+    version: str
+    candidate: str
+    commit: str
+    tag: str
+    artifacts: tuple[Artifact, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the names and digests of all files: what evidence is bound to."""
+        lines = [f"{artifact.sha256}  {artifact.file}\n" for artifact in self.artifacts]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """The digest of each file, by its name."""
+        return {artifact.file: artifact.sha256 for artifact in self.artifacts}
+
+    def write(self, folder: Path) -> None:
+        """Write the record into a candidate's folder."""
+        data = asdict(self) | {"schema": _SCHEMA, "digest": self.digest}
+        write_json_atomically(folder / "candidate.json", data)
+
+
+def read_candidate(folder: Path) -> Candidate:
+    """Read a candidate's record; CandidateError if there is none, or it was changed."""
+    path = folder / "candidate.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise CandidateError(
+            f"{path}: no such file: this candidate has not been built",
+            "build it: `torchyard release build`",
+        ) from None
+    except ValueError as error:
+        raise CandidateError(f"{path}: expected JSON, got: {error}", _AGAIN) from None
+    try:
+        if data.pop("schema") != _SCHEMA:
+            raise CandidateError(f"{path}: of another schema", _AGAIN)
+        digest = data.pop("digest")
+        artifacts = tuple(Artifact(**row) for row in data.pop("artifacts"))
+        candidate = Candidate(**data, artifacts=artifacts)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise CandidateError(f"{path}: not a candidate's record: {error}", _AGAIN) from None
+    if digest != candidate.digest or list(artifacts) != sorted(artifacts) or not artifacts:
+        raise CandidateError(f"{path}: its digest is not that of the files it lists", _AGAIN)
+    return candidate
+
+
+def verify_files(candidate: Candidate, folder: Path) -> None:
+    """Refuse a folder of artifacts that holds anything but the candidate's bytes."""
+    found = {path.name: sha256(path) for path in sorted(folder.iterdir())}
+    odd = sorted(
+        name
+        for name in candidate.sums.keys() | found.keys()
+        if candidate.sums.get(name) != found.get(name)
+    )
+    if odd:
+        name = odd[0]
+        what = (
+            "is missing"
+            if name not in found
+            else "was not built with it"
+            if name not in candidate.sums
+            else f"has SHA-256 {found[name]}, was built with {candidate.sums[name]}"
+        )
+        raise CandidateError(f"{folder}: {name} {what}", _AGAIN)
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_AGAIN: Final = "build this candidate again: `torchyard release build --again`"

@@ -1,0 +1,71 @@
+"""``torchyard release``: the steps of a train, each imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Final
+
+import click
+
+# Name -> (module:attribute, one line).
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "history": ("torchyard_release._cli._history:history", "What was run, by whom, how it ended."),
+}
+
+
+class _Lazy(click.Group):
+    """List the commands from the table; import a command's module only to run it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the words for the journal."""
+        ctx.meta[__name__] = tuple(args)
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command, or return None."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        found = getattr(importlib.import_module(module), attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table; nothing is imported."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.group(cls=_Lazy, no_args_is_help=True)
+@click.option(
+    "--root",
+    type=click.Path(file_okay=False, exists=True, path_type=Path),
+    default=Path(),
+    show_default="this folder",
+    help="A folder in the repository.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    show_default=".train in the repository",
+    help="Where the commands keep what they know.",
+)
+@click.pass_context
+def command(ctx: click.Context, root: Path, state: Path | None) -> None:
+    """Cut, prove and publish every package of the repository that train.toml declares.
+
+    Exit status 0: done; 1: it could not be done; 2: the command was not understood; 3: it was
+    done, and the answer is no.
+    """
+    ctx.obj = (root, state)
+
+
+def argv_of(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words after ``torchyard release`` of the running command."""
+    words: tuple[str, ...] = ctx.meta[__name__]
+    return words
