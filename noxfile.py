@@ -318,9 +318,9 @@ def hardware(session: nox.Session, target: str) -> None:
 @nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
 def sweep(session: nox.Session) -> None:
     """Run the long sweeps, which no other session runs."""
-    packages = ("attention", "cpu", "context-parallel")
-    install(session, *packages, extra=[*group("test"), *group("models")])
-    paths = [*ENVIRONMENTS["cpu"][1], *ENVIRONMENTS["collectives"][1]]
+    extra = [*group("test"), *group("models"), *group("template")]
+    install(session, *ENVIRONMENTS["cpu"][0], "export", extra=extra)
+    paths = [path for name in ("export", "collectives", "cpu") for path in ENVIRONMENTS[name][1]]
     pytest(session, "-m", "sweep", *paths)
 
 

@@ -23,6 +23,9 @@ class _Done:
     def project(self, name: str) -> str:
         return (self.walk.folder / name).read_text(encoding="utf-8")
 
+# Minutes: it makes environments. The session `template` says how long a newcomer waits.
+pytestmark = pytest.mark.sweep
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
