@@ -12,7 +12,8 @@ from tests.architecture.tree import ROOT
 from tests.template.newcomer import Newcomer
 from tests.template.walkthrough import PAGE, Outcome, Step, Walk, steps
 
-_WALKS = ("implementation", "device")
+# The longer one, which builds a device, stands in the sweep; the session `template` has both.
+_WALKS = ("implementation", pytest.param("device", marks=pytest.mark.sweep))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +23,6 @@ class _Done:
 
     def project(self, name: str) -> str:
         return (self.walk.folder / name).read_text(encoding="utf-8")
-
-# Minutes: it makes environments. The session `template` says how long a newcomer waits.
-pytestmark = pytest.mark.sweep
 
 
 @pytest.fixture(scope="module")
