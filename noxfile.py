@@ -55,7 +55,8 @@ ENVIRONMENTS = {
     "cpu": (
         ["cpu", "conformance", "context-parallel", "kernels"],
         [
-            *("packages/core/tests", "packages/attention/tests", "packages/kernels/tests"),
+            *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
+            "packages/kernels/tests",
             *("plugins/cpu/tests", "tests"),
         ],
     ),
@@ -249,7 +250,8 @@ def docs(session: nox.Session) -> None:
         nox.param(
             "cpu",
             id="cpu",
-            tags=["pkg-core", "pkg-attention", "pkg-kernels", "pkg-cpu", "hw-cpu"],
+            tags=[f"pkg-{name}" for name in ("core", "programs", "attention", "kernels", "cpu")]
+            + ["hw-cpu"],
         ),
     ],
 )

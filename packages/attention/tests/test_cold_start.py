@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from torchyard_attention import _evaluate, flex_attention
-from torchyard_attention._evaluate import infer_dtypes
+from torchyard_attention._evaluate import infer_dtypes, score_inputs
+from torchyard_programs import _typing, parse
 
 _FIRST = """
 import sys, torch
@@ -45,8 +46,8 @@ def test_dtypes_do_not_depend_on_values(text: str, dtype: torch.dtype) -> None:
     dtypes = infer_dtypes(text, torch.float32, traits)
 
     assert dtypes["%1"] == dtype
-    steps = _evaluate._inferred(
-        _evaluate.parse(text), torch.float32, traits, 0, torch.device("meta")
+    steps = _typing.inferred_on(
+        parse(text), score_inputs(torch.float32), traits, torch.device("meta")
     )
     assert dtypes == {name: step.dtype for name, step in steps.items()}
 

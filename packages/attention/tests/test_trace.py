@@ -13,8 +13,9 @@ from torch.nn.attention.flex_attention import _vmap_for_bhqkv
 
 from torchyard_attention import ProgramError
 from torchyard_attention._evaluate import TracedMod, scalar_function
-from torchyard_attention._program import CAUSAL, IDENTITY, parse
+from torchyard_attention._program import CAUSAL, IDENTITY
 from torchyard_attention._trace import MASK_INPUTS, SCORE_INPUTS, trace
+from torchyard_programs import parse
 
 SIZES = (2, 3, 5, 7)
 torch.manual_seed(0)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from torchyard import TorchyardError
+from torchyard_programs import ProgramError
 
 __all__ = ["DoubleBackwardError", "PagesExhaustedError", "ProgramError"]
-
-
-class ProgramError(TorchyardError, TypeError):
-    """A score_mod or mask_mod does something that cannot be recorded; the message says what."""
 
 
 class DoubleBackwardError(TorchyardError, RuntimeError):

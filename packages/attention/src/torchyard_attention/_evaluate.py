@@ -15,13 +15,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention._errors import ProgramError
-from torchyard_attention._program import Operation, Program, Reference, parse
-from torchyard_attention._vocabulary import REVERSED, WORDS, function_of
+from torchyard_attention._trace import SCORE_INPUTS
+from torchyard_programs import Input, Traits, build, infer, is_pointwise, parse
 
 # A program may also return a plain number.
 _TensorFunction = Callable[..., Any]
-_Traits = tuple[tuple[torch.dtype, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,10 +110,10 @@ def scalar_function(text: str) -> _TensorFunction:
 
     One function object per text, so that whoever compiles it compiles once.
     """
-    return _build(parse(text), gather="getitem", casts={})
+    return build(parse(text), SCORE_INPUTS)
 
 
-def infer_dtypes(text: str, dtype: torch.dtype, traits: _Traits) -> dict[str, torch.dtype]:
+def infer_dtypes(text: str, dtype: torch.dtype, traits: Traits) -> dict[str, torch.dtype]:
     """Return the dtype that each step of a program gives on scalars.
 
     Args:
@@ -123,186 +121,38 @@ def infer_dtypes(text: str, dtype: torch.dtype, traits: _Traits) -> dict[str, to
         dtype: the score's.
         traits: dtype and number of dimensions of each captured tensor.
     """
-    return {name: step.dtype for name, step in _infer(parse(text), dtype, traits, 0).items()}
+    steps = infer(parse(text), score_inputs(dtype), traits)
+    return {name: step.dtype for name, step in steps.items()}
 
 
-def _traits(captured: tuple[Tensor, ...]) -> _Traits:
+def score_inputs(dtype: torch.dtype, ndim: int = 0) -> tuple[Input, ...]:
+    """Return what a program is given, for scores of a dtype."""
+    return tuple(Input(name, dtype if name == "s" else torch.int64, ndim) for name in SCORE_INPUTS)
+
+
+def _traits(captured: tuple[Tensor, ...]) -> Traits:
     return tuple((tensor.dtype, tensor.ndim) for tensor in captured)
 
 
 @lru_cache(maxsize=1024)
-def _is_pointwise(text: str, dtype: torch.dtype, traits: _Traits) -> bool:
-    program = parse(text)
-    if not all(operation.word in WORDS for operation in program.operations):
-        return False
-    if not all(_indexes_wholly(operation, traits) for operation in program.operations):
-        return False
-    return all(value.ndim == 0 for value in _infer(program, dtype, traits, 0).values())
-
-
-def _indexes_wholly(operation: Operation, traits: _Traits) -> bool:
-    """Return whether a step is no indexing, or one that takes one element of a captured tensor."""
-    if operation.word != "getitem":
-        return True
-    source, index = operation.args
-    indices = index if isinstance(index, tuple) else (index,)
-    return (
-        source.name[0] == "$"
-        and len(indices) == traits[int(source.name[1:])][1]
-        and all(isinstance(item, Reference | int) for item in indices)
-    )
+def _is_pointwise(text: str, dtype: torch.dtype, traits: Traits) -> bool:
+    return is_pointwise(parse(text), score_inputs(dtype), traits)
 
 
 @lru_cache(maxsize=1024)
-def _tile_function(text: str, dtype: torch.dtype, traits: _Traits) -> _TensorFunction:
+def _tile_function(text: str, dtype: torch.dtype, traits: Traits) -> _TensorFunction:
     """Build the broadcasting evaluation.
 
     torch promotes scalars and tiles differently. The program means scalars, so where a tile's step
     would come out in another dtype, it is cast to the scalar's.
     """
     program = parse(text)
-    scalars = _infer(program, dtype, traits, 0)
-    tiles = _infer(program, dtype, traits, 4)
+    scalars = infer(program, score_inputs(dtype), traits)
+    tiles = infer(program, score_inputs(dtype, 4), traits)
     casts = {
         name: scalars[name].dtype for name in scalars if scalars[name].dtype != tiles[name].dtype
     }
-    return _build(program, gather="getitem", casts=casts)
-
-
-def _infer(
-    program: Program, dtype: torch.dtype, traits: _Traits, tile_ndim: int
-) -> dict[str, Tensor]:
-    """Run a program on single elements and return what each step gives.
-
-    On the CPU, where a step takes microseconds; torch's first operation on the meta device imports
-    its compiler, which takes more than a second. What fails for these values alone (a division by
-    zero) is told by the meta device, which has none.
-    """
-    try:
-        return _inferred(program, dtype, traits, tile_ndim, torch.device("cpu"))
-    except (RuntimeError, IndexError):
-        return _inferred(program, dtype, traits, tile_ndim, torch.device("meta"))
-
-
-def _inferred(
-    program: Program,
-    dtype: torch.dtype,
-    traits: _Traits,
-    tile_ndim: int,
-    device: torch.device,
-) -> dict[str, Tensor]:
-    shape = (1,) * tile_ndim
-    values: dict[str, Any] = {}
-    steps = {}
-    with torch.no_grad(), _outside_of_modes():
-        values["s"] = torch.ones(shape, dtype=dtype, device=device)
-        values |= dict.fromkeys("bhqk", torch.ones(shape, dtype=torch.int64, device=device))
-        for index, (captured_dtype, ndim) in enumerate(traits):
-            values[f"${index}"] = torch.ones((1,) * ndim, dtype=captured_dtype, device=device)
-        for operation in program.operations:
-            result = _step(operation)(values)
-            if not isinstance(result, Tensor):
-                raise ProgramError(
-                    f"program: expected {operation.word} to give a tensor, got "
-                    f"{type(result).__name__}"
-                )
-            values[operation.result.name] = result
-            steps[operation.result.name] = result
-    return steps
-
-
-def _outside_of_modes() -> Any:
-    return torch.utils._python_dispatch._disable_current_modes()
-
-
-def _step(operation: Operation) -> Callable[[dict[str, Any]], Any]:
-    function, args = _call(operation)
-    if operation.word == "getitem":
-        function = _gather_any  # plain indexing by a scalar would read its value
-
-    def run(values: dict[str, Any]) -> Any:
-        kwargs = {name: _lookup(value, values) for name, value in operation.kwargs}
-        return function(*(_lookup(arg, values) for arg in args), **kwargs)
-
-    return run
-
-
-def _lookup(item: Any, values: dict[str, Any]) -> Any:
-    if isinstance(item, Reference):
-        return values[item.name]
-    if isinstance(item, tuple):
-        return tuple(_lookup(part, values) for part in item)
-    return item
-
-
-def _call(operation: Operation) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the function of a step and its arguments in the order that the function takes."""
-    word, args = operation.word, operation.args
-    if word in REVERSED:
-        word, args = REVERSED[word], (args[1], args[0], *args[2:])
-    if word in WORDS:
-        return function_of(word, bool(operation.kwargs)), args
-    return _general_function(word), args
-
-
-def _general_function(name: str) -> Callable[..., Any]:
-    function: Any = torch
-    for part in name.split(".")[1:]:
-        function = getattr(function, part)
-    assert callable(function)
-    return function  # type: ignore[no-any-return]
-
-
-def _build(program: Program, gather: str, casts: dict[str, torch.dtype]) -> _TensorFunction:
-    """Write a program as Python and compile that: no interpretation per call, and Dynamo reads it.
-
-    Only names of the vocabulary and decoded constants enter the text.
-    """
-    names: dict[str, Any] = {"_gather": _gather}
-    constants: list[Any] = []
-
-    def spell(item: Any) -> str:
-        if isinstance(item, Reference):
-            return item.name.replace("%", "v").replace("$", "c")
-        if isinstance(item, tuple):
-            return "(" + "".join(f"{spell(part)}, " for part in item) + ")"
-        constants.append(item)
-        names[f"k{len(constants)}"] = item
-        return f"k{len(constants)}"
-
-    lines = []
-    for index, operation in enumerate(program.operations):
-        function, args = _call(operation)
-        called = f"f{index}"
-        names[called] = _gather if operation.word == "getitem" and gather == "index" else function
-        arguments = [spell(arg) for arg in args]
-        arguments += [f"{name}={spell(value)}" for name, value in operation.kwargs]
-        target = spell(operation.result)
-        lines.append(f"    {target} = {called}({', '.join(arguments)})")
-        if operation.result.name in casts:
-            lines.append(f"    {target} = {target}.to({spell(casts[operation.result.name])})")
-    captured = ", ".join(f"c{index}" for index in range(_captured_count(program)))
-    header = f"def program(s, b, h, q, k{', ' + captured if captured else ''}, *unused):"
-    source = "\n".join([header, *lines, f"    return {spell(program.result)}"])
-    exec(compile(source, "<torchyard program>", "exec"), names)
-    return names["program"]  # type: ignore[no-any-return]
-
-
-def _captured_count(program: Program) -> int:
-    count = 0
-
-    def visit(item: Any) -> None:
-        nonlocal count
-        if isinstance(item, Reference) and item.name[0] == "$":
-            count = max(count, int(item.name[1:]) + 1)
-        elif isinstance(item, tuple):
-            for part in item:
-                visit(part)
-
-    for operation in program.operations:
-        visit((operation.args, operation.kwargs))
-    visit(program.result)
-    return count
+    return build(program, SCORE_INPUTS, casts=casts)
 
 
 # Which of (score, b, h, q, k) each nested vmap runs over, innermost first.
@@ -322,42 +172,7 @@ _BLOCKS: Final[_Dimensions] = (
 
 @lru_cache(maxsize=256)
 def _vmapped(text: str, captured_count: int, dimensions: _Dimensions) -> _TensorFunction:
-    function: Any = _build(parse(text), gather="index", casts={})
+    function: Any = build(parse(text), SCORE_INPUTS, vmapped=True)
     for inputs in dimensions:
         function = torch.vmap(function, in_dims=(*inputs, *((None,) * captured_count)))
     return function  # type: ignore[no-any-return]
-
-
-def _gather(source: Tensor, index: Any) -> Tensor:
-    """Index a tensor by scalars in a form that vmap understands.
-
-    Scalars index the leading dimensions; whole slices and an ellipsis may follow them.
-    """
-    return torch.ops.aten.index.Tensor(source, _positions(source, index))  # type: ignore[no-any-return]
-
-
-def _gather_any(source: Tensor, index: Any) -> Tensor:
-    """Index a tensor by scalars whose values mean nothing, and of which only dtypes matter."""
-    positions = _positions(source, index)
-    if all(position.dtype != torch.bool for position in positions):
-        positions = [torch.zeros_like(position) for position in positions]
-    return torch.ops.aten.index.Tensor(source, positions)  # type: ignore[no-any-return]
-
-
-def _positions(source: Tensor, index: Any) -> list[Tensor]:
-    indices = list(index) if isinstance(index, tuple) else [index]
-    whole = slice(None)
-    while indices and (indices[-1] is Ellipsis or indices[-1] == whole):
-        indices.pop()
-    for item in indices:
-        if not isinstance(item, Tensor | int):
-            raise ProgramError(
-                f"score_mod or mask_mod: a captured tensor is indexed by {item!r}; expected "
-                f"indices first and whole slices last; rearrange the tensor outside"
-            )
-    return [
-        item
-        if isinstance(item, Tensor)
-        else torch.full((), item, dtype=torch.int64, device=source.device)
-        for item in indices
-    ]

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import torch
 
-from torchyard_attention.programs import Reference, Step, typed_program
 from torchyard_cpu._score_composed import BINARY, UNARY, Term, gelu_tanh, wrapped
 from torchyard_cpu._score_graph import ScoreGraph, UnsupportedScoreError
+from torchyard_programs import Input, Reference, Step, typed_program
 
 __all__ = ["STORED", "lower"]
 
@@ -96,8 +96,10 @@ def lower(text: str, captured: tuple[tuple[str, int], ...]) -> ScoreGraph:
 
 class _Lowering:
     def __init__(self, text: str, captured: tuple[tuple[str, int], ...]) -> None:
-        self.program = typed_program(text, captured)
         self.captured = [getattr(torch, name) for name, _ in captured]
+        traits = tuple((getattr(torch, name), ndim) for name, ndim in captured)
+        inputs = tuple(Input(name, dtype) for name, dtype in _INPUTS.items())
+        self.program = typed_program(text, inputs, traits)
         self.graph = ScoreGraph()
         # Reference -> number of the node, and the dtype that torch would say it has.
         self.values: dict[str, tuple[int, torch.dtype]] = {}

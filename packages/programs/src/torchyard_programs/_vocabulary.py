@@ -78,6 +78,8 @@ _ALIASES: Final = {
     "bitwise_xor": "__xor__ __rxor__",
     "bitwise_left_shift": "__lshift__",
     "bitwise_right_shift": "__rshift__",
+    "rbitwise_left_shift": "__rlshift__",
+    "rbitwise_right_shift": "__rrshift__",
     "bitwise_not": "__invert__",
     "eq": "__eq__",
     "ne": "not_equal __ne__",
@@ -104,6 +106,8 @@ REVERSED: Final = {
     "rfloor_divide": "floor_divide",
     "rremainder": "remainder",
     "rpow": "pow",
+    "rbitwise_left_shift": "bitwise_left_shift",
+    "rbitwise_right_shift": "bitwise_right_shift",
 }
 
 
@@ -130,6 +134,14 @@ def _spellings() -> tuple[dict[str, Callable[..., Any]], dict[Any, str]]:
 
 
 _FUNCTION_OF, WORD_OF = _spellings()
+
+# By name, because Dynamo has its own idea of which object an operator's method is.
+WORD_OF_METHOD: Final = {
+    alias: word.strip()
+    for word, aliases in _ALIASES.items()
+    for alias in aliases.split()
+    if alias.startswith("__")
+}
 WORDS: Final = frozenset(_FUNCTION_OF) | frozenset(REVERSED) | frozenset(OPERATORS)
 
 
@@ -138,3 +150,8 @@ def function_of(word: str, has_keywords: bool) -> Callable[..., Any]:
     if word in OPERATORS and not has_keywords:
         return OPERATORS[word]
     return _FUNCTION_OF[word]
+
+
+def is_word(name: str) -> bool:
+    """Return whether a step's name is one of the vocabulary, and so known to be pointwise."""
+    return name in WORDS

@@ -1,0 +1,27 @@
+"""Pointwise Python functions recorded as programs, which kernels compute tile by tile."""
+
+from __future__ import annotations
+
+from torchyard_programs._build import build
+from torchyard_programs._errors import ProgramError
+from torchyard_programs._program import Operation, Program, Reference, parse
+from torchyard_programs._trace import trace
+from torchyard_programs._typed import Step, TypedProgram, typed_program
+from torchyard_programs._typing import Input, Traits, infer, is_pointwise
+
+__all__ = [
+    "Input",
+    "Operation",
+    "Program",
+    "ProgramError",
+    "Reference",
+    "Step",
+    "Traits",
+    "TypedProgram",
+    "build",
+    "infer",
+    "is_pointwise",
+    "parse",
+    "trace",
+    "typed_program",
+]

@@ -1,0 +1,80 @@
+"""Programs as Python functions again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from torchyard_programs._calls import call_of, gather
+from torchyard_programs._program import Program, Reference
+
+__all__ = ["build"]
+
+
+def build(
+    program: Program,
+    inputs: tuple[str, ...],
+    *,
+    casts: Mapping[str, torch.dtype] | None = None,
+    vmapped: bool = False,
+) -> Callable[..., Any]:
+    """Write a program as Python and compile that: no interpretation per call, and Dynamo reads it.
+
+    Only names of the vocabulary, the inputs' and decoded constants enter the text.
+
+    Args:
+        program: the steps.
+        inputs: the inputs' names, in the order of the function's first parameters. The captured
+            tensors follow; tensors beyond those that the program reads are taken and left alone.
+        casts: steps whose result is converted, and to what.
+        vmapped: whether tensors are indexed in the form that torch.vmap understands.
+    """
+    names: dict[str, Any] = {}
+    constants: list[Any] = []
+
+    def spell(item: Any) -> str:
+        if isinstance(item, Reference):
+            # Inputs are identifiers of the user's: the prefix keeps them apart from our own names.
+            return {"%": "v", "$": "c"}.get(item.name[0], "i_" + item.name[0]) + item.name[1:]
+        if isinstance(item, tuple):
+            return "(" + "".join(f"{spell(part)}, " for part in item) + ")"
+        constants.append(item)
+        names[f"k{len(constants)}"] = item
+        return f"k{len(constants)}"
+
+    lines = []
+    for index, operation in enumerate(program.operations):
+        function, args = call_of(operation)
+        called = f"f{index}"
+        names[called] = gather if operation.word == "getitem" and vmapped else function
+        arguments = [spell(arg) for arg in args]
+        arguments += [f"{name}={spell(value)}" for name, value in operation.kwargs]
+        target = spell(operation.result)
+        lines.append(f"    {target} = {called}({', '.join(arguments)})")
+        if casts and operation.result.name in casts:
+            lines.append(f"    {target} = {target}.to({spell(casts[operation.result.name])})")
+    parameters = [spell(Reference(name)) for name in inputs]
+    parameters += [f"c{index}" for index in range(_captured_count(program))]
+    header = f"def program({', '.join([*parameters, '*unused'])}):"
+    source = "\n".join([header, *lines, f"    return {spell(program.result)}"])
+    exec(compile(source, "<torchyard program>", "exec"), names)
+    return names["program"]  # type: ignore[no-any-return]
+
+
+def _captured_count(program: Program) -> int:
+    count = 0
+
+    def visit(item: Any) -> None:
+        nonlocal count
+        if isinstance(item, Reference) and item.name[0] == "$":
+            count = max(count, int(item.name[1:]) + 1)
+        elif isinstance(item, tuple):
+            for part in item:
+                visit(part)
+
+    for operation in program.operations:
+        visit((operation.args, operation.kwargs))
+    visit(program.result)
+    return count
