@@ -118,7 +118,9 @@ def _rows_of(tensor: Tensor) -> tuple[Tensor, int]:
     """Return the tensor, or a copy, whose rows lie at one distance, and that distance."""
     rows, distance = 1, 0
     fits = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
-    for size, stride in zip(reversed(tensor.shape[:-1]), reversed(tensor.stride()[:-1]), strict=True):
+    for size, stride in zip(
+        reversed(tensor.shape[:-1]), reversed(tensor.stride()[:-1]), strict=True
+    ):
         if size == 1:
             continue
         fits = fits and (rows == 1 or stride == rows * distance)

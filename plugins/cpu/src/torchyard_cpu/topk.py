@@ -58,9 +58,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         return []
     isa = plugin_setting("cpu", "isa")
     return [
-        Implementation(
-            TOPK, NAME, partial(supports, isa=isa), partial(_load, isa), claims=_CLAIMS
-        )
+        Implementation(TOPK, NAME, partial(supports, isa=isa), partial(_load, isa), claims=_CLAIMS)
     ]
 
 

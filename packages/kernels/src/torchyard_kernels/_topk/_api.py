@@ -134,7 +134,7 @@ def segmented_topk(
     validation.check_k(function, k, 0, None)
     order = Order.SORTED if sorted else Order.INDEX
     segments = offsets.shape[0] - 1
-    if isinstance(k, int) and (k == 0 or segments == 0):
+    if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
     return TopK(*torch.ops.torchyard_kernels.segmented_topk(x, offsets, k, largest, order.value))
 
@@ -151,7 +151,7 @@ def _rows(
         # As torch: k is 0 or 1, and a scalar has no dimension for it.
         return scalar if k == 0 else TopK(scalar.values[0], scalar.indices[0])
     validation.check_k(function, k, 1 if order is Order.LAST else 0, x.shape[dim])
-    if isinstance(k, int) and k == 0:
+    if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
     return TopK(*torch.ops.torchyard_kernels.topk(x, mask, k, dim, bool(largest), order.value))
 

@@ -5,6 +5,7 @@ They hold every element exactly: float64 those of floating point, whole numbers 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator
 
@@ -38,7 +39,7 @@ def _rows(call: TopKCall, length: int) -> Iterator[Iterable[int]]:
     """Yield each row's positions in x as a flat list, without those that are hidden."""
     if call.offsets is not None:
         bounds = call.offsets.tolist()
-        yield from (range(start, end) for start, end in zip(bounds, bounds[1:], strict=False))
+        yield from (range(start, end) for start, end in itertools.pairwise(bounds))
         return
     rows = call.x.numel() // length if length else math.prod(call.x.shape[:-1])
     seen = None if call.mask is None else call.mask.reshape(-1).tolist()
