@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard import note_use
 from torchyard_kernels._topk import _validation as validation
 from torchyard_kernels._topk._ops import CALLS
 from torchyard_kernels.contracts.topk import Order
@@ -136,6 +137,7 @@ def segmented_topk(
     segments = offsets.shape[0] - 1
     if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
+    _note_use(x)
     return TopK(*torch.ops.torchyard_kernels.segmented_topk(x, offsets, k, largest, order.value))
 
 
@@ -153,6 +155,7 @@ def _rows(
     validation.check_k(function, k, 1 if order is Order.LAST else 0, x.shape[dim])
     if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
+    _note_use(x)
     return TopK(*torch.ops.torchyard_kernels.topk(x, mask, k, dim, bool(largest), order.value))
 
 
@@ -160,3 +163,8 @@ def _nothing(x: Tensor, shape: tuple[Any, ...]) -> TopK:
     # Of x, so that a gradient can be asked for: it is zero.
     values = x.flatten()[:0].reshape(shape)
     return TopK(values, x.new_empty(shape, dtype=torch.int64))
+
+
+def _note_use(x: Tensor) -> None:
+    if not torch.compiler.is_compiling():
+        note_use("kernels.topk", x.device.type)
