@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.direct import DirectMask
 from torchyard_cpu import _native
+from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu._tunables import Tunables
 
 __all__ = ["NativeDirect", "native_direct"]
@@ -20,8 +21,6 @@ _Kernels = Mapping[torch.dtype, tuple[str, Tunables]]
 # In the order of native DType.
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
-# What connecting to torch is checked with.
-_PROBE: Final = (2, 3, 5, 7)
 
 
 class NativeDirect:
@@ -71,36 +70,12 @@ class NativeDirect:
 
 def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:
     """Return one that was admitted nothing; None where torch lacks what the native code needs."""
-    convert: Any = getattr(torch._C, "_aoti", None)
-    handle_of = getattr(convert, "unsafe_alloc_void_ptr_from_tensor", None)
-    wrap = getattr(convert, "alloc_tensor_by_stealing_from_void_ptr", None)
-    if handle_of is None or wrap is None:
-        return None
     rows = tuple(
         (*kernels[dtype], *decode_kernels[dtype])
         for dtype in (getattr(torch, name) for name in _DTYPES)
     )
-    probe = torch.empty(_PROBE, dtype=torch.float32, device="cpu")
-    takes = _takes(handle_of, wrap)
-    if takes is None:
+    functions = torch_functions()
+    if functions is None:
         return None
-    native = _native.direct_forward(
-        rows, probe, handle_of(probe), Tensor, torch.nn.Parameter, wrap, takes
-    )
+    native = _native.direct_forward(rows, *functions)
     return None if native is None else NativeDirect(native)
-
-
-def _takes(handle_of: Callable[[Tensor], Any], wrap: Callable[[Any], Tensor]) -> bool | None:
-    """Return whether ``wrap`` takes a handle over; None where that cannot be seen.
-
-    Its name says so, and in torch 2.13 it does not: who believes the name loses the memory of
-    every output.
-    """
-    tensor = torch.empty(1, device="cpu")
-    count = getattr(tensor, "_use_count", None)
-    if count is None:
-        return None
-    before = count()
-    wrapped = wrap(handle_of(tensor))
-    owners = {before: True, before + 1: False}.get(count())
-    return owners if wrapped is tensor else None

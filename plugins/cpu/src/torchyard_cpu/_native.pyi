@@ -194,3 +194,68 @@ def direct_forward(
     takes: bool,
     /,
 ) -> DirectForward | None: ...
+
+# Select the first k of each row, see torchyard_kernels.contracts.topk.
+#
+# Args:
+#     kernel: a name that topk_kernels lists.
+#     x, rows, length, row_stride: address; sizes; elements between rows. Elements of a row lie side
+#         by side.
+#     mask, mask_row_stride: address of a byte per element, 0: hidden; 0: none is.
+#     offsets: address of int64 [rows + 1]; 0: rows are those of x. length is then x's.
+#     k, largest: at least 1; 0 or 1.
+#     order: 0 best first, 1 by index, 2 the k-th alone.
+#     values, indices: addresses of the outputs.
+#     threads: at most this many.
+#
+# Raises:
+#     ValueError: names the argument.
+#     MemoryError: there is none to work in.
+def topk(
+    kernel: str,
+    x: int,
+    rows: int,
+    length: int,
+    row_stride: int,
+    mask: int,
+    mask_row_stride: int,
+    offsets: int,
+    k: int,
+    largest: int,
+    order: int,
+    values: int,
+    indices: int,
+    threads: int,
+    /,
+) -> None: ...
+
+# Return the best selection's name; None for a dtype that has none.
+def select_topk(dtype: str, features: Iterable[str], /) -> str | None: ...
+
+# Return (name, dtype, isa) of each selection, best first.
+def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
+
+# Serves topk's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
+class DirectTopK:
+    def serve(
+        self, x: Tensor, k: int, dim: int, largest: bool, sorted: bool, /
+    ) -> tuple[Tensor, Tensor] | None: ...
+
+    # Serve calls that make a request from now on: dtype, by its place in the contract's DTYPES;
+    # rows, length and k with the contract's rounding; largest; sorted.
+    def admit(self, request: tuple[int, ...], /) -> None: ...
+
+# Return a DirectTopK that was admitted nothing, as direct_forward does.
+#
+# Args:
+#     kernels: a selection of each dtype, in the order of the contract's DTYPES.
+def direct_topk(
+    kernels: tuple[str, ...],
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectTopK | None: ...

@@ -92,19 +92,9 @@ def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> 
             return Verdict.no(
                 ReasonCode.HEAD_DIM, f"{field}: expected 1 to {MAX_HEAD_DIM}, got {size}"
             )
-    if isa and isa not in _isa.FEATURES:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
-        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
 
 

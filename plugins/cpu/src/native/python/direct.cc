@@ -7,6 +7,7 @@
 #include "attention/attention.h"
 #include "attention/decode.h"
 #include "attention/dispatch.h"
+#include "python/admitted.h"
 #include "python/arguments.h"
 #include "python/torch_tensors.h"
 
@@ -15,67 +16,13 @@ namespace torchyard {
 namespace {
 
 // What torchyard_attention.contract.AttentionRequest says of a call that may be served here, in
-// words of eight bytes, so that two are compared as memory.
+// words of eight bytes: see python/admitted.h.
 struct Asked {
   int64_t dtype;
   int64_t batches, query_heads, key_heads, query_rows, keys, head_dim, value_dim;
   int64_t mask;  // 0: none, 1: causal, 2: any other blocks
   int64_t block_rows, block_keys;
   int64_t lse;
-};
-
-// As AttentionRequest does with the sizes that grow while a sequence does.
-int64_t rounded(int64_t size) {
-  int64_t power = 32;
-  while (power < size) power *= 2;
-  return size <= 16 ? size : power;
-}
-
-uint64_t hash_of(const Asked& asked) {
-  uint64_t words[sizeof(Asked) / 8];
-  std::memcpy(words, &asked, sizeof(Asked));
-  uint64_t hash = 0;
-  for (const uint64_t word : words) {
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
-// The requests that were decided in favour of this plugin's kernels. Who finds no place pushes
-// another out, which is then decided anew by the registry, as every request is that is not here.
-class Admitted {
- public:
-  bool holds(const Asked& asked) const {
-    const uint64_t start = hash_of(asked);
-    for (uint64_t i = 0; i < kTries; ++i) {
-      const Place& place = places_[(start + i) % kPlaces];
-      if (!place.taken) return false;
-      if (std::memcmp(&place.asked, &asked, sizeof(Asked)) == 0) return true;
-    }
-    return false;
-  }
-
-  void add(const Asked& asked) {
-    if (holds(asked)) return;
-    const uint64_t start = hash_of(asked);
-    for (uint64_t i = 0; i < kTries; ++i) {
-      Place& place = places_[(start + i) % kPlaces];
-      if (place.taken) continue;
-      place = {asked, true};
-      return;
-    }
-    places_[start % kPlaces] = {asked, true};
-  }
-
- private:
-  static constexpr uint64_t kPlaces = 512;
-  static constexpr uint64_t kTries = 8;
-  struct Place {
-    Asked asked;
-    bool taken;
-  };
-  Place places_[kPlaces] = {};
 };
 
 // The kernels of one dtype.
@@ -92,7 +39,7 @@ struct Direct {
   PyObject_HEAD;
   Torch torch;
   Kernels kernels[kDTypes];
-  Admitted admitted;
+  Admitted<Asked> admitted;
 };
 
 int dtype_index(const Torch& torch, int32_t dtype) {
@@ -355,7 +302,7 @@ PyObject* direct_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   Direct* direct = PyObject_New(Direct, direct_type);
   if (direct == nullptr) return nullptr;
   new (&direct->torch) Torch();
-  new (&direct->admitted) Admitted();
+  new (&direct->admitted) Admitted<Asked>();
   std::memcpy(direct->kernels, kernels, sizeof(kernels));
   if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5], argv[6] == Py_True)) {
     return reinterpret_cast<PyObject*>(direct);

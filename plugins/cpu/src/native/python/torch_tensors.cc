@@ -10,6 +10,14 @@ namespace {
 
 constexpr int64_t kProbe[4] = {2, 3, 5, 7};
 
+// In TensorDType's order.
+constexpr const char* kDTypeFunctions[kTensorDTypes] = {
+    "aoti_torch_dtype_float32",  "aoti_torch_dtype_float64", "aoti_torch_dtype_float16",
+    "aoti_torch_dtype_bfloat16", "aoti_torch_dtype_uint8",   "aoti_torch_dtype_int8",
+    "aoti_torch_dtype_int16",    "aoti_torch_dtype_int32",   "aoti_torch_dtype_int64",
+    "aoti_torch_dtype_bool",
+};
+
 template <class Function>
 bool look_up(void* library, const char* name, Function** out) {
   *out = reinterpret_cast<Function*>(dlsym(library, name));
@@ -39,7 +47,11 @@ bool TorchFunctions::find() {
   // Python loads torch's libraries for themselves, so the look-up needs their name. It is never
   // closed: torch is not unloaded.
   void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
-  return library != nullptr && look_up(library, "aoti_torch_get_dim", &get_dim) &&
+  if (library == nullptr) return false;
+  for (int i = 0; i < kTensorDTypes; ++i) {
+    if (!look_up(library, kDTypeFunctions[i], &dtypes[i])) return false;
+  }
+  return look_up(library, "aoti_torch_get_dim", &get_dim) &&
          look_up(library, "aoti_torch_get_sizes", &get_sizes) &&
          look_up(library, "aoti_torch_get_strides", &get_strides) &&
          look_up(library, "aoti_torch_get_dtype", &get_dtype) &&
@@ -51,10 +63,7 @@ bool TorchFunctions::find() {
          look_up(library, "torch_get_num_threads", &get_num_threads) &&
          look_up(library, "aoti_torch_grad_mode_is_enabled", &grad_mode_is_enabled) &&
          look_up(library, "aoti_torch_device_type_cpu", &device_type_cpu) &&
-         look_up(library, "aoti_torch_layout_strided", &layout_strided) &&
-         look_up(library, "aoti_torch_dtype_float32", &dtype_float32) &&
-         look_up(library, "aoti_torch_dtype_bfloat16", &dtype_bfloat16) &&
-         look_up(library, "aoti_torch_dtype_float16", &dtype_float16);
+         look_up(library, "aoti_torch_layout_strided", &layout_strided);
 }
 
 bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
@@ -78,9 +87,10 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   wrap_takes_ = takes;
   cpu = functions_.device_type_cpu();
   strided = functions_.layout_strided();
-  float32 = functions_.dtype_float32();
-  bfloat16 = functions_.dtype_bfloat16();
-  float16 = functions_.dtype_float16();
+  for (int i = 0; i < kTensorDTypes; ++i) dtypes_[i] = functions_.dtypes[i]();
+  float32 = dtype(TensorDType::kFloat32);
+  bfloat16 = dtype(TensorDType::kBFloat16);
+  float16 = dtype(TensorDType::kFloat16);
   void* impl = nullptr;
   SeenTensor seen;
   int64_t strides[4];
@@ -116,8 +126,8 @@ bool Torch::see_memory(void** impl, int64_t dim, SeenTensor* out) const {
   int64_t found;
   // What has no strides throws where it is asked for them, and torch would tell stderr.
   if (functions_.get_layout(impl, &layout) != 0 || layout != strided ||
-      functions_.get_dim(impl, &found) != 0 || found != dim ||
-      functions_.get_device_type(impl, &device) != 0 || device != cpu) {
+      functions_.get_dim(impl, &found) != 0 || (found != dim && dim >= 0) ||
+      found > kMaxTensorDim || functions_.get_device_type(impl, &device) != 0 || device != cpu) {
     return false;
   }
   int64_t *sizes, *strides;
@@ -128,10 +138,17 @@ bool Torch::see_memory(void** impl, int64_t dim, SeenTensor* out) const {
   }
   out->sizes = sizes;
   out->strides = strides;
+  out->dim = found;
   return true;
 }
 
 bool Torch::see(PyObject* object, int64_t dim, SeenTensor* out) const {
+  return see_plain(object, dim, out);
+}
+
+bool Torch::see(PyObject* object, SeenTensor* out) const { return see_plain(object, -1, out); }
+
+bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type != tensor_type_ && type != parameter_type_) return false;
   if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
@@ -153,7 +170,7 @@ bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
 }
 
 void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const {
-  int64_t strides[4];
+  int64_t strides[kMaxTensorDim];
   contiguous(dim, sizes, strides);
   void* made = nullptr;
   if (functions_.empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != 0) {
@@ -178,7 +195,23 @@ PyObject* Torch::give(void* made) const {
   return given;
 }
 
+PyObject* Torch::give_pair(void* first, void* second) const {
+  PyObject* one = give(first);
+  PyObject* other = give(second);
+  PyObject* pair = one == nullptr || other == nullptr ? nullptr : PyTuple_Pack(2, one, other);
+  Py_XDECREF(one);
+  Py_XDECREF(other);
+  return pair;
+}
+
 void Torch::drop(void* made) const { functions_.delete_tensor_object(made); }
+
+int Torch::dtype_index(int32_t dtype) const {
+  for (int i = 0; i < kTensorDTypes; ++i) {
+    if (dtypes_[i] == dtype) return i;
+  }
+  return -1;
+}
 
 int Torch::threads() const {
   uint32_t threads = 1;

@@ -13,6 +13,24 @@
 
 namespace torchyard {
 
+// The dtypes that kernels may be given, by the names that torch has for them.
+enum class TensorDType : uint8_t {
+  kFloat32,
+  kFloat64,
+  kFloat16,
+  kBFloat16,
+  kUInt8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kBool,
+};
+constexpr int kTensorDTypes = 10;
+
+// More dimensions than this are left to torch.
+constexpr int64_t kMaxTensorDim = 8;
+
 // The functions, each null until `find` found all; an error is another return value than 0.
 struct TorchFunctions {
   int32_t (*get_dim)(void*, int64_t*);
@@ -29,9 +47,8 @@ struct TorchFunctions {
   bool (*grad_mode_is_enabled)();
   int32_t (*device_type_cpu)();
   int32_t (*layout_strided)();
-  int32_t (*dtype_float32)();
-  int32_t (*dtype_bfloat16)();
-  int32_t (*dtype_float16)();
+  // Of the dtypes in TensorDType's order.
+  int32_t (*dtypes[kTensorDTypes])();
 
   // Returns whether torch is loaded and has them all.
   bool find();
@@ -43,6 +60,7 @@ struct SeenTensor {
   const int64_t* strides;
   void* data;
   int32_t dtype;
+  int64_t dim;
 };
 
 // torch's numbers, functions, and the Python objects that reading a tensor needs.
@@ -61,6 +79,8 @@ class Torch {
   // that wants a gradient, negated lazily, nested or sparse, without memory, of another device, or
   // of a dimension other than `dim`. With an exception set only where Python's own code failed.
   bool see(PyObject* object, int64_t dim, SeenTensor* out) const;
+  // The same of any dimension up to kMaxTensorDim.
+  bool see(PyObject* object, SeenTensor* out) const;
   // Sees a tensor that needs no look at gradients and signs, since it holds integers; it may be
   // empty.
   bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
@@ -70,17 +90,26 @@ class Torch {
   void* make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const;
   // Gives a tensor that `make` returned to Python.
   PyObject* give(void* made) const;
+  // Gives two, as a tuple.
+  PyObject* give_pair(void* first, void* second) const;
   void drop(void* made) const;
 
   int threads() const;
+
+  // The place of torch's number in TensorDType; -1 where it is none of them.
+  int dtype_index(int32_t dtype) const;
+  int32_t dtype(TensorDType dtype) const { return dtypes_[static_cast<int>(dtype)]; }
 
   int32_t cpu, strided, float32, bfloat16, float16;
 
  private:
   bool handle_of(PyObject* object, void** impl) const;
+  // `dim` of -1: any.
   bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
+  bool see_plain(PyObject* object, int64_t dim, SeenTensor* out) const;
 
   TorchFunctions functions_ = {};
+  int32_t dtypes_[kTensorDTypes] = {};
   PyObject* tensor_type_ = nullptr;
   PyObject* parameter_type_ = nullptr;
   PyObject* wrap_ = nullptr;

@@ -1,0 +1,188 @@
+"""The ops that torch sees: ``torch.ops.torchyard_kernels.topk`` and ``.segmented_topk``.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._calls import Calls
+from torchyard_kernels._topk._validation import check_bounds
+from torchyard_kernels.contracts.topk import TOPK, Order, TopKCall, TopKRequest, TopKResult
+
+__all__ = ["CALLS"]
+
+CALLS: Final = Calls(TOPK)
+
+_NAMESPACE: Final = "torchyard_kernels"
+_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+# dim counts from the front.
+_ROWS: Final = (
+    "topk(Tensor x, Tensor? mask, SymInt k, int dim, bool largest, str order) -> (Tensor, Tensor)"
+)
+_SEGMENTS: Final = (
+    "segmented_topk(Tensor x, Tensor offsets, SymInt k, bool largest, str order) "
+    "-> (Tensor, Tensor)"
+)
+
+
+def _topk(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    rows = x.movedim(dim, -1)
+    seen = None if mask is None else mask.movedim(dim, -1)
+    values, indices = _selected(TopKCall(rows, k, largest, Order(order), seen))
+    # The dimension that was asked for, in the memory's order that the fake promises.
+    return values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous()
+
+
+def _topk_fake(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    shape = list(x.shape)
+    shape[dim] = 1 if order == Order.LAST else k
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+def _segmented(
+    x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    offsets = offsets.contiguous()
+    check_bounds(x, offsets)
+    return _selected(TopKCall(x, k, largest, Order(order), None, offsets))
+
+
+def _segmented_fake(
+    x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    shape = (offsets.shape[0] - 1, 1 if order == Order.LAST else k)
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+def _selected(call: TopKCall) -> TopKResult:
+    x = call.x
+    length = x.shape[-1]
+    rows = x.numel() // length if length else 0
+    request = TopKRequest(
+        device=x.device.type,
+        dtype=str(x.dtype)[6:],
+        rows=rows if call.offsets is None else call.offsets.numel() - 1,
+        length=length,
+        k=call.k,
+        largest=call.largest,
+        order=call.order,
+        masked=call.mask is not None,
+        segmented=call.offsets is not None,
+        unit_stride=length < 2 or x.stride(-1) == 1,
+    )
+    chosen = CALLS.chosen(request)
+    with torch.no_grad():
+        result: TopKResult = chosen(call)
+    return result
+
+
+def _remember_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, mask, _, dim, _, _ = inputs
+    _remember(ctx, x, output[1])
+    ctx.dim, ctx.fills = dim, mask is not None
+
+
+def _remember_segments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _remember(ctx, inputs[0], output[1])
+    ctx.dim, ctx.fills = 0, True
+
+
+def _remember(ctx: Any, x: Tensor, indices: Tensor) -> None:
+    ctx.mark_non_differentiable(indices)
+    ctx.save_for_backward(indices)
+    ctx.shape = x.shape
+
+
+def _scattered(ctx: Any, grad: Tensor) -> Tensor:
+    """Return the gradient of x: that of each value at its index; absent ones have none."""
+    (indices,) = ctx.saved_tensors
+    if ctx.fills:
+        grad = torch.where(indices < 0, 0, grad)
+        indices = indices.clamp(min=0)
+    nothing = grad.new_zeros(ctx.shape)
+    if not nothing.numel():
+        return nothing
+    if len(ctx.shape) < indices.dim():
+        grad, indices = grad.reshape(-1), indices.reshape(-1)
+    return nothing.scatter_add(ctx.dim, indices, grad)
+
+
+def _differentiate_rows(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    return _scattered(ctx, grad), None, None, None, None, None
+
+
+def _differentiate_segments(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    return _scattered(ctx, grad), None, None, None, None
+
+
+def _topk_vmap(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    mask: Tensor | None,
+    k: int,
+    dim: int,
+    largest: bool,
+    order: str,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    def in_front(tensor: Tensor, at: int | None) -> Tensor:
+        if at is None:
+            return tensor.expand(info.batch_size, *tensor.shape)
+        return tensor.movedim(at, 0)
+
+    seen = None if mask is None else in_front(mask, in_dims[1])
+    found = torch.ops.torchyard_kernels.topk(
+        in_front(x, in_dims[0]), seen, k, dim + 1, largest, order
+    )
+    return found, (0, 0)
+
+
+def _segmented_vmap(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    offsets: Tensor,
+    k: int,
+    largest: bool,
+    order: str,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    parts = [
+        torch.ops.torchyard_kernels.segmented_topk(
+            x if in_dims[0] is None else x.select(in_dims[0], at),
+            offsets if in_dims[1] is None else offsets.select(in_dims[1], at),
+            k,
+            largest,
+            order,
+        )
+        for at in range(info.batch_size)
+    ]
+    values, indices = zip(*parts, strict=True)
+    return (torch.stack(values), torch.stack(indices)), (0, 0)
+
+
+for _schema, _kernel, _fake, _saving, _gradient, _batched in (
+    (_ROWS, _topk, _topk_fake, _remember_rows, _differentiate_rows, _topk_vmap),
+    (
+        *(_SEGMENTS, _segmented, _segmented_fake),
+        *(_remember_segments, _differentiate_segments, _segmented_vmap),
+    ),
+):
+    _name = _schema.partition("(")[0]
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+    torch.library.register_autograd(
+        f"{_NAMESPACE}::{_name}", _gradient, setup_context=_saving, lib=_LIBRARY
+    )
+    torch.library.register_vmap(f"{_NAMESPACE}::{_name}", _batched, lib=_LIBRARY)

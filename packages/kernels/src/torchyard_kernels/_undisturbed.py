@@ -1,0 +1,35 @@
+"""Whether a call may go to its kernel without passing through torch's dispatcher.
+
+The dispatcher costs more than a short call's arithmetic. It is needed only where something besides
+the kernel takes part in a call: autograd, a mode, a transform, a profile.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.autograd import forward_ad
+
+__all__ = ["is_undisturbed"]
+
+# Named here, because a look-up through modules costs as much as the question.
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transform = torch._C._functorch.peek_interpreter_stack
+_tracing = torch._C._get_tracing_state
+_profiling = torch._C._autograd._profiler_enabled
+
+
+def is_undisturbed() -> bool:
+    """Return whether no mode, transform, trace, profile or forward derivative is active.
+
+    That nothing is being compiled is for the caller to know.
+    """
+    return not (
+        _dispatch_modes()
+        or _function_modes()
+        or _transform() is not None
+        or _tracing() is not None
+        # So that a profile names the op.
+        or _profiling()
+        or forward_ad._current_level >= 0
+    )

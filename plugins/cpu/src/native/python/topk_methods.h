@@ -1,0 +1,13 @@
+// Selection, for Python: see torchyard_cpu/_native.pyi, topk and DirectTopK.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+namespace torchyard {
+
+// Adds the functions to the module; 0, or -1 with an exception set.
+int add_topk(PyObject* module);
+int add_topk_direct(PyObject* module);
+
+}  // namespace torchyard

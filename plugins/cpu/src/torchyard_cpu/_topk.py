@@ -1,0 +1,129 @@
+"""From a selection's tensors to the native kernel's addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard_cpu import _isa, _native
+from torchyard_cpu._torch_functions import torch_functions
+from torchyard_kernels.contracts.topk import DTYPES, Order, TopKCall, TopKRequest, TopKResult
+
+__all__ = ["DirectTopK", "NativeTopK"]
+
+_ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
+
+
+class DirectTopK:
+    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+
+    Attributes:
+        serve: computes a call whose request was admitted; None for any other.
+    """
+
+    serve: Callable[[Tensor, int, int, bool, bool], tuple[Tensor, Tensor] | None]
+
+    def __init__(self, native: _native.DirectTopK) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: TopKRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if (
+            request.masked
+            or request.segmented
+            or not request.unit_stride
+            or request.order is Order.LAST
+        ):
+            return
+        self._native.admit(
+            (
+                DTYPES.index(request.dtype),
+                request.rows,
+                request.length,
+                request.k,
+                int(request.largest),
+                int(request.order is Order.SORTED),
+            )
+        )
+
+
+class NativeTopK:
+    """Selects, with a kernel chosen for each dtype.
+
+    Args:
+        isa: the instruction set to stay within; empty: all that the processor has.
+    """
+
+    def __init__(self, isa: str) -> None:
+        features = frozenset(_native.cpu_features())
+        if isa:
+            features &= _isa.FEATURES[isa]
+        self._kernels: dict[torch.dtype, str] = {}
+        for dtype in DTYPES:
+            name = _native.select_topk(dtype, features)
+            assert name is not None, f"the table has a kernel of every dtype: {dtype}"
+            self._kernels[getattr(torch, dtype)] = name
+
+    def direct(self) -> DirectTopK | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        functions = torch_functions()
+        if functions is None:
+            return None
+        native = _native.direct_topk(tuple(self._kernels.values()), *functions)
+        return None if native is None else DirectTopK(native)
+
+    def __call__(self, call: TopKCall) -> TopKResult:
+        """Select. Working memory is a few thousand elements per thread, or 4 * k and more.
+
+        A tensor whose rows do not follow one another at one distance, or whose elements do not lie
+        side by side, is copied first.
+        """
+        x, length = call.x, call.x.shape[-1]
+        width = 1 if call.order is Order.LAST else call.k
+        if call.offsets is not None:
+            x = x.contiguous()
+            rows, stride = call.offsets.numel() - 1, 0
+            shape: tuple[int, ...] = (rows, width)
+        else:
+            x, stride = _rows_of(x)
+            rows = x.numel() // length if length else 0
+            shape = (*call.x.shape[:-1], width)
+        mask, mask_stride = (None, 0) if call.mask is None else _rows_of(call.mask)
+        values = x.new_empty(shape)
+        indices = x.new_empty(shape, dtype=torch.int64)
+        _native.topk(
+            self._kernels[x.dtype],
+            x.data_ptr(),
+            rows,
+            length,
+            stride,
+            0 if mask is None else mask.data_ptr(),
+            mask_stride,
+            0 if call.offsets is None else call.offsets.data_ptr(),
+            call.k,
+            int(call.largest),
+            _ORDERS.index(call.order),
+            values.data_ptr(),
+            indices.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return TopKResult(values, indices)
+
+
+def _rows_of(tensor: Tensor) -> tuple[Tensor, int]:
+    """Return the tensor, or a copy, whose rows lie at one distance, and that distance."""
+    rows, distance = 1, 0
+    fits = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    for size, stride in zip(
+        reversed(tensor.shape[:-1]), reversed(tensor.stride()[:-1]), strict=True
+    ):
+        if size == 1:
+            continue
+        fits = fits and (rows == 1 or stride == rows * distance)
+        distance = stride if rows == 1 else distance
+        rows *= size
+    return (tensor, distance) if fits else (tensor.contiguous(), tensor.shape[-1])
