@@ -259,3 +259,38 @@ def direct_topk(
     takes: bool,
     /,
 ) -> DirectTopK | None: ...
+# Run a linear kernel, without the GIL: out = x @ weight.T + bias, with sums in float32.
+#
+# Addresses are not checked: whoever calls answers for them.
+#
+# Args:
+#     kernel: a name from :func:`linear_kernels` whose features this processor has.
+#     sizes: batches, rows of x per batch, outputs, depth.
+#     x: address, the strides of batch and of `inner` rows, `inner`, and the stride of a row.
+#     weight: address, whether it is packed as the format `panels`, and, where it is plain, the
+#         strides of batch, output and depth; one of the last two is 1.
+#     bias: address of [outputs], or 0.
+#     out: address of contiguous [batches, rows, outputs].
+#     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
+#     poison: fill all working memory with NaN first, for tests.
+#
+# Raises:
+#     MemoryError: working memory could not be had; nothing was written.
+#     RuntimeError: the processor cannot run the kernel.
+#     TypeError: a wrong number of arguments or integers.
+#     ValueError: an argument is outside of what is stated here.
+def linear_forward(
+    kernel: str,
+    sizes: tuple[int, int, int, int],
+    x: tuple[int, int, int, int, int],
+    weight: tuple[int, int, int, int, int],
+    bias: int,
+    out: int,
+    threads: int,
+    poison: bool,
+    /,
+) -> None: ...
+
+# As select_kernel and kernels, for linear layers.
+def select_linear(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
+def linear_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...

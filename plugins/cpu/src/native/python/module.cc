@@ -16,22 +16,12 @@
 #include "attention/mask.h"
 #include "python/arguments.h"
 #include "python/direct.h"
+#include "python/linear_methods.h"
+#include "python/tables.h"
 #include "python/topk_methods.h"
 
 namespace torchyard {
 namespace {
-
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "float32";
-    case DType::kBFloat16:
-      return "bfloat16";
-    case DType::kFloat16:
-      return "float16";
-  }
-  return "";
-}
 
 // Checks the number of arguments of `function`.
 bool takes(const char* function, Py_ssize_t expected, Py_ssize_t given) {
@@ -143,109 +133,30 @@ PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) 
   Py_RETURN_NONE;
 }
 
-template <class Kernel>
-PyObject* select(const char* function, PyObject* const* argv, Py_ssize_t argc,
-                 const Kernel* (*choose)(DType, torchyard::FeatureSet, const char*)) {
-  if (argc != 3) {
-    PyErr_Format(PyExc_TypeError, "%s: expected 3 arguments, got %zd", function, argc);
-    return nullptr;
-  }
-  const char* dtype = PyUnicode_AsUTF8AndSize(argv[0], nullptr);
-  if (dtype == nullptr) return nullptr;
-  torchyard::FeatureSet features = 0;
-  PyObject* iterator = PyObject_GetIter(argv[1]);
-  if (iterator == nullptr) return nullptr;
-  while (PyObject* item = PyIter_Next(iterator)) {
-    const char* name = PyUnicode_AsUTF8AndSize(item, nullptr);
-    if (name != nullptr) features |= torchyard::feature_from_name(name);
-    Py_DECREF(item);
-    if (name == nullptr) break;
-  }
-  Py_DECREF(iterator);
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  const char* isa = nullptr;
-  if (argv[2] != Py_None) {
-    isa = PyUnicode_AsUTF8AndSize(argv[2], nullptr);
-    if (isa == nullptr) return nullptr;
-  }
-  for (const DType known : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
-    if (std::strcmp(dtype_name(known), dtype) != 0) continue;
-    const Kernel* kernel = choose(known, features, isa);
-    if (kernel == nullptr) Py_RETURN_NONE;
-    return PyUnicode_FromString(kernel->name);
-  }
-  Py_RETURN_NONE;
-}
-
 PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select("select_kernel", argv, argc, torchyard::select_forward);
+  return select_name("select_kernel", argv, argc, torchyard::select_forward);
 }
 
 PyObject* select_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select("select_decode", argv, argc, torchyard::select_decode);
+  return select_name("select_decode", argv, argc, torchyard::select_decode);
 }
 
 PyObject* select_backward_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select("select_backward_kernel", argv, argc, torchyard::select_backward);
-}
-
-// A tuple of the names of `features`.
-PyObject* feature_names(torchyard::FeatureSet features) {
-  Py_ssize_t count = 0;
-  for (size_t i = 0; i < torchyard::kFeatureCount; ++i) {
-    count += (features & torchyard::kFeatureNames[i].feature) != 0;
-  }
-  PyObject* names = PyTuple_New(count);
-  if (names == nullptr) return nullptr;
-  Py_ssize_t at = 0;
-  for (size_t i = 0; i < torchyard::kFeatureCount; ++i) {
-    if ((features & torchyard::kFeatureNames[i].feature) == 0) continue;
-    PyObject* name = PyUnicode_FromString(torchyard::kFeatureNames[i].name);
-    if (name == nullptr || PyTuple_SetItem(names, at++, name) != 0) {
-      Py_DECREF(names);
-      return nullptr;
-    }
-  }
-  return names;
+  return select_name("select_backward_kernel", argv, argc, torchyard::select_backward);
 }
 
 PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
 
-template <class Kernel>
-PyObject* table(const Kernel* const* kernels, size_t size) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(size);
-  PyObject* rows = PyTuple_New(count);
-  if (rows == nullptr) return nullptr;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    const Kernel& kernel = *kernels[i];
-    PyObject* required = feature_names(kernel.required);
-    PyObject* row =
-        required == nullptr
-            ? nullptr
-            : Py_BuildValue("(sssN)", kernel.name, dtype_name(kernel.dtype), kernel.isa, required);
-    if (row == nullptr || PyTuple_SetItem(rows, i, row) != 0) {
-      Py_DECREF(rows);
-      return nullptr;
-    }
-  }
-  return rows;
-}
-
 PyObject* kernels(PyObject*, PyObject*) {
-  return table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
+  return kernel_table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
 }
 
 PyObject* decode_kernels(PyObject*, PyObject*) {
-  return table(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount);
+  return kernel_table(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount);
 }
 
 PyObject* backward_kernels(PyObject*, PyObject*) {
-  return table(torchyard::kBackwardKernels, torchyard::kBackwardKernelCount);
-}
-
-template <class Function>
-PyCFunction erased(Function* function) {
-  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+  return kernel_table(torchyard::kBackwardKernels, torchyard::kBackwardKernelCount);
 }
 
 PyMethodDef methods[] = {
@@ -291,7 +202,8 @@ PyMODINIT_FUNC PyInit__native() {
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
-      torchyard::add_direct(module) != 0 || torchyard::add_topk(module) != 0) {
+      torchyard::add_direct(module) != 0 || torchyard::add_linear(module) != 0 ||
+      torchyard::add_topk(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -1,0 +1,201 @@
+#include "linear/linear.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "base/parallel.h"
+#include "base/scratch.h"
+
+namespace torchyard {
+
+namespace {
+
+// Words of x that are packed before they are multiplied: what the last cache holds beside the rest.
+constexpr int64_t kPassWords = int64_t{1} << 22;
+// Up to so many rows a packed panel is multiplied in two blocks at most.
+constexpr int64_t kFewRows = 28;
+// Multiplications that are worth waking a thread for.
+constexpr int64_t kWorkPerThread = int64_t{1} << 17;
+// Items per thread, so that threads end together.
+constexpr int64_t kItemsPerThread = 8;
+// Outputs that are taken at once where dots are.
+constexpr int64_t kDotOutputs = 32;
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+bool takes_dots(const LinearArgs& args) {
+  return !args.weight.packed && args.weight.column == 1 && args.rows <= kDotRows;
+}
+
+// How a pass over some batches, or over some rows of one, is cut.
+struct Pass {
+  int64_t batches, rows;  // of a pass
+  int64_t blocks;         // per batch
+  int64_t block_words;    // room for a block's packed x
+  int64_t panels, group;  // in all; per item
+  int64_t parts;          // of a batch's blocks
+  int64_t items;
+  int threads;
+  size_t blocks_at, x_at, thread_at, thread_bytes, total;
+
+  Pass(const LinearArgs& args, const LinearKernel& kernel, int most_threads) {
+    const bool dots = takes_dots(args);
+    const int64_t words = words_of(args.depth, kernel.pair);
+    const int64_t row_words =
+        std::max<int64_t>(1, dots ? dot_words(args.depth, kernel.pair) : words);
+    const int64_t block_rows = dots ? args.rows : kernel.block_rows;
+    const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
+    rows = std::min(args.rows, fit);
+    batches = std::clamp<int64_t>(fit / rows, 1, rows == args.rows ? args.batches : 1);
+    blocks = divided_up(rows, block_rows);
+    block_words = row_words * block_rows + 16;
+    const int64_t work = args.batches * args.rows * args.outputs * std::max<int64_t>(args.depth, 1);
+    threads =
+        static_cast<int>(std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(most_threads, 1)));
+    const int64_t wanted = threads * kItemsPerThread;
+    if (dots) {
+      panels = divided_up(args.outputs, kDotOutputs);
+      group = 1;
+      parts = 1;
+    } else {
+      panels = divided_up(args.outputs, kPanelColumns);
+      group = std::clamp<int64_t>(batches * panels / wanted, 1, kGroupPanels);
+      const int64_t groups = batches * divided_up(panels, group);
+      // Every part packs the panels anew where they are plain: not for a few blocks.
+      parts = std::clamp<int64_t>(wanted / groups, 1, std::max<int64_t>(1, blocks / 4));
+    }
+    items = batches * parts * divided_up(panels, group);
+    size_t at = 0;
+    const auto place = [&at](size_t bytes) {
+      const size_t start = at;
+      at += page_rounded(bytes);
+      return start;
+    };
+    blocks_at = place(static_cast<size_t>(batches * blocks) * sizeof(LinearBlock));
+    x_at = place(static_cast<size_t>(batches * blocks * block_words) * sizeof(uint32_t));
+    const int64_t kept =
+        words <= kChunkWords ? kernel.block_rows : divided_up(blocks, parts) * kernel.block_rows;
+    thread_bytes = dots ? 0 : page_rounded(kernel.item_words(kept) * sizeof(uint32_t));
+    thread_at = place(thread_bytes * static_cast<size_t>(threads));
+    total = at;
+  }
+};
+
+// One pass, run by several threads: first x is packed, then products are taken.
+class Run {
+ public:
+  Run(const LinearArgs& args, const LinearKernel& kernel, const Pass& pass, std::byte* memory,
+      int64_t first_batch, int64_t first_row)
+      : args_(args),
+        kernel_(kernel),
+        pass_(pass),
+        memory_(memory),
+        blocks_(reinterpret_cast<LinearBlock*>(memory + pass.blocks_at)),
+        dots_(takes_dots(args)) {
+    const int64_t batches = std::min(pass.batches, args.batches - first_batch);
+    const int64_t rows = std::min(pass.rows, args.rows - first_row);
+    // Blocks of equal size: a last one of a single row would take as long as a whole one.
+    per_batch_ = divided_up(rows, dots_ ? rows : kernel.block_rows);
+    count_ = batches * per_batch_;
+    items_ = pass.items / pass.batches * batches;
+    uint32_t* x = reinterpret_cast<uint32_t*>(memory + pass.x_at);
+    for (int64_t i = 0; i < count_; ++i) {
+      const int64_t of = i % per_batch_;
+      const int64_t from = rows * of / per_batch_;
+      const int64_t to = rows * (of + 1) / per_batch_;
+      new (&blocks_[i]) LinearBlock{first_batch + i / per_batch_, first_row + from,
+                                    static_cast<int>(to - from), x + i * pass.block_words};
+    }
+    for (int t = 0; t < kMostRuns; ++t) next_[t].value.store(0, std::memory_order_relaxed);
+  }
+
+  void work() {
+    const int thread = next_thread_.fetch_add(1);
+    for (int64_t i = next_block_.fetch_add(1); i < count_; i = next_block_.fetch_add(1)) {
+      (dots_ ? kernel_.words : kernel_.pack)(args_, blocks_[i]);
+      packed_.fetch_add(1, std::memory_order_release);
+    }
+    for (int turn = 0; packed_.load(std::memory_order_acquire) < count_; ++turn) {
+      wait_a_little(turn);
+    }
+    for (int64_t item = draw(thread); item >= 0; item = draw(thread)) multiply(item, thread);
+  }
+
+ private:
+  static constexpr int kMostRuns = 64;
+  struct alignas(64) Counter {
+    std::atomic<int64_t> value;
+  };
+
+  int runs() const { return std::min(pass_.threads, kMostRuns); }
+
+  // Each thread has a run of items that lie one after another, so that what its processor fetches
+  // beyond an item is its own; who is done helps the others. -1: none are left.
+  int64_t draw(int thread) {
+    for (int i = 0; i < runs(); ++i) {
+      const int of = (thread + i) % runs();
+      const int64_t start = items_ * of / runs();
+      const int64_t end = items_ * (of + 1) / runs();
+      const int64_t item = start + next_[of].value.fetch_add(1, std::memory_order_relaxed);
+      if (item < end) return item;
+    }
+    return -1;
+  }
+
+  void multiply(int64_t item, int thread) {
+    const int64_t groups = divided_up(pass_.panels, pass_.group);
+    const int64_t group = item % groups;
+    const int64_t part = item / groups % pass_.parts;
+    const LinearBlock* blocks = blocks_ + item / groups / pass_.parts * per_batch_;
+    if (dots_) {
+      const int64_t first = group * kDotOutputs;
+      kernel_.dots(args_, *blocks, first, std::min(first + kDotOutputs, args_.outputs));
+      return;
+    }
+    const int64_t first = per_batch_ * part / pass_.parts;
+    LinearItem job;
+    job.blocks = blocks + first;
+    job.block_count = per_batch_ * (part + 1) / pass_.parts - first;
+    job.first_panel = group * pass_.group;
+    job.panels = static_cast<int>(std::min(pass_.group, pass_.panels - job.first_panel));
+    job.few_rows = args_.weight.packed && args_.rows <= kFewRows;
+    job.scratch = reinterpret_cast<uint32_t*>(memory_ + pass_.thread_at +
+                                              static_cast<size_t>(thread) * pass_.thread_bytes);
+    if (job.block_count > 0) kernel_.item(args_, job);
+  }
+
+  const LinearArgs& args_;
+  const LinearKernel& kernel_;
+  const Pass& pass_;
+  std::byte* memory_;
+  LinearBlock* blocks_;
+  const bool dots_;
+  int64_t per_batch_, count_, items_;
+  std::atomic<int> next_thread_{0};
+  std::atomic<int64_t> next_block_{0};
+  std::atomic<int64_t> packed_{0};
+  Counter next_[kMostRuns];
+};
+
+}  // namespace
+
+Status linear(const LinearArgs& args, const LinearKernel& kernel, int threads, bool poison) {
+  if (args.batches == 0 || args.rows == 0 || args.outputs == 0) return Status::kOk;
+  const Pass pass(args, kernel, threads);
+  Scratch& scratch = thread_scratch();
+  std::byte* memory = scratch.acquire(pass.total);
+  if (memory == nullptr) return Status::kOutOfMemory;
+  if (poison) std::memset(memory, 0xff, pass.total);
+  for (int64_t batch = 0; batch < args.batches; batch += pass.batches) {
+    for (int64_t row = 0; row < args.rows; row += pass.rows) {
+      Run run(args, kernel, pass, memory, batch, row);
+      run_on_threads(pass.threads, [](void* r) { static_cast<Run*>(r)->work(); }, &run);
+    }
+  }
+  scratch.release();
+  return Status::kOk;
+}
+
+}  // namespace torchyard

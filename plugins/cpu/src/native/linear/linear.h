@@ -1,0 +1,96 @@
+// Products of rows with a weight: out[m, n] = sum over k of x[m, k] * weight[n, k], plus bias[n].
+//
+// Elements are 16 or 32 bits wide; they become words of 32 bits that hold one float, or two
+// bfloat16 where the instruction set multiplies pairs. Sums are float32. What a call needs is cut
+// into
+//
+//   panels   32 outputs side by side: words [depth][32], as the format `panels` keeps them
+//   blocks   as many rows of x as accumulators fit: words [depth][rows], packed at each call
+//   chunks   of the depth, so that what is packed of a panel stays in the second-level cache
+//
+// and an item of work is a group of neighbouring panels with a range of blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/attention.h"
+#include "base/cpu_features.h"
+
+namespace torchyard {
+
+constexpr int kPanelColumns = 32;
+// Words of depth that are packed and multiplied at a time.
+constexpr int64_t kChunkWords = 512;
+// Panels of an item, so that a block of x is read once for 128 outputs.
+constexpr int kGroupPanels = 4;
+// Up to so many rows a plain weight's rows are multiplied as they lie, without packing.
+constexpr int kDotRows = 4;
+
+// Row r of batch b begins at data + b * batch + r / inner * outer + r % inner * row elements.
+struct LinearRows {
+  const void* data;
+  int64_t batch, outer, inner, row;
+};
+
+// Strides in elements. Plain: one of `row` (outputs) and `column` (depth) is 1. Packed: as the
+// format `panels`, contiguous, and the same for every batch.
+struct LinearWeight {
+  const void* data;
+  bool packed;
+  int64_t batch, row, column;
+};
+
+struct LinearArgs {
+  int64_t batches, rows, outputs, depth;
+  LinearRows x;
+  LinearWeight weight;
+  const void* bias;  // [outputs], or nullptr
+  void* out;         // [batches, rows, outputs], contiguous
+};
+
+// A block of rows of one batch.
+struct LinearBlock {
+  int64_t batch, first;
+  int rows;
+  uint32_t* words;  // packed x: [depth_words][rows]; rows of [rows][dot_words] where dots are taken
+};
+
+// What a thread computes at once: some panels with consecutive blocks of one batch.
+struct LinearItem {
+  const LinearBlock* blocks;
+  int64_t block_count;
+  int64_t first_panel;
+  int panels;
+  bool few_rows;      // a packed weight is read from memory about as fast as it is multiplied
+  uint32_t* scratch;  // item_words() of them
+};
+
+struct LinearKernel {
+  const char* name;
+  const char* isa;
+  DType dtype;
+  FeatureSet required;
+  int block_rows;
+  int pair;  // elements of a word
+  // Packs a block of x.
+  void (*pack)(const LinearArgs& args, const LinearBlock& block);
+  size_t (*item_words)(int64_t rows);
+  void (*item)(const LinearArgs& args, const LinearItem& item);
+  // Rows of x as words, one after another, for `dots`.
+  void (*words)(const LinearArgs& args, const LinearBlock& block);
+  // All rows of one batch, at most kDotRows, with the outputs [first, last) of a plain weight whose
+  // columns are contiguous.
+  void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last);
+};
+
+inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }
+
+// Words of one row for `dots`: whole vectors of any instruction set.
+inline int64_t dot_words(int64_t depth, int pair) { return (words_of(depth, pair) + 15) / 16 * 16; }
+
+// Runs a kernel on at most `threads` threads; results have the same bits for any number. `poison`
+// fills working memory with NaN first. kOutOfMemory: nothing was written.
+Status linear(const LinearArgs& args, const LinearKernel& kernel, int threads, bool poison);
+
+}  // namespace torchyard

@@ -1,0 +1,112 @@
+"""From a linear call's tensors to the native kernel's addresses."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchyard_cpu import _isa, _native
+from torchyard_cpu.linear import DTYPES
+from torchyard_kernels.contracts.linear import LinearCall, Packed
+
+__all__ = ["NativeLinear", "row_places", "weight_places"]
+
+_Rows: TypeAlias = tuple[int, int, int, int, int]
+
+_POISON: Final = False
+
+
+class NativeLinear:
+    """The product, with a kernel chosen for each dtype.
+
+    Args:
+        isa: the instruction set to stay within; empty: all that the processor has.
+    """
+
+    def __init__(self, isa: str) -> None:
+        features = frozenset(_native.cpu_features())
+        if isa:
+            features &= _isa.FEATURES[isa]
+        self._kernels: dict[torch.dtype, str] = {}
+        for dtype in DTYPES:
+            name = _native.select_linear(dtype, features, None)
+            assert name is not None, f"the table has a kernel of {dtype} for any processor"
+            self._kernels[getattr(torch, dtype)] = name
+
+    def __call__(self, call: LinearCall) -> Tensor:
+        """Compute out. Working memory is x in words and four chunks of panels per thread."""
+        x, weight = call.x, call.weight
+        if isinstance(weight, Packed):
+            batches, outputs, depth = 1, weight.spec.rows, weight.spec.columns
+            place = weight.tensors[0].data_ptr(), 1, 0, 0, 0
+        else:
+            weight, place = weight_places(weight)
+            outputs, depth = weight.shape[-2:]
+            batches = weight.shape[0] if weight.ndim == 3 else 1
+        out = x.new_empty((*x.shape[:-1], outputs))
+        x, rows = row_places(x, batched=not isinstance(weight, Packed) and weight.ndim == 3)
+        sizes = batches, out.numel() // max(1, batches * outputs), outputs, depth
+        bias = call.bias
+        if bias is not None and bias.stride(0) != 1:
+            bias = bias.contiguous()
+        _native.linear_forward(
+            self._kernels[x.dtype],
+            sizes,
+            rows,
+            place,
+            0 if bias is None else bias.data_ptr(),
+            out.data_ptr(),
+            torch.get_num_threads(),
+            _POISON,
+        )
+        return out
+
+
+def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
+    """Return x, or a copy where its rows cannot be told in two strides, and where its rows lie.
+
+    Args:
+        x: [..., K]; [B, M, K] if ``batched``, where each batch has its own weight.
+    """
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        x = x.contiguous()
+    if batched:
+        batch, row, _ = x.stride()
+        return x, (x.data_ptr(), batch, 0, max(1, x.shape[1]), row)
+    levels = _levels(x)
+    if levels is None:
+        x = x.contiguous()
+        levels = [(max(1, math.prod(x.shape[:-1])), x.shape[-1])]
+    inner, row = levels[-1]
+    outer = levels[0][1] if len(levels) == 2 else 0
+    return x, (x.data_ptr(), 0, outer, inner, row)
+
+
+def _levels(x: Tensor) -> list[tuple[int, int]] | None:
+    """Return (size, stride) of the rows' dimensions, merged where they can be; None above two."""
+    levels: list[tuple[int, int]] = []
+    for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
+        if size == 1:
+            continue
+        if levels and levels[-1][1] == size * stride:
+            levels[-1] = levels[-1][0] * size, stride
+        else:
+            levels.append((max(1, size), stride))
+    if not levels:
+        return [(1, 0)]
+    return levels if len(levels) <= 2 else None
+
+
+def weight_places(weight: Tensor) -> tuple[Tensor, _Rows]:
+    """Return a plain weight, or a copy where no stride is 1, and where it lies."""
+    row, column = weight.stride()[-2:]
+    if weight.shape[-1] <= 1:
+        column = 1
+    elif row != 1 and column != 1:
+        weight = weight.contiguous()
+        row, column = weight.stride()[-2:]
+    batch = weight.stride(0) if weight.ndim == 3 else 0
+    return weight, (weight.data_ptr(), 0, batch, row, column)
