@@ -259,6 +259,7 @@ def direct_topk(
     takes: bool,
     /,
 ) -> DirectTopK | None: ...
+
 # Run a linear kernel, without the GIL: out = x @ weight.T + bias, with sums in float32.
 #
 # Addresses are not checked: whoever calls answers for them.
