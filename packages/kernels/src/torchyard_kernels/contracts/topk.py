@@ -7,9 +7,10 @@ With a row of n elements, x[i] stands before x[j] exactly where
 
 NaN is greater than every number and equal to every NaN; -0.0 equals 0.0. So the order of a row is
 unique, and every implementation returns the same indices on every device, from any number of
-threads. Values are the elements themselves, bit by bit. An element that a mask hides stands in no
-order; a row that has fewer than k others is filled with index -1 and the value that no element
-stands behind: -inf or the dtype's least for the largest, inf or its greatest for the smallest.
+threads. Values are the elements themselves, the sign of a zero included; of a NaN only that it is
+one. An element that a mask hides stands in no order; a row that has fewer than k others is filled
+with index -1 and the value that no element stands behind: -inf or the dtype's least for the
+largest, inf or its greatest for the smallest.
 Source: torch.topk, torch.sort(stable=True) and torch.kthvalue (torch 2.13) for NaN; torch leaves
 the order of equal elements open.
 

@@ -7,6 +7,19 @@
 namespace torchyard {
 namespace {
 
+// Whether a bit is set in a register.
+template <class Isa>
+struct TopKAny {
+  template <class Vec>
+  static TORCHYARD_INLINE bool of(Vec truth) {
+    uint64_t words[sizeof(Vec) / 8];
+    std::memcpy(words, &truth, sizeof(truth));
+    uint64_t all = 0;
+    for (const uint64_t word : words) all |= word;
+    return all != 0;
+  }
+};
+
 // May write a register's width beyond what it appends; returns the new count.
 template <class Isa, class Keys>
 struct TopKAppend {

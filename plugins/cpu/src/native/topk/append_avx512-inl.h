@@ -8,6 +8,14 @@
 namespace torchyard {
 namespace {
 
+template <>
+struct TopKAny<Avx512> {
+  template <class Vec>
+  static TORCHYARD_INLINE bool of(Vec truth) {
+    return _mm512_test_epi64_mask((__m512i)truth, (__m512i)truth) != 0;
+  }
+};
+
 template <class Keys>
 struct TopKAppend<Avx512, Keys> {
   using Vec = typename Keys::Vec;

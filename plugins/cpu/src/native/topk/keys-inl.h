@@ -115,14 +115,6 @@ struct TopKKeys {
     for (int i = 0; i < kLanes; ++i) v[i] = static_cast<Key>(i);
     return v;
   }
-
-  static TORCHYARD_INLINE bool any(Vec truth) {
-    uint64_t words[sizeof(Vec) / 8];
-    std::memcpy(words, &truth, sizeof(truth));
-    uint64_t all = 0;
-    for (const uint64_t word : words) all |= word;
-    return all != 0;
-  }
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "topk/append-inl.h"
+#include "topk/filter-inl.h"
 #include "topk/keys-inl.h"
 #include "topk/sort-inl.h"
 #include "topk/topk.h"
@@ -25,9 +26,6 @@ class TopKSelector {
   using Vec = typename Keys::Vec;
   using Unsigned = std::make_unsigned_t<Key>;
   static constexpr int64_t kLanes = Keys::kLanes;
-  // Registers between two branches.
-  static constexpr int64_t kGroup = 4 * kLanes;
-  static constexpr Key kGreatest = std::numeric_limits<Key>::max();
 
  public:
   static void select(const TopKPart& part, int64_t k, bool largest, TopKBuffer* buffer) {
@@ -106,28 +104,30 @@ class TopKSelector {
     }
     Key threshold = shrink(buffer, k, k / 8);
     count = buffer->count;
-    for (; i + kGroup <= part.end && threshold != kGreatest; i += kGroup) {
-      Vec key[4];
-      Vec wanted[4];
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        key[v] = Keys::template load<kLargest>(x + i + v * kLanes);
-        wanted[v] = key[v] > threshold;
-      }
-      if (!Keys::any((wanted[0] | wanted[1]) | (wanted[2] | wanted[3]))) continue;
-#pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v) {
-        const int64_t at = i + v * kLanes;
-        if constexpr (kMasked) wanted[v] &= Keys::seen(part.mask + at, kLanes);
-        count = Append::run(keys, index, count, key[v], wanted[v], static_cast<uint32_t>(at));
+    TopKFilter<Isa, T, kLargest> filter(threshold);
+    constexpr int64_t kGroup = decltype(filter)::kGroup;
+    constexpr int64_t kRegister = decltype(filter)::kLanes;
+    for (; i + kGroup <= part.end && !filter.nothing(); i += kGroup) {
+      if (!filter.any_of_group(x + i)) continue;
+      for (int64_t r = i; r < i + kGroup; r += kRegister) {
+        // Where a register of elements is several of keys, they are made only where they are
+        // needed.
+        if (kRegister > kLanes && !filter.any_of_register(x + r)) continue;
+        for (int64_t at = r; at < r + kRegister; at += kLanes) {
+          const Vec key = Keys::template load<kLargest>(x + at);
+          Vec wanted = key > threshold;
+          if constexpr (kMasked) wanted &= Keys::seen(part.mask + at, kLanes);
+          count = Append::run(keys, index, count, key, wanted, static_cast<uint32_t>(at));
+        }
       }
       if (count >= full) {
         buffer->count = count;
         threshold = shrink(buffer, k, k / 8);
         count = buffer->count;
+        filter = TopKFilter<Isa, T, kLargest>(threshold);
       }
     }
-    for (; i < part.end && threshold != kGreatest; i += kLanes) {
+    for (; i < part.end && !filter.nothing(); i += kLanes) {
       const int64_t rest = part.end - i;
       const Vec key = Keys::template load_first<kLargest>(x + i, rest);
       Vec wanted = key > threshold;

@@ -17,6 +17,9 @@ struct TopKItem {
 // Below this many, insertion beats counting digits.
 constexpr int64_t kTopKInsertion = 48;
 
+// Of a digit at most: its table stays in the first-level cache.
+constexpr int kTopKDigitBits = 10;
+
 // Puts `index` into the order of falling keys, equal ones as they stand. `spare` is for 2 * count
 // items.
 template <class Key>
@@ -39,25 +42,31 @@ void topk_sort(const Key* keys, uint32_t* index, int64_t count, void* spare) {
       items[to] = item;
     }
   } else {
-    constexpr int kDigits = static_cast<int>(sizeof(Key));
-    uint32_t counts[kDigits][256];
-    std::memset(counts, 0, sizeof(counts));
+    Unsigned farthest = 0;
     for (int64_t i = 0; i < count; ++i) {
-      for (int d = 0; d < kDigits; ++d) ++counts[d][(items[i].behind >> (8 * d)) & 255];
+      farthest = items[i].behind > farthest ? items[i].behind : farthest;
     }
+    // As few digits as there are bits: what is selected lies close together.
+    const int bits = farthest == 0 ? 1 : 64 - __builtin_clzll(static_cast<uint64_t>(farthest));
+    const int digits = (bits + kTopKDigitBits - 1) / kTopKDigitBits;
+    const int digit_bits = (bits + digits - 1) / digits;
+    const uint32_t values = uint32_t{1} << digit_bits;
+    uint32_t places[1 << kTopKDigitBits];
     Item* from = items;
     Item* to = items + count;
-    for (int d = 0; d < kDigits; ++d) {
-      uint32_t* places = counts[d];
-      // A digit that all share orders nothing; in the upper ones that is common.
-      if (places[(from[0].behind >> (8 * d)) & 255] == static_cast<uint32_t>(count)) continue;
+    for (int shift = 0; shift < bits; shift += digit_bits) {
+      const auto digit = [&](const Item& item) {
+        return static_cast<uint32_t>(item.behind >> shift) & (values - 1);
+      };
+      std::memset(places, 0, values * sizeof(places[0]));
+      for (int64_t i = 0; i < count; ++i) ++places[digit(from[i])];
       uint32_t place = 0;
-      for (int v = 0; v < 256; ++v) {
+      for (uint32_t v = 0; v < values; ++v) {
         const uint32_t next = place + places[v];
         places[v] = place;
         place = next;
       }
-      for (int64_t i = 0; i < count; ++i) to[places[(from[i].behind >> (8 * d)) & 255]++] = from[i];
+      for (int64_t i = 0; i < count; ++i) to[places[digit(from[i])]++] = from[i];
       Item* swapped = from;
       from = to;
       to = swapped;

@@ -13,6 +13,8 @@ namespace {
 // Elements below which a thread is woken for less than it costs, and that a part of a row has.
 constexpr int64_t kLeastPerThread = 16384;
 constexpr int64_t kLeastPerPart = 32768;
+// A buffer's. A smaller one is full more often, a larger one costs more before the first threshold.
+constexpr int64_t kLeastCapacity = 128;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -154,7 +156,7 @@ int64_t longest_row(const TopKArgs& args) {
 }  // namespace
 
 int64_t topk_capacity(int64_t length, int64_t k) {
-  return least(length, k > length / 4 ? length : most(1024, 4 * k));
+  return least(length, k > length / 3 ? length : most(kLeastCapacity, 3 * k));
 }
 
 bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads) {
