@@ -53,7 +53,7 @@ ENVIRONMENTS = {
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
     "cpu": (
-        ["cpu", "conformance", "context-parallel", "kernels"],
+        ["cpu", "conformance", "context-parallel", "export", "kernels"],
         [
             *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
             "packages/kernels/tests",
@@ -331,6 +331,15 @@ def collectives(session: nox.Session) -> None:
     """Compare every derivative of every collective with the oracle; torch's own beside them."""
     install(session, "collectives", extra=group("test"))
     session.run("python", "-m", "packages.collectives.tests.gradient_table", *session.posargs)
+
+
+@nox.session(default=False, tags=["export", "pkg-export", "hw-cpu", "stage-verify"])
+def export(session: nox.Session) -> None:
+    """Print the models that lie, and the matrix of recurrent layers with stock torch beside it."""
+    install(session, "export", extra=group("test"))
+    if not session.posargs:
+        session.run("python", "-m", "packages.export.tests.lies")
+    session.run("python", "-m", "packages.export.tests.matrix", "--stock", *session.posargs)
 
 
 @nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])

@@ -1,0 +1,173 @@
+"""``torchyard export``: export what a function makes, and verify a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from torchyard_export._artifact import load
+from torchyard_export._errors import ArtifactError, ExportError
+from torchyard_export._export import export
+from torchyard_export._html import html
+from torchyard_export._report import Report
+
+
+class _Group(click.Group):
+    """A word with a colon is no command but a factory to export."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and ":" in args[0] and args[0] not in self.commands:
+            return super().resolve_command(ctx, ["make", *args])
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Group, subcommand_metavar="MODULE:FACTORY | COMMAND ...")
+def command() -> None:
+    """Export a model as programs that are proven to compute what it does.
+
+    MODULE:FACTORY names a function of no arguments that returns the arguments of
+    torchyard_export.export as a dict, `model` and `args` among them; or (model, args).
+    """
+
+
+@command.command()
+@click.argument("factory")
+@click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write it here.")
+@click.option("--dynamic", "-d", multiple=True, help="x.0=batch, or x.1=time:1..1000; repeatable.")
+@click.option("--target", "-t", multiple=True, help="A form of the program; repeatable.")
+@click.option("--accept", multiple=True, help="A kind of finding that is wanted; repeatable.")
+@click.option("--key", type=click.Path(exists=True, path_type=Path), help="Private key, as PEM.")
+@click.option("--html", "page", type=click.Path(path_type=Path), help="Write the report here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report, or findings, as JSON.")
+def make(
+    factory: str,
+    out: Path | None,
+    dynamic: tuple[str, ...],
+    target: tuple[str, ...],
+    accept: tuple[str, ...],
+    key: Path | None,
+    page: Path | None,
+    as_json: bool,
+) -> None:
+    """Export what MODULE:FACTORY makes; ends in 1 where it is refused."""
+    given = _given(factory)
+    for text in dynamic:
+        _add_axis(given, text)
+    if target:
+        given["targets"] = list(target)
+    if accept:
+        given["accept"] = list(accept)
+    try:
+        artifact = export(**given)
+    except ExportError as error:
+        if as_json:
+            findings = [
+                {**finding.to_json(), "remedy": finding.remedy} for finding in error.findings
+            ]
+            click.echo(json.dumps({"passed": False, "findings": findings}, indent=1))
+        else:
+            click.echo(str(error), err=True)
+        sys.exit(1)
+    except (TypeError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    if out is not None:
+        try:
+            artifact.save(out, key=key)
+        except ArtifactError as error:
+            raise click.ClickException(str(error)) from error
+    _show(artifact.report, page, as_json)
+
+
+@command.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", type=click.Path(exists=True, path_type=Path), help="Public key, as PEM.")
+@click.option("--html", "page", type=click.Path(path_type=Path), help="Write the report here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def verify(file: Path, key: Path | None, page: Path | None, as_json: bool) -> None:
+    """Prove an artifact again, on this machine; ends in 1 where it does not hold."""
+    try:
+        artifact = load(file, key=key)
+        report = artifact.verify()
+    except ArtifactError as error:
+        if as_json:
+            click.echo(json.dumps({"passed": False, "refused": str(error)}, indent=1))
+        else:
+            click.echo(f"refused: {error}", err=True)
+        sys.exit(1)
+    if not as_json:
+        click.echo(
+            f"signed by {artifact.author}"
+            if artifact.author
+            else "author not proven: no --key was given"
+        )
+    _show(report, page, as_json)
+    sys.exit(0 if report.passed else 1)
+
+
+def _given(factory: str) -> dict[str, Any]:
+    module, _, name = factory.partition(":")
+    # As `python -m` does: a factory beside the user is found.
+    sys.path.insert(0, os.getcwd())
+    try:
+        function: Callable[[], Any] = getattr(importlib.import_module(module), name)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise click.ClickException(f"{factory}: expected MODULE:FACTORY: {error}") from error
+    made = function()
+    if isinstance(made, dict):
+        return dict(made)
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
+        return {"model": made[0], "args": made[1]}
+    raise click.ClickException(
+        f"{factory}: expected a dict of export's arguments or (model, args), got "
+        f"{type(made).__name__}"
+    )
+
+
+def _add_axis(given: dict[str, Any], text: str) -> None:
+    place, equals, dimension = text.partition("=")
+    name, dot, axis = place.rpartition(".")
+    if not (equals and dot and axis.lstrip("-").isdigit()):
+        raise click.ClickException(f"--dynamic: expected x.1=time:1..1000, got {text!r}")
+    axes = given.setdefault("dynamic", {}).setdefault(name, {})
+    axes[int(axis)] = dimension
+
+
+def _show(report: Report, page: Path | None, as_json: bool) -> None:
+    if page is not None:
+        page.write_text(html(report), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=1))
+        return
+    console = Console()
+    console.print(
+        f"[bold]{report.model}[/]: " + ("[green]passed[/]" if report.passed else "[red]REFUSED[/]")
+    )
+    for dimension in report.dimensions:
+        console.print(f"  {dimension}", highlight=False)
+    table = Table("stage", "cases", "wrong", "from float64", "of the bound", "seconds")
+    for stage in report.stages:
+        table.add_row(
+            *(stage.name, str(stage.cases), str(stage.wrong)),
+            *(f"{stage.error:.2e}", f"{stage.ratio:.2f}", f"{stage.seconds:.2f}"),
+            style="" if stage.passed else "red",
+        )
+    console.print(table)
+    for stage in report.stages:
+        for finding in stage.findings:
+            console.print(finding.render(), markup=False)
+    for finding in report.accepted:
+        console.print(f"accepted: {finding.render()}", markup=False)
+    for note in report.notes:
+        console.print(f"note: {note}", markup=False)

@@ -1,0 +1,190 @@
+"""Named dimensions with ranges, and where the inputs have them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+_FORM: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)(:(?P<least>\d+)\.\.(?P<most>\d*))?")
+# Taken for the greatest size of a dimension without one, when sizes are tried.
+UNBOUNDED_TRIAL: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """A size that may differ between calls, with the range that is promised.
+
+    Attributes:
+        name: inputs that have the same name have the same size.
+        min: the least size.
+        max: the greatest size; None promises every size.
+
+    Raises:
+        ValueError: the name is no identifier, or the range is empty or of one size.
+    """
+
+    name: str
+    min: int = 1
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"Dimension: expected an identifier as name, got {self.name!r}")
+        if self.min < 1:
+            raise ValueError(f"Dimension {self.name!r}: expected min >= 1, got {self.min}")
+        if self.max is not None and self.max <= self.min:
+            raise ValueError(
+                f"Dimension {self.name!r}: expected max > min, got {self.min}..{self.max}; a size "
+                "that never differs is left out of dynamic="
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Dimension:
+        """Read ``name`` or ``name:least..most``; ``name:least..`` has no greatest size."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"dynamic: expected a name, 'name:least..most' or a Dimension, got {text!r}"
+            )
+        if match["least"] is None:
+            return cls(match["name"])
+        return cls(
+            match["name"], int(match["least"]), int(match["most"]) if match["most"] else None
+        )
+
+    @property
+    def trial_max(self) -> int:
+        """The greatest size that is tried."""
+        return self.max if self.max is not None else max(UNBOUNDED_TRIAL, 4 * self.min)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.min}..{'' if self.max is None else self.max}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dynamic:
+    """Which dimensions of which inputs may differ.
+
+    Attributes:
+        dimensions: by name.
+        leaves: per leaf of the inputs, in order: axis -> name of its dimension.
+        shapes: the same in the form of ``torch.export``, per argument, with names as leaves.
+    """
+
+    dimensions: dict[str, Dimension]
+    leaves: tuple[dict[int, str], ...]
+    shapes: dict[str, Any]
+
+
+def parse_dynamic(dynamic: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> Dynamic:
+    """Read ``dynamic=`` against the example arguments.
+
+    Raises:
+        ValueError, TypeError: names the argument, and what was expected.
+    """
+    given = dict(dynamic or {})
+    if unknown := sorted(given.keys() - arguments.keys()):
+        raise ValueError(
+            f"dynamic: expected names of arguments ({', '.join(arguments)}), got {unknown[0]!r}"
+        )
+    dimensions: dict[str, Dimension] = {}
+    bare: set[str] = set()
+    leaves: list[dict[int, str]] = []
+
+    def note(text: object, place: str) -> str:
+        if isinstance(text, str):
+            found = Dimension.parse(text)
+            is_bare = ":" not in text
+        elif isinstance(text, Dimension):
+            found, is_bare = text, False
+        else:
+            raise TypeError(f"dynamic: {place}: expected a name or a Dimension, got {text!r}")
+        known = dimensions.get(found.name)
+        if known is None or (found.name in bare and not is_bare):
+            dimensions[found.name] = found
+            bare.discard(found.name)
+            if is_bare:
+                bare.add(found.name)
+        elif not is_bare and known != found:
+            raise ValueError(f"dynamic: {place}: {found} differs from {known} elsewhere")
+        return found.name
+
+    def walk(value: Any, spec: Any, place: str) -> Any:
+        if isinstance(value, Tensor):
+            axes = _axes(value, spec, place)
+            named = {axis: note(text, f"{place}[{axis}]") for axis, text in axes.items()}
+            leaves.append(named)
+            return named
+        if isinstance(value, Mapping):
+            inner = spec if spec is not None else {}
+            _demand(isinstance(inner, Mapping) and inner.keys() <= value.keys(), place, value, spec)
+            return {key: walk(value[key], inner.get(key), f"{place}.{key}") for key in value}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            parts = spec if spec is not None else [None] * len(value)
+            if isinstance(parts, Mapping):
+                parts = [parts.get(index) for index in range(len(value))]
+            _demand(isinstance(parts, Sequence) and len(parts) == len(value), place, value, spec)
+            found = [
+                walk(item, part, f"{place}.{index}")
+                for index, (item, part) in enumerate(zip(value, parts, strict=True))
+            ]
+            return found if isinstance(value, list) else tuple(found)
+        _demand(spec is None, place, value, spec)
+        leaves.append({})
+        return None
+
+    shapes = {name: walk(value, given.get(name), name) for name, value in arguments.items()}
+    return Dynamic(dimensions, tuple(leaves), shapes)
+
+
+def torch_shapes(dynamic: Dynamic, *, automatic: bool = False) -> dict[str, Any]:
+    """Return the form that ``torch.export.export`` wants as ``dynamic_shapes``.
+
+    Args:
+        dynamic: what was asked for.
+        automatic: let torch choose instead, for a diagnosis: it then specialises what it must.
+    """
+    dims: dict[str, Any] = {
+        name: torch.export.Dim.AUTO
+        if automatic
+        else torch.export.Dim(name, min=dimension.min, max=dimension.max)
+        for name, dimension in dynamic.dimensions.items()
+    }
+
+    def walk(spec: Any) -> Any:
+        if isinstance(spec, dict):
+            return {key: walk(item) for key, item in spec.items()} or None
+        if isinstance(spec, (list, tuple)):
+            return type(spec)(walk(item) for item in spec)
+        return dims[spec] if isinstance(spec, str) else None
+
+    return {name: walk(spec) for name, spec in dynamic.shapes.items()}
+
+
+def _axes(value: Tensor, spec: Any, place: str) -> dict[int, object]:
+    if spec is None:
+        return {}
+    if not isinstance(spec, Mapping):
+        raise TypeError(f"dynamic: {place}: expected a dict axis -> dimension, got {spec!r}")
+    axes: dict[int, object] = {}
+    for axis, text in spec.items():
+        if not isinstance(axis, int) or not -value.dim() <= axis < value.dim():
+            raise ValueError(
+                f"dynamic: {place}: expected axes of a tensor with {value.dim()} dimensions, got "
+                f"{axis!r}"
+            )
+        axes[axis % value.dim()] = text
+    return axes
+
+
+def _demand(holds: bool, place: str, value: object, spec: object) -> None:
+    if not holds:
+        raise TypeError(
+            f"dynamic: {place}: expected the form of a {type(value).__name__} argument, got "
+            f"{spec!r}"
+        )

@@ -1,0 +1,62 @@
+"""Programs as bytes, and as something that runs."""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree
+
+from torchyard_export import _ops
+from torchyard_export._vetting import NAMESPACES, vet
+
+
+def save_program(program: ExportedProgram) -> bytes:
+    """Return a program as bytes, without example inputs, which torch would pickle."""
+    bare = copy.copy(program)
+    bare._example_inputs = None
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        # Of torch's own making, within its own code.
+        warnings.simplefilter("ignore", FutureWarning)
+        torch.export.save(bare, buffer)
+    return buffer.getvalue()
+
+
+def load_program(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> ExportedProgram:
+    """Return the program in a file's bytes.
+
+    Raises:
+        ArtifactError: the file holds what torch would unpickle, evaluate or call besides.
+    """
+    # Imported for its operators: a program may call them.
+    assert _ops.NAMESPACE in NAMESPACES
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        program: ExportedProgram = torch.export.load(io.BytesIO(vet(data, namespaces=namespaces)))
+    return program
+
+
+def decompose(program: ExportedProgram) -> ExportedProgram:
+    """Return the program in torch's core operators; ours stay as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        lowered: ExportedProgram = program.run_decompositions()
+    return lowered
+
+
+def program_runner(program: ExportedProgram) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what runs a program: leaves of the inputs -> leaves of the outputs."""
+    module = program.module()
+    spec = program.call_spec.in_spec
+
+    def run(leaves: Sequence[Any]) -> Sequence[Any]:
+        args, kwargs = _pytree.tree_unflatten(list(leaves), spec)
+        return list(_pytree.tree_leaves(module(*args, **kwargs)))
+
+    return run

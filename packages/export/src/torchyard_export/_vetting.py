@@ -1,0 +1,180 @@
+"""Whether a ``.pt2`` program may be given to ``torch.export.load``.
+
+torch unpickles what a program marks as pickled, evaluates its size expressions as Python, and
+calls whatever function of torch a node names. None of these is left to a file: weights and
+constants are raw bytes, expressions are arithmetic on sizes, nodes call operators.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import Any, Final
+
+from torchyard_export._errors import ArtifactError
+
+_MEMBERS: Final = re.compile(
+    r"data/weights/(weight_\d+|model_weights_config\.json)"
+    r"|data/constants/(tensor_\d+|model_constants_config\.json)"
+    r"|data/sample_inputs/model\.pt|models/model\.json"
+    r"|archive_format|archive_version|byteorder|\.data/(version|serialization_id)"
+)
+_MODEL: Final = "models/model.json"
+_SAMPLES: Final = "data/sample_inputs/model.pt"
+_CONFIGS: Final = (
+    "data/weights/model_weights_config.json",
+    "data/constants/model_constants_config.json",
+)
+_EXPRESSION: Final = re.compile(r"[A-Za-z0-9_ +\-*/%(),<>=!&|~]*")
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+_SYMBOL: Final = re.compile(r"(s|u|z|zuf|zf|t)\d+")
+# A symbol as sympy writes it: its name, and what is assumed of it.
+_WRITTEN: Final = re.compile(r"Symbol\('((?:s|u|z|zuf|zf|t)\d+)'((?:, [a-z]+=(?:True|False))*)\)")
+_FUNCTIONS: Final = frozenset(
+    "Abs Add And CeilToInt CleanDiv Eq Equality FloatTrueDiv FloorDiv FloorToInt Ge GreaterThan "
+    "Gt Identity IntTrueDiv Integer Le LessThan Lt Max Min Mod ModularIndexing Mul Ne Not Or Pow "
+    "PowByNatural PythonMod Rational RoundToInt StrictGreaterThan StrictLessThan ToFloat "
+    "TruncToInt Unequality Where ceiling false floor int_oo oo true False True".split()
+)
+_OPERATOR: Final = re.compile(
+    r"torch\.ops\.(?P<space>[a-z_][a-z0-9_]*)\.(?P<op>[A-Za-z_]\w*)(\.(?P<overload>\w+))?"
+)
+_PLAIN: Final = re.compile(
+    r"_operator\.(add|and_|eq|floordiv|ge|getitem|gt|le|lt|mod|mul|ne|neg|not_|or_|pow|pos|sub"
+    r"|truediv)|math\.(ceil|floor|trunc)"
+    r"|torch\.sym_(float|int|ite|max|min|not|sqrt)|torch\._sym_sqrt"
+)
+_HIGHER: Final = frozenset({"cond", "scan", "while_loop", "wrap_with_set_grad_enabled"})
+# Operators of torch and of this tree; another library's are named by who loads.
+NAMESPACES: Final = frozenset(
+    {"aten", "prims", "torchyard_attention", "torchyard_export", "torchyard_kernels"}
+)
+# Operators of these namespaces that reach files, memory by address, or other programs.
+_FORBIDDEN: Final = frozenset({"aten.from_file", "aten._print", "aten.set_"})
+
+
+def vet(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> bytes:
+    """Return the program to load: the same members in a zip that we wrote.
+
+    Args:
+        data: the ``.pt2`` file.
+        namespaces: of operators that nodes may call.
+
+    Raises:
+        ArtifactError: names what must not be loaded.
+    """
+    members = _members(data)
+    if members.get(_SAMPLES):
+        raise ArtifactError("program: expected no sample inputs, which torch would unpickle")
+    for config in _CONFIGS:
+        _check_config(config, _json(members, config))
+    _check_model(_json(members, _MODEL), namespaces)
+    buffer = io.BytesIO()
+    # Written anew, since two readers of a zip may see two different files in it.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(f"program/{name}"), content)
+    return buffer.getvalue()
+
+
+def _members(data: bytes) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for entry in archive.infolist():
+                _, slash, name = entry.filename.partition("/")
+                if not slash or not _MEMBERS.fullmatch(name) or name in found:
+                    raise ArtifactError(f"program: {entry.filename!r}: not a member of a program")
+                if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(data):
+                    raise ArtifactError(f"program: {entry.filename!r}: expected it stored")
+                found[name] = archive.read(entry)
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise ArtifactError(f"program: expected a .pt2 file: {error}") from error
+    return found
+
+
+def _json(members: dict[str, bytes], name: str) -> Any:
+    try:
+        return json.loads(members[name])
+    except KeyError:
+        raise ArtifactError(f"program: expected a member {name!r}, not there") from None
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"program: {name}: expected JSON: {error}") from error
+
+
+def _check_config(name: str, config: Any) -> None:
+    entries = config.get("config") if isinstance(config, dict) else None
+    if not isinstance(entries, dict):
+        raise ArtifactError(f"program: {name}: expected a table 'config'")
+    for key, entry in entries.items():
+        path = entry.get("path_name") if isinstance(entry, dict) else None
+        if not isinstance(path, str) or entry.get("use_pickle") is not False:
+            raise ArtifactError(f"program: {key!r}: expected raw bytes, got a pickle")
+        if not re.fullmatch(r"(weight|tensor)_\d+", path):
+            raise ArtifactError(f"program: {key!r}: expected a tensor, got {path!r}")
+
+
+def _check_model(model: Any, namespaces: frozenset[str]) -> None:
+    for key, value in _walk(model):
+        if key == "expr_str":
+            _check_expression(value)
+        elif key == "range_constraints":
+            if not isinstance(value, dict):
+                raise ArtifactError("program: range_constraints: expected a table")
+            for name in value:
+                _check_expression(name)
+        elif key == "target":
+            _check_target(value, namespaces)
+
+
+def _walk(data: Any) -> Iterator[tuple[str, Any]]:
+    waiting = [data]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            yield from item.items()
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+
+
+def _check_expression(text: Any) -> None:
+    plain = _WRITTEN.sub(r"\1", text) if isinstance(text, str) and len(text) < 65536 else "?"
+    fine = _EXPRESSION.fullmatch(plain) is not None
+    if fine:
+        words = set(_WORD.findall(plain))
+        fine = all(word in _FUNCTIONS or _SYMBOL.fullmatch(word) for word in words)
+    if not fine:
+        raise ArtifactError(f"program: expected arithmetic on sizes, got {str(text)[:80]!r}")
+
+
+def _check_target(target: Any, namespaces: frozenset[str]) -> None:
+    # Inputs and buffers have a target as well, which is a name and never a function: it has no dot
+    # behind "torch", "math" or "_operator".
+    if not isinstance(target, str):
+        if target is None:
+            return
+        raise ArtifactError(f"program: expected an operator, got {target!r}")
+    if not re.match(r"torch|math|_operator|#", target):
+        return
+    if _PLAIN.fullmatch(target):
+        return
+    match = _OPERATOR.fullmatch(target)
+    if match is None or "__" in target.replace("__and__", "").replace("__or__", ""):
+        raise ArtifactError(f"program: expected nodes that call operators, got {target!r}")
+    if match["space"] == "higher_order":
+        if match["op"] in _HIGHER and match["overload"] is None:
+            return
+    elif (
+        match["space"] in namespaces
+        and match["overload"] is not None
+        and f"{match['space']}.{match['op']}" not in _FORBIDDEN
+    ):
+        return
+    raise ArtifactError(
+        f"program: calls {target}, and operators of {', '.join(sorted(namespaces))} are loaded "
+        "alone; name others with namespaces="
+    )

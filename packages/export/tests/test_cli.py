@@ -1,0 +1,69 @@
+"""``torchyard export`` makes artifacts, proves them again, and ends in 1 where one is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from torchyard_export._cli import command
+
+_FACTORY = "packages.export.tests.models:factory"
+
+
+def test_a_factory_becomes_a_file_that_verifies(tmp_path: Path) -> None:
+    out, page = tmp_path / "a.tya", tmp_path / "a.html"
+    runner = CliRunner()
+    made = runner.invoke(command, [_FACTORY, "--out", str(out), "--html", str(page)])
+    assert made.exit_code == 0, made.output
+    assert "Scorer: passed" in made.output
+    assert "<h1>Scorer" in page.read_text()
+    found = runner.invoke(command, ["verify", str(out)])
+    assert found.exit_code == 0, found.output
+    assert "author not proven" in found.output
+    data = json.loads(runner.invoke(command, ["verify", str(out), "--json"]).output)
+    assert data["passed"]
+    assert [stage["name"] for stage in data["stages"]] == ["pt2"]
+
+
+def test_a_refusal_is_printed_and_ends_in_one() -> None:
+    runner = CliRunner()
+    name = "packages.export.tests.models:training"
+    found = runner.invoke(command, [name])
+    assert found.exit_code == 1
+    assert "training-behaviour" in found.output
+    data = json.loads(runner.invoke(command, [name, "--json"]).output)
+    assert not data["passed"]
+    assert data["findings"][0]["kind"] == "training-behaviour"
+    assert data["findings"][0]["remedy"]
+
+
+def test_dimensions_can_be_given_as_words() -> None:
+    words = [_FACTORY, "-d", "x.0=batch:1..3", "-d", "x.1=time:2..4", "--json"]
+    found = CliRunner().invoke(command, words)
+    assert json.loads(found.output)["dimensions"] == ["batch:1..3", "time:2..4"]
+
+
+def test_a_file_that_is_no_artifact_ends_in_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.tya"
+    path.write_bytes(b"PK")
+    found = CliRunner().invoke(command, ["verify", str(path)])
+    assert found.exit_code == 1
+    assert found.output.startswith("refused: archive:")
+
+
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (["nowhere:made"], "expected MODULE:FACTORY"),
+        (["packages.export.tests.models:scorer"], "expected a dict of export's arguments"),
+        ([_FACTORY, "-d", "x=time"], "expected x.1=time:1..1000"),
+        ([_FACTORY, "--accept", "all"], "accept: expected kinds of findings"),
+    ],
+)
+def test_words_that_are_not_understood_are_refused(words: list[str], match: str) -> None:
+    found = CliRunner().invoke(command, words)
+    assert found.exit_code == 1
+    assert match in found.output
