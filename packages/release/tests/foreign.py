@@ -12,6 +12,10 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
+from click.testing import CliRunner
+
+from torchyard_release._cli import command
+
 __all__ = ["MODULES", "PLATFORM", "git", "make", "write"]
 
 MODULES: Final = {
@@ -257,14 +261,23 @@ _FILES: Final = {
 }
 
 
-def make(root: Path) -> Path:
-    """Write the monorepo into a folder, as one commit on ``main``; return the folder."""
+def make(root: Path, *, agreed: bool = False) -> Path:
+    """Write the monorepo into a folder, as one commit on ``main``; return the folder.
+
+    Args:
+        root: the folder, which need not exist.
+        agreed: whether what pages derive from train.toml is there already.
+    """
     root.mkdir(parents=True, exist_ok=True)
     git(root, "init", "--quiet", "--initial-branch=main")
     git(root, "config", "user.name", "Pomona")
     git(root, "config", "user.email", "pomona@orchard.example")
     for name, text in _FILES.items():
         write(root, name, text.replace("PLATFORM", PLATFORM))
+    if agreed:
+        words = ["--root", str(root), "check", "--write", "--no-nox"]
+        result = CliRunner().invoke(command, words)
+        assert result.exit_code == 0, result.output
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message=Plant the orchard")
     return root
