@@ -63,7 +63,7 @@ def test_blocks_are_derived_and_then_nothing_differs(
             "packages/shop/pyproject.toml",
             "orchard-press==1.4.0.dev0",
             "orchard_press[fast] >= 1; python_version > '3'",
-            'declared: orchard_press[fast]==1.4.0.dev0; python_version > "3"',
+            "dependencies: orchard_press[fast] >= 1; python_version > '3', declared: orch",
         ),
         ("packages/orchard/src/orchard/_version.py", "1.4.0.dev0", "1.4.1", "__version__: 1.4.1"),
         ("README.md", "orchard-shop==1.4.0.dev0", "orchard-shop==1.3.9", "orchard-shop: 1.3.9"),

@@ -119,7 +119,7 @@ class State:
             code, said = 1, ""
             try:
                 yield journal
-                code = 0
+                code = journal.code
             except click.exceptions.Exit as error:
                 code = error.exit_code
                 raise

@@ -12,6 +12,7 @@ from torchyard_release._cli._command import WORDS
 
 # Name -> (module:attribute, one line).
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "build": ("torchyard_release._cli._build:build", "Build the candidate, twice."),
     "bump": ("torchyard_release._cli._bump:bump", "Give the tree another version."),
     "check": ("torchyard_release._cli._check:check", "Find what differs from train.toml."),
     "cut": ("torchyard_release._cli._cut:cut", "Make the branch and the tag of a candidate."),
