@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "check": ("torchyard_release._cli._check:check", "Find what differs from train.toml."),
     "cut": ("torchyard_release._cli._cut:cut", "Make the branch and the tag of a candidate."),
     "history": ("torchyard_release._cli._history:history", "What was run, by whom, how it ended."),
+    "inspect": ("torchyard_release._cli._inspect:inspect", "Hold the files against train.toml."),
     "plan": ("torchyard_release._cli._plan:plan", "Show the calendar, and what is due."),
     "status": ("torchyard_release._cli._status:status", "Show where the train stands."),
 }
