@@ -108,6 +108,12 @@ def test_a_copy_that_drifts_is_named_and_derived(
             "version",
             "0 lines `__version__ = ...`, declared: 1.4.0.dev0; write the one line",
         ),
+        (
+            "packages/shop/pyproject.toml",
+            '"orchard==1',
+            '"torch>=2", "orchard==1',
+            "torch>=2, declared: no torch; give the package its `torch` in train.toml",
+        ),
         ("README.md", "| orchard | `packages/orchard` |\n", "", "table of packages: none, decl"),
         ("README.md", "train: packages", "train: prices", "block: prices, declared: one of cal"),
         ("RELEASE.md", "release cut", "release cutt", "`torchyard release cutt`, declared: a com"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,27 +59,22 @@ def compare_api(
         fragments: of this release.
 
     Raises:
-        WorkspaceError: the package cannot be read, or has no public name.
+        WorkspaceError: the package cannot be read.
     """
     module = _load(package, now)
-    names = sorted(_public(module))
-    if not names:
-        raise WorkspaceError(
-            f"{package.folder}: no public name was found in {package.module}",
-            "see whether `folder` is right; public names stand in __all__",
-        )
+    names = dict(_public(module))
     if before is None:
         return ApiChange(package.name, len(names), (), (), (), ())
     old = _load(package, before)
-    broken = tuple(dict.fromkeys(_broken(old, module)))
     was = dict(_public(old))
+    gone = tuple(path for path in sorted(was) if path not in names)
+    broken = tuple(dict.fromkeys([*(f"{path}: removed" for path in gone), *_broken(old, module)]))
     notified = {path for path, item in was.items() if _is_deprecated(item)}
     deprecated = tuple(
         path
-        for path, item in sorted(_public(module))
+        for path, item in sorted(names.items())
         if _is_deprecated(item) and path not in notified
     )
-    gone = sorted(was.keys() - set(dict(_public(module))))
     unannounced = tuple(path for path in gone if path not in notified)
     kinds = {item.kind for item in fragments if item.package == package.folder.name}
     faults = tuple(_faults(package, broken, deprecated, unannounced, versions, kinds))
@@ -138,26 +134,48 @@ def _load(package: Package, root: Path) -> griffe.Object | griffe.Alias:
 def _public(
     parent: griffe.Object | griffe.Alias, seen: frozenset[str] = frozenset()
 ) -> Iterator[tuple[str, griffe.Object | griffe.Alias]]:
-    """Yield the public names below a module or class; what another package made is not ours."""
+    """Yield the public names below a module or class: those in ``__all__``, and public modules.
+
+    A module without ``__all__`` makes public what it defines and does not begin with ``_``.
+    """
+    exports = None
+    if parent.is_module and parent.exports is not None:
+        exports = set(map(str, parent.exports))
     for name, member in parent.members.items():
+        path = f"{parent.path}.{name}"
+        special = parent.is_class and name.startswith("__") and name.endswith("__")
+        private = name.startswith("_") and not special
         try:
-            if not member.is_public or (member.is_imported and not member.is_exported):
+            if member.is_module or exports is None:
+                # What a module imports is another's; a class has it from its own definition.
+                shown = not private and (parent.is_class or not member.is_alias)
+            else:
+                shown = name in exports
+            if not shown:
                 continue
-            yield f"{parent.path}.{name}", member
-            inside = member.is_module or member.is_class
-            if inside and member.canonical_path not in seen:
+            yield path, member
+            if (member.is_module or member.is_class) and member.canonical_path not in seen:
                 yield from _public(member, seen | {member.canonical_path})
         except (griffe.AliasResolutionError, griffe.CyclicAliasError):
-            yield f"{parent.path}.{name}", member
+            # Made by another package, and public here all the same.
+            if exports is not None and name in exports:
+                yield path, member
 
 
 def _broken(old: griffe.Object | griffe.Alias, new: griffe.Object | griffe.Alias) -> Iterator[str]:
+    """Yield what griffe finds about public names, those that are gone left out."""
+    public = set()
+    for _, item in _public(old):
+        with contextlib.suppress(griffe.AliasResolutionError, griffe.CyclicAliasError):
+            public.add(item.canonical_path)
     for breakage in griffe.find_breaking_changes(old, new):
-        # It changes with every release.
-        if not breakage.obj.path.endswith(".__version__"):
-            values = f": {breakage.old_value} -> {breakage.new_value}"
-            detail = "" if breakage.kind is griffe.BreakageKind.OBJECT_REMOVED else values
-            yield f"{breakage.obj.path}: {str(breakage.kind.value).lower()}{detail}"
+        path = breakage.obj.canonical_path
+        # A version changes with every release.
+        if path not in public or path.endswith(".__version__"):
+            continue
+        if breakage.kind is not griffe.BreakageKind.OBJECT_REMOVED:
+            kind = str(breakage.kind.value).lower()
+            yield f"{path}: {kind}: {breakage.old_value} -> {breakage.new_value}"
 
 
 def _is_deprecated(item: griffe.Object | griffe.Alias) -> bool:

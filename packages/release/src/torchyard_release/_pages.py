@@ -11,9 +11,10 @@ from torchyard_release._calendar import later
 from torchyard_release._drift import Derived, Drift
 from torchyard_release._train import Train
 
-# Between the two marks stands what is derived; on one line or on many.
+# Between the two marks stands what is derived, on one line or on many; in code they are a name.
 _BLOCK: Final = re.compile(
-    r"(?P<open><!-- train: (?P<kind>[a-z-]+) -->)(?P<body>.*?)(?P<close><!-- train: end -->)",
+    r"(?P<open>(?<!`)<!-- train: (?!end )(?P<kind>[a-z-]+) -->)"
+    r"(?P<body>.*?)(?P<close><!-- train: end -->)",
     re.DOTALL,
 )
 _FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

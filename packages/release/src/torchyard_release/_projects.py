@@ -78,6 +78,9 @@ class _Project:
             names.append(name)
             if name in siblings:
                 declared = self._train.pin_of(siblings[name])
+            elif name == "torch" and not self._package.torch:
+                self._differs(what, line, "no torch", "give the package its `torch` in train.toml")
+                continue
             elif name == "torch":
                 declared = self._package.torch
             else:
