@@ -27,9 +27,9 @@ nox.options.default_venv_backend = "virtualenv"
 ROOT = Path(__file__).parent
 WORKSPACE = nox.project.load_toml(ROOT / "pyproject.toml")
 DIST = ROOT / "dist"
-
-# Folder name -> folder. A package is a folder with a pyproject.toml; nothing else lists them.
-PACKAGES = {path.parent.name: path.parent for path in sorted(ROOT.glob("p*/*/pyproject.toml"))}
+TRAIN = nox.project.load_toml(ROOT / "train.toml")
+# Folder name -> folder, of every package that train.toml declares.
+PACKAGES = {Path(row["folder"]).name: ROOT / row["folder"] for row in TRAIN["packages"].values()}
 PROJECTS: dict[str, dict[str, Any]] = {
     package: nox.project.load_toml(folder / "pyproject.toml")["project"]
     for package, folder in PACKAGES.items()
@@ -258,8 +258,8 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
-    more = [*group("models"), *group("template")] if environment == "cpu" else []
-    install(session, *packages, extra=[*group("test"), *more])
+    more = {"cpu": [*group("models"), *group("template")], "release": group("release")}
+    install(session, *packages, extra=[*group("test"), *more.get(environment, [])])
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
             if not absence:

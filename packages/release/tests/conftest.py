@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from packages.release.tests import foreign
-from torchyard_release._cli import command
 from torchyard_release._workspace import Workspace
 
 
@@ -19,6 +18,16 @@ from torchyard_release._workspace import Workspace
 def orchard(tmp_path: Path) -> Path:
     """Return a foreign monorepo of this test's own."""
     return foreign.make(tmp_path / "orchard")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a foreign monorepo with a candidate that is built; tests leave it as it is."""
+    root = foreign.make(tmp_path_factory.mktemp("built") / "orchard", agreed=True)
+    for words in (["cut"], ["build", "--no-isolation"]):
+        result = foreign.release(root, *words)
+        assert result.exit_code == 0, result.output
+    return root
 
 
 @pytest.fixture
@@ -32,7 +41,7 @@ def release(orchard: Path) -> Callable[..., Result]:
     """Return a function that runs ``torchyard release`` in the foreign monorepo."""
 
     def run(*words: str) -> Result:
-        return CliRunner().invoke(command, ["--root", str(orchard), *words])
+        return foreign.release(orchard, *words)
 
     return run
 

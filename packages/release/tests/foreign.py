@@ -12,7 +12,11 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MODULES", "PLATFORM", "git", "make", "write"]
+from click.testing import CliRunner, Result
+
+from torchyard_release._cli import command
+
+__all__ = ["MODULES", "PLATFORM", "git", "make", "release", "write"]
 
 MODULES: Final = {
     "orchard": "orchard",
@@ -257,17 +261,47 @@ _FILES: Final = {
 }
 
 
-def make(root: Path) -> Path:
-    """Write the monorepo into a folder, as one commit on ``main``; return the folder."""
+def make(root: Path, *, agreed: bool = False, only: str = "") -> Path:
+    """Write the monorepo into a folder, as one commit on ``main``; return the folder.
+
+    Args:
+        root: the folder, which need not exist.
+        agreed: whether what pages derive from train.toml is there already.
+        only: the one package that it has; empty for all three.
+    """
     root.mkdir(parents=True, exist_ok=True)
     git(root, "init", "--quiet", "--initial-branch=main")
     git(root, "config", "user.name", "Pomona")
     git(root, "config", "user.email", "pomona@orchard.example")
-    for name, text in _FILES.items():
+    files = _FILES if not only else _alone(only)
+    for name, text in files.items():
         write(root, name, text.replace("PLATFORM", PLATFORM))
+    if agreed:
+        result = release(root, "check", "--write", "--no-nox")
+        assert result.exit_code == 0, result.output
     git(root, "add", "--all")
     git(root, "commit", "--quiet", "--message=Plant the orchard")
     return root
+
+
+def _alone(package: str) -> dict[str, str]:
+    """Return the files of a monorepo with a single package."""
+    folder = f"packages/{package}/"
+    files = {
+        name: text
+        for name, text in _FILES.items()
+        if not name.startswith(("packages/", "noxfile")) or name.startswith(folder)
+    }
+    head, *packages = _TRAIN.split("[packages.")
+    [kept] = [text for text in packages if text.startswith(f"{package}]")]
+    files["train.toml"] = f"{head}[packages.{kept}"
+    del files["changelog.d/2.press.fixed.md"]
+    return files
+
+
+def release(root: Path, *words: str) -> Result:
+    """Run ``torchyard release`` in a monorepo."""
+    return CliRunner().invoke(command, ["--root", str(root), *words])
 
 
 def write(root: Path, name: str, text: str) -> Path:

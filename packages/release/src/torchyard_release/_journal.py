@@ -52,12 +52,16 @@ class Journal:
         path: the file, which need not exist.
         actor: who adds lines.
 
+    Attributes:
+        code: the exit status of the command at work, which its last line records.
+
     Raises:
         JournalError: what is there is not what was written.
     """
 
     def __init__(self, path: Path, actor: str) -> None:
         self._actor = actor
+        self.code = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         torn = _cut_torn_end(path)
         self._entries, self._last = _read(path)

@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from torchyard_release._atomic import write_json_atomically
 from torchyard_release._candidate import Candidate, read_candidate
-from torchyard_release._errors import CandidateError, LockedError
+from torchyard_release._errors import CandidateError, JournalError, LockedError
 from torchyard_release._journal import Entry, Journal, read_journal
 
 FOLDER: Final = ".train"
@@ -119,7 +119,7 @@ class State:
             code, said = 1, ""
             try:
                 yield journal
-                code = 0
+                code = journal.code
             except click.exceptions.Exit as error:
                 code = error.exit_code
                 raise
@@ -127,9 +127,11 @@ class State:
                 said = str(error) or type(error).__name__
                 raise
             finally:
-                journal.append(
-                    "ended", rc=code, seconds=round(time.monotonic() - began, 3), said=said
-                )
+                seconds = round(time.monotonic() - began, 3)
+                # What stopped the command is what its operator has to hear of, not that the
+                # journal had no room left for it.
+                with contextlib.suppress(*[JournalError] * bool(said)):
+                    journal.append("ended", rc=code, seconds=seconds, said=said)
 
     def _create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)

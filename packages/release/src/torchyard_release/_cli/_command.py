@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 import click
 
 from torchyard_release._errors import ReleaseError
+from torchyard_release._journal import Journal
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ P = ParamSpec("P")
 DONE: Final = 0
 FAILED: Final = 1
 REFUSED: Final = 3
+# Under which the group keeps its words.
+WORDS: Final = "torchyard_release.words"
 _WIDTH_WITHOUT_TERMINAL: Final = 120
 
 
@@ -71,6 +75,27 @@ def release_command(
         ctx.exit(answer.code)
 
     return run
+
+
+@contextlib.contextmanager
+def operation(workspace: Workspace) -> Iterator[Journal]:
+    """Hold the train while the running command works, and record its words and its end."""
+    with workspace.operation(argv_of(click.get_current_context())) as journal:
+        yield journal
+
+
+def group_of() -> click.Group:
+    """Return the group ``torchyard release`` that the running command is of."""
+    parent = click.get_current_context().parent
+    assert parent is not None
+    assert isinstance(parent.command, click.Group)
+    return parent.command
+
+
+def argv_of(ctx: click.Context) -> tuple[str, ...]:
+    """Return the words after ``torchyard release`` of the running command."""
+    words: tuple[str, ...] = ctx.meta[WORDS]
+    return words
 
 
 def console(*, stderr: bool = False) -> Console:

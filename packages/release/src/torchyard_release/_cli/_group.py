@@ -8,9 +8,18 @@ from typing import Final
 
 import click
 
+from torchyard_release._cli._command import WORDS
+
 # Name -> (module:attribute, one line).
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "build": ("torchyard_release._cli._build:build", "Build the candidate, twice."),
+    "bump": ("torchyard_release._cli._bump:bump", "Give the tree another version."),
+    "check": ("torchyard_release._cli._check:check", "Find what differs from train.toml."),
+    "cut": ("torchyard_release._cli._cut:cut", "Make the branch and the tag of a candidate."),
     "history": ("torchyard_release._cli._history:history", "What was run, by whom, how it ended."),
+    "inspect": ("torchyard_release._cli._inspect:inspect", "Hold the files against train.toml."),
+    "plan": ("torchyard_release._cli._plan:plan", "Show the calendar, and what is due."),
+    "status": ("torchyard_release._cli._status:status", "Show where the train stands."),
 }
 
 
@@ -19,7 +28,7 @@ class _Lazy(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep the words for the journal."""
-        ctx.meta[__name__] = tuple(args)
+        ctx.meta[WORDS] = tuple(args)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -63,9 +72,3 @@ def command(ctx: click.Context, root: Path, state: Path | None) -> None:
     done, and the answer is no.
     """
     ctx.obj = (root, state)
-
-
-def argv_of(ctx: click.Context) -> tuple[str, ...]:
-    """Return the words after ``torchyard release`` of the running command."""
-    words: tuple[str, ...] = ctx.meta[__name__]
-    return words

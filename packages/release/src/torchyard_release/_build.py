@@ -1,0 +1,251 @@
+"""Building a candidate: every artifact, twice, out of the tag and never out of the checkout."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from packaging.utils import parse_sdist_filename, parse_wheel_filename
+
+from torchyard_release._bump import departing
+from torchyard_release._candidate import (
+    Artifact,
+    Candidate,
+    read_candidate,
+    sha256,
+    verify_files,
+)
+from torchyard_release._check import derive
+from torchyard_release._cut import candidate_numbers
+from torchyard_release._errors import CandidateError, GitError
+from torchyard_release._evidence import Evidence, Outcome, record
+from torchyard_release._journal import Journal
+from torchyard_release._members import explain
+from torchyard_release._package import Package
+from torchyard_release._round import ROUNDS, age_files, build_package
+from torchyard_release._train import Train
+from torchyard_release._workspace import Workspace
+
+DIST = "dist"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What building gave.
+
+    Attributes:
+        number: of the candidate.
+        candidate: its record.
+        differences: per file that the two rounds made differently, what differs.
+        drifts: what in the tag differs from its own train.toml.
+        seconds: per package, how long both rounds took.
+    """
+
+    number: int
+    candidate: Candidate
+    differences: dict[str, tuple[str, ...]]
+    drifts: tuple[str, ...]
+    seconds: dict[str, float]
+
+
+def build_candidate(
+    workspace: Workspace,
+    journal: Journal,
+    commands: click.Group,
+    *,
+    again: bool,
+    isolated: bool,
+    progress: Callable[[str], None],
+) -> Built:
+    """Build the newest candidate that is tagged, and record the gates ``build`` and ``check``.
+
+    Args:
+        workspace: the repository.
+        journal: of the release.
+        commands: the group ``torchyard release``.
+        again: whether a candidate that was built is built anew; the evidence about other bytes
+            then goes stale.
+        isolated: whether each build gets an environment of its own.
+        progress: is told what begins.
+
+    Raises:
+        GitError: no candidate is tagged.
+        CandidateError: it was built before.
+        BuildError: a package could not be built.
+    """
+    git = workspace.git
+    numbers = candidate_numbers(git, workspace.train)
+    if not numbers:
+        raise GitError(
+            f"{workspace.train.candidate_tag(1)}: no such tag: there is no candidate to build",
+            "cut the train: `torchyard release cut`",
+        )
+    number = numbers[-1]
+    folder = workspace.release.candidate(number)
+    if (folder / "candidate.json").is_file() and not again:
+        candidate = read_candidate(folder)
+        verify_files(candidate, folder / DIST)
+        done = [entry.data for entry in journal.entries() if entry.kind == "build.done"]
+        if not any(data["digest"] == candidate.digest for data in done):
+            # Killed between the record and the line about it.
+            journal.append("build.done", candidate=f"rc{number}", digest=candidate.digest)
+        raise CandidateError(
+            f"rc{number} was built before, and its {len(candidate.artifacts)} files are what they "
+            f"were",
+            "go on: `torchyard release inspect`; `torchyard release build --again` builds anew",
+        )
+    tag = workspace.train.candidate_tag(number)
+    commit, epoch = git.commit(tag), git.time(tag)
+    scratch = folder / "building"
+    shutil.rmtree(scratch, ignore_errors=True)
+    # Until there is a record again, there is no candidate.
+    (folder / "candidate.json").unlink(missing_ok=True)
+    shutil.rmtree(folder / DIST, ignore_errors=True)
+    journal.append("build.begin", candidate=f"rc{number}", tag=tag, commit=commit)
+    began = time.monotonic()
+    sources = {}
+    for conditions in ROUNDS:
+        source = scratch / conditions.name / conditions.depth / "source"
+        source.parent.mkdir(parents=True)
+        git.export(commit, source)
+        age_files(source, conditions, epoch)
+        sources[conditions.name] = source
+    first = Workspace.read(sources[ROUNDS[0].name])
+    train = first.train
+    leaving = set(departing(git, train))
+    packages = [package for package in first.packages if package.name in leaving]
+    artifacts: list[Artifact] = []
+    differences: dict[str, tuple[str, ...]] = {}
+    seconds = {}
+    for package in packages:
+        progress(f"building {package.name}, twice")
+        start = time.monotonic()
+        outs = {}
+        for conditions in ROUNDS:
+            out = scratch / conditions.name / "out" / package.name
+            log = folder / "log" / f"{package.name}-{conditions.name}.txt"
+            source = sources[conditions.name]
+            outs[conditions.name] = build_package(
+                source, package, out, log, conditions, epoch, isolated=isolated
+            )
+        differences |= _compare(*outs.values())
+        made = [_artifact(path, package, train) for path in outs[ROUNDS[0].name]]
+        artifacts += made
+        seconds[package.name] = round(time.monotonic() - start, 3)
+        journal.append(
+            "build.package", package=package.name, sums={item.file: item.sha256 for item in made}
+        )
+    progress("comparing the tag with its train.toml")
+    drifts = _drifts(first, commands)
+    dist = scratch / DIST
+    dist.mkdir()
+    for path in sorted((scratch / ROUNDS[0].name / "out").glob("*/*")):
+        shutil.copyfile(path, dist / path.name)
+    candidate = Candidate(train.release, f"rc{number}", commit, tag, tuple(sorted(artifacts)))
+    verify_files(candidate, dist)
+    dist.rename(folder / DIST)
+    built = Built(number, candidate, differences, drifts, seconds)
+    _record(folder, journal, built, time.monotonic() - began)
+    # The record comes last: without it there is no candidate, and building begins anew.
+    candidate.write(folder)
+    shutil.rmtree(scratch)
+    journal.append("build.done", candidate=candidate.candidate, digest=candidate.digest)
+    return built
+
+
+def evidence_of(
+    candidate: Candidate, gate: str, faults: tuple[str, ...], good: str, bad: str, seconds: float
+) -> Evidence:
+    """Return what one of the tool's own gates found about a whole candidate.
+
+    Args:
+        candidate: that was tried.
+        gate: the name of the gate.
+        faults: what was found; nothing passes.
+        good: the summary where it passes.
+        bad: the summary where it does not, ending in what to do next.
+        seconds: how long it took.
+    """
+    return Evidence(
+        gate=gate,
+        cell="",
+        outcome=Outcome.FAIL if faults else Outcome.PASS,
+        summary=bad if faults else good,
+        artifacts=candidate.sums,
+        whole=True,
+        candidate=candidate.candidate,
+        commit=candidate.commit,
+        when=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        seconds=round(seconds, 3),
+        command=("torchyard", "release", "build" if gate in {"build", "check"} else "inspect"),
+        details=faults,
+    )
+
+
+def _compare(first: tuple[Path, ...], second: tuple[Path, ...]) -> dict[str, tuple[str, ...]]:
+    left = {path.name: path for path in first}
+    right = {path.name: path for path in second}
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(left.keys() | right.keys()):
+        if name not in left or name not in right:
+            found[name] = ("only one of the two rounds made it",)
+        elif lines := explain(left[name], right[name]):
+            found[name] = lines
+    return found
+
+
+def _artifact(path: Path, package: Package, train: Train) -> Artifact:
+    wheel = path.suffix == ".whl"
+    version = str(
+        parse_wheel_filename(path.name)[1] if wheel else parse_sdist_filename(path.name)[1]
+    )
+    kind = "wheel" if wheel else "sdist"
+    size = path.stat().st_size
+    return Artifact(path.name, package.name, version, kind, sha256(path), size)
+
+
+def _drifts(exported: Workspace, commands: click.Group) -> tuple[str, ...]:
+    files = sorted(
+        path.relative_to(exported.root).as_posix()
+        for path in exported.root.rglob("*")
+        if path.is_file()
+    )
+    derived = derive(exported.root, exported.train, files, commands)
+    return tuple(drift.text for drift in derived.drifts)
+
+
+def _record(folder: Path, journal: Journal, built: Built, seconds: float) -> None:
+    faults = tuple(f"{name}: {line}" for name, lines in built.differences.items() for line in lines)
+    count = len(built.candidate.artifacts)
+    record(
+        folder,
+        journal,
+        evidence_of(
+            built.candidate,
+            "build",
+            faults,
+            f"all {count} artifacts were built twice, in other places, modes and times, and are "
+            f"the same to the byte",
+            f"{len(built.differences)} of {count} artifacts came out differently when they were "
+            f"built again. See which members differ, and make their build deterministic",
+            seconds,
+        ),
+    )
+    record(
+        folder,
+        journal,
+        evidence_of(
+            built.candidate,
+            "check",
+            built.drifts,
+            "everything in the tag says what its train.toml does",
+            f"{len(built.drifts)} copies in the tag differ from its train.toml. Derive them on "
+            f"the branch: `torchyard release check --write`, then cut another candidate",
+            0.0,
+        ),
+    )

@@ -1,0 +1,81 @@
+"""Another version for the tree: into train.toml, and from there into every copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from packaging.version import Version
+
+from torchyard_release._atomic import write_atomically
+from torchyard_release._check import derive, with_version, write_derived
+from torchyard_release._declaration import parse_train
+from torchyard_release._errors import GitError
+from torchyard_release._git import Git
+from torchyard_release._train import FILE, Train
+
+
+def bump_tree(root: Path, git: Git, version: str, commands: click.Group) -> tuple[str, ...]:
+    """Write a version into a work tree; return the paths of the files that changed.
+
+    A version X.Y.0 takes every package's own patch away. In X.Y.Z, a package in whose folder
+    nothing changed since the release before keeps the patch that it has: it is not released again.
+
+    Raises:
+        TrainError: the version is none.
+        GitError: the release before X.Y.Z has no tag.
+    """
+    path = root / FILE
+    text = path.read_text(encoding="utf-8")
+    # What is no version is refused before anything is written.
+    plain = parse_train(with_version(text, version, {}))
+    after = with_version(text, version, _patches(git, plain))
+    train = parse_train(after)
+    write_atomically(path, after.encode())
+    derived = derive(root, train, git.files(), commands, nox=False)
+    return (FILE, *write_derived(root, derived))
+
+
+def previous_tag(version: Version) -> str:
+    """Return the tag of the release that a patch follows; empty for X.Y.0."""
+    if not version.micro:
+        return ""
+    return f"v{version.major}.{version.minor}.{version.micro - 1}"
+
+
+def departing(git: Git, train: Train) -> tuple[str, ...]:
+    """Return the packages that a train takes along: all, or in a patch those with a new version."""
+    tag = previous_tag(train.version)
+    if not tag:
+        return tuple(package.name for package in train.packages)
+    before = _train_at(git, tag)
+    old = {package.name: before.version_of(package) for package in before.packages}
+    return tuple(
+        package.name
+        for package in train.packages
+        if old.get(package.name) != train.version_of(package)
+    )
+
+
+def _patches(git: Git, train: Train) -> dict[str, int | None]:
+    tag = previous_tag(train.version)
+    if not tag:
+        return {package.name: None for package in train.packages}
+    before = _train_at(git, tag)
+    patches: dict[str, int | None] = {}
+    for package in train.packages:
+        known = [other for other in before.packages if other.name == package.name]
+        same = git.succeeds("diff", "--quiet", tag, "--", str(package.folder))
+        patches[package.name] = (
+            Version(before.version_of(known[0])).micro if known and same else None
+        )
+    return patches
+
+
+def _train_at(git: Git, tag: str) -> Train:
+    if not git.has_tag(tag):
+        raise GitError(
+            f"{tag}: no such tag: a patch follows a release",
+            "`git fetch --tags` brings it; a first release is X.Y.0",
+        )
+    return parse_train(git.run("show", f"{tag}:{FILE}"))
