@@ -16,6 +16,7 @@
 #include "attention/mask.h"
 #include "python/arguments.h"
 #include "python/direct.h"
+#include "python/quantised_methods.h"
 
 namespace torchyard {
 namespace {
@@ -152,16 +153,7 @@ PyObject* select(const char* function, PyObject* const* argv, Py_ssize_t argc,
   const char* dtype = PyUnicode_AsUTF8AndSize(argv[0], nullptr);
   if (dtype == nullptr) return nullptr;
   torchyard::FeatureSet features = 0;
-  PyObject* iterator = PyObject_GetIter(argv[1]);
-  if (iterator == nullptr) return nullptr;
-  while (PyObject* item = PyIter_Next(iterator)) {
-    const char* name = PyUnicode_AsUTF8AndSize(item, nullptr);
-    if (name != nullptr) features |= torchyard::feature_from_name(name);
-    Py_DECREF(item);
-    if (name == nullptr) break;
-  }
-  Py_DECREF(iterator);
-  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (!torchyard::read_features(argv[1], &features)) return nullptr;
   const char* isa = nullptr;
   if (argv[2] != Py_None) {
     isa = PyUnicode_AsUTF8AndSize(argv[2], nullptr);
@@ -290,7 +282,7 @@ PyMODINIT_FUNC PyInit__native() {
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
-      torchyard::add_direct(module) != 0) {
+      torchyard::add_direct(module) != 0 || torchyard::add_quantised(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }
