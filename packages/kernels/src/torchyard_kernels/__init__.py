@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._linear._quantize import quantize
 
 __all__ = [
     "PackedGradientError",
@@ -12,4 +13,5 @@ __all__ = [
     "bmm",
     "linear",
     "matmul",
+    "quantize",
 ]

@@ -194,3 +194,28 @@ def direct_forward(
     takes: bool,
     /,
 ) -> DirectForward | None: ...
+
+def quantised_linear(
+    kernel: str,
+    sizes: tuple[int, int, int, int, int, int, int],
+    x: tuple[int, int],
+    weight: tuple[int, int, int, int],
+    out: tuple[int, int],
+    threads: int,
+) -> None:
+    """Multiply x by a quantised weight.
+
+    Args:
+        kernel: a name from :func:`quantised_kernels`.
+        sizes: rows, outputs, depth, element (0 float32, 1 bfloat16, 2 float16), bits, group,
+            whether activations are rounded.
+        x, out: address, and how many elements rows are apart.
+        weight: addresses of data, scale, zero (or 0) and bias (or 0).
+        threads: at most so many.
+    """
+
+def select_quantised(features: Iterable[str]) -> str:
+    """Return the name of the kernel of quantised weights for a set of CPU features."""
+
+def quantised_kernels() -> tuple[tuple[str, str, bool], ...]:
+    """Return (name, isa, whether this processor runs it) of each kernel of quantised weights."""
