@@ -195,6 +195,11 @@ def direct_forward(
     /,
 ) -> DirectForward | None: ...
 
+# Multiply x by a quantised weight, without the GIL.
+#
+# sizes: rows, outputs, depth, element (0 float32, 1 bfloat16, 2 float16), bits, group, whether
+# activations are rounded. x, out: address, and how many elements rows are apart. weight: addresses
+# of data, scale, zero (or 0) and bias (or 0).
 def quantised_linear(
     kernel: str,
     sizes: tuple[int, int, int, int, int, int, int],
@@ -202,20 +207,10 @@ def quantised_linear(
     weight: tuple[int, int, int, int],
     out: tuple[int, int],
     threads: int,
-) -> None:
-    """Multiply x by a quantised weight.
+) -> None: ...
 
-    Args:
-        kernel: a name from :func:`quantised_kernels`.
-        sizes: rows, outputs, depth, element (0 float32, 1 bfloat16, 2 float16), bits, group,
-            whether activations are rounded.
-        x, out: address, and how many elements rows are apart.
-        weight: addresses of data, scale, zero (or 0) and bias (or 0).
-        threads: at most so many.
-    """
+# The name of the kernel of quantised weights for a set of CPU features.
+def select_quantised(features: Iterable[str]) -> str: ...
 
-def select_quantised(features: Iterable[str]) -> str:
-    """Return the name of the kernel of quantised weights for a set of CPU features."""
-
-def quantised_kernels() -> tuple[tuple[str, str, bool], ...]:
-    """Return (name, isa, whether this processor runs it) of each kernel of quantised weights."""
+# (name, isa, whether this processor runs it) of each kernel of quantised weights.
+def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...

@@ -42,7 +42,8 @@ class NativeQuantised:
         """Compute the outputs; working memory is a copy of x."""
         x, weight = call.x, call.weight
         assert isinstance(weight, Packed), "supports() admits packed weights alone"
-        outputs, depth, *rest = _sizes(weight.spec)
+        sizes = _sizes(weight.spec)
+        outputs, depth = sizes[:2]
         out = x.new_empty((*x.shape[:-1], outputs))
         if depth == 0:
             return out.zero_() if call.bias is None else out.copy_(call.bias)
@@ -52,7 +53,7 @@ class NativeQuantised:
         bias = None if call.bias is None else call.bias.contiguous()
         _native.quantised_linear(
             self.kernel,
-            (x.shape[0], outputs, depth, *rest),
+            (x.shape[0], *sizes),
             (x.data_ptr(), x.stride(0)),
             (
                 data.data_ptr(),

@@ -13,11 +13,16 @@
 namespace torchyard {
 
 const FeatureName kFeatureNames[] = {
-    {kAvx2, "avx2"},         {kFma, "fma"},
-    {kF16c, "f16c"},         {kAvx512F, "avx512f"},
-    {kAvx512Bw, "avx512bw"}, {kAvx512Dq, "avx512dq"},
-    {kAvx512Vl, "avx512vl"}, {kAvx512Bf16, "avx512_bf16"},
-    {kAvx512Vnni, "avx512_vnni"}, {kAsimd, "asimd"},
+    {kAvx2, "avx2"},
+    {kFma, "fma"},
+    {kF16c, "f16c"},
+    {kAvx512F, "avx512f"},
+    {kAvx512Bw, "avx512bw"},
+    {kAvx512Dq, "avx512dq"},
+    {kAvx512Vl, "avx512vl"},
+    {kAvx512Bf16, "avx512_bf16"},
+    {kAvx512Vnni, "avx512_vnni"},
+    {kAsimd, "asimd"},
     {kArmBf16, "bf16"},
 };
 const size_t kFeatureCount = sizeof(kFeatureNames) / sizeof(kFeatureNames[0]);

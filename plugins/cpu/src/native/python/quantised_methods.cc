@@ -13,9 +13,10 @@ bool read_sizes(PyObject* tuple, QuantisedArgs* args) {
   if (!read_integers(tuple, "sizes", 7, d)) return false;
   if (d[0] < 0 || d[1] < 0 || d[2] < 1 || d[3] < 0 || d[3] > 2 || (d[4] != 8 && d[4] != 4) ||
       (d[5] != 0 && (d[5] < kQuantisedPad || d[5] % 32 != 0 || d[5] > kLongestSegment))) {
-    PyErr_SetString(PyExc_ValueError,
-                    "sizes: expected rows and columns of at least 0, a depth of at least 1, a known "
-                    "dtype, 8 or 4 bits, and groups of a multiple of 32 up to 4096");
+    PyErr_SetString(
+        PyExc_ValueError,
+        "sizes: expected rows and columns of at least 0, a depth of at least 1, a known "
+        "dtype, 8 or 4 bits, and groups of a multiple of 32 up to 4096");
     return false;
   }
   args->rows = d[0];

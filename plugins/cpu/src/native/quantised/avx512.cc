@@ -6,7 +6,8 @@
 
 namespace torchyard {
 
-TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512, "avx512", kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512, "avx512",
+                           kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl,
                            Quantised<Avx512, Avx512Dot>)
 
 }  // namespace torchyard

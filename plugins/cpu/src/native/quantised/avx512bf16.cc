@@ -6,7 +6,8 @@
 
 namespace torchyard {
 
-TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512bf16, "avx512bf16", kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Vnni | kAvx512Bf16,
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512bf16, "avx512bf16",
+                           kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Vnni | kAvx512Bf16,
                            QuantisedPairs<VnniDot>)
 
 }  // namespace torchyard

@@ -6,7 +6,8 @@
 
 namespace torchyard {
 
-TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512vnni, "avx512vnni", kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Vnni,
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_avx512vnni, "avx512vnni",
+                           kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Vnni,
                            Quantised<Avx512, VnniDot>)
 
 }  // namespace torchyard

@@ -81,14 +81,14 @@ class Call {
       next_row_.store(first);
       next_thread_.store(0);
       for (int t = 0; t < plan_.threads; ++t) {
-        new (&runs_[t]) Run{{args_.panels() * t / plan_.threads},
-                            args_.panels() * (t + 1) / plan_.threads};
+        new (&runs_[t])
+            Run{{args_.panels() * t / plan_.threads}, args_.panels() * (t + 1) / plan_.threads};
       }
       if (rows_.end - first <= kRowsAlone) {
         kernel_.prepare(args_, rows_, first, rows_.end);
       } else {
-        run_on_threads(plan_.threads, [](void* self) { static_cast<Call*>(self)->prepare(); },
-                       this);
+        run_on_threads(
+            plan_.threads, [](void* self) { static_cast<Call*>(self)->prepare(); }, this);
       }
       run_on_threads(plan_.threads, [](void* self) { static_cast<Call*>(self)->multiply(); }, this);
     }

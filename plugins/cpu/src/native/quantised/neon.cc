@@ -6,7 +6,6 @@
 
 namespace torchyard {
 
-TORCHYARD_DEFINE_QUANTISED(quantised_linear_neon, "neon", kAsimd,
-                           Quantised<Neon, LaneDot<Neon>>)
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_neon, "neon", kAsimd, Quantised<Neon, LaneDot<Neon>>)
 
 }  // namespace torchyard

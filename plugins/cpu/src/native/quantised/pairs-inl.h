@@ -50,8 +50,7 @@ struct PairPanel {
                                       int64_t row, int64_t panel, int64_t depth, int64_t octets,
                                       const uint32_t* pairs, float* sums) {
     const int64_t x_stride = rows.row_bytes / 4;
-    const uint32_t* x =
-        reinterpret_cast<const uint32_t*>(rows.words) + row * x_stride + depth / 2;
+    const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.words) + row * x_stride + depth / 2;
     const int64_t longest = args.segment() / kQuantisedPad;
     for (int64_t done = 0; done < octets; done += longest) {
       const int64_t count = (octets - done < longest ? octets - done : longest) * 4;
@@ -69,8 +68,7 @@ struct PairPanel {
         }
 #pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
-          const __m512bh word =
-              (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r * x_stride]));
+          const __m512bh word = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r * x_stride]));
 #pragma GCC unroll 4
           for (int v = 0; v < kVectors; ++v) {
             total[r][v] = _mm512_dpbf16_ps(total[r][v], column[v], word);

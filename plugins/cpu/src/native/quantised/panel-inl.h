@@ -104,12 +104,12 @@ struct Quantised {
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_DEFINE_QUANTISED(name, isa, required, ...)                                  \
-  extern const QuantisedKernel name;                                                         \
-  const QuantisedKernel name = {#name,                                                       \
-                                isa,                                                         \
-                                required,                                                    \
-                                __VA_ARGS__::sum,                                            \
-                                __VA_ARGS__::scratch_bytes,                                  \
-                                __VA_ARGS__::prepare,                                        \
+#define TORCHYARD_DEFINE_QUANTISED(name, isa, required, ...) \
+  extern const QuantisedKernel name;                         \
+  const QuantisedKernel name = {#name,                       \
+                                isa,                         \
+                                required,                    \
+                                __VA_ARGS__::sum,            \
+                                __VA_ARGS__::scratch_bytes,  \
+                                __VA_ARGS__::prepare,        \
                                 __VA_ARGS__::panel};

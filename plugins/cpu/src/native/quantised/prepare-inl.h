@@ -49,7 +49,8 @@ struct PrepareRows {
           break;
         case QuantisedSum::kPairs:
           // Pairs are chosen for bfloat16 alone.
-          std::memset(words + args.depth * 2, 0, static_cast<size_t>(rows.row_bytes - args.depth * 2));
+          std::memset(words + args.depth * 2, 0,
+                      static_cast<size_t>(rows.row_bytes - args.depth * 2));
           std::memcpy(words, x, static_cast<size_t>(args.depth) * 2);
           if (args.zeros != nullptr) float_sums(args, x, sums);
           break;

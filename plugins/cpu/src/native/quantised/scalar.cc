@@ -6,7 +6,6 @@
 
 namespace torchyard {
 
-TORCHYARD_DEFINE_QUANTISED(quantised_linear_scalar, "scalar", 0,
-                           Quantised<Scalar, LaneDot<Scalar>>)
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_scalar, "scalar", 0, Quantised<Scalar, LaneDot<Scalar>>)
 
 }  // namespace torchyard

@@ -108,9 +108,9 @@ struct CodeFloats<Avx512, 4> {
     return (L::Int)(half == 0 ? both : both >> 4);
   }
   static TORCHYARD_INLINE __m512 value(L::Int codes, int j) {
-    const __m512 table = _mm512_mul_ps(
-        _mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8),
-        _mm512_set1_ps(0x1p24f));
+    const __m512 table =
+        _mm512_mul_ps(_mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8),
+                      _mm512_set1_ps(0x1p24f));
     return _mm512_permutexvar_ps((__m512i)((L::Bits)codes >> (8 * j)), table);
   }
 };
