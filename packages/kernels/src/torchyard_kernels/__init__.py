@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._linear._quantize import quantize
 from torchyard_kernels._topk._api import (
     TopK,
     kthvalue,
@@ -24,6 +25,7 @@ __all__ = [
     "masked_topk",
     "matmul",
     "partial_sort",
+    "quantize",
     "segmented_topk",
     "topk",
 ]

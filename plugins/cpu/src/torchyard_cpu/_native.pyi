@@ -295,3 +295,22 @@ def linear_forward(
 # As select_kernel and kernels, for linear layers.
 def select_linear(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
 def linear_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+# Multiply x by a quantised weight, without the GIL.
+#
+# sizes: rows, outputs, depth, element (0 float32, 1 bfloat16, 2 float16), bits, group, whether
+# activations are rounded. x, out: address, and how many elements rows are apart. weight: addresses
+# of data, scale, zero (or 0) and bias (or 0).
+def quantised_linear(
+    kernel: str,
+    sizes: tuple[int, int, int, int, int, int, int],
+    x: tuple[int, int],
+    weight: tuple[int, int, int, int],
+    out: tuple[int, int],
+    threads: int,
+) -> None: ...
+
+# The name of the kernel of quantised weights for a set of CPU features.
+def select_quantised(features: Iterable[str]) -> str: ...
+
+# (name, isa, whether this processor runs it) of each kernel of quantised weights.
+def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from torchyard_kernels._linear._format import Format
 from torchyard_kernels._linear._panels import PANELS
+from torchyard_kernels._linear._quantised import INT4, INT8
 from torchyard_kernels.contracts.linear import Packed
 
 __all__ = ["FORMATS", "parse_format", "unpacked"]
 
 FORMATS: Final[dict[str, Format]] = {
+    "int4": INT4,
+    "int8": INT8,
     "panels": PANELS,
 }
 

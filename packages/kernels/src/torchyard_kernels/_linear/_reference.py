@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchyard_kernels._linear._activations import activations
 from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels.contracts.linear import LinearCall
 
@@ -14,7 +15,7 @@ __all__ = ["reference"]
 def reference(call: LinearCall) -> Tensor:
     """Return out [..., N] in x's dtype, computed in float64 and rounded once."""
     weight = unpacked(call.weight).to(torch.float64)
-    out = call.x.to(torch.float64) @ weight.mT
+    out = activations(call, torch.float64) @ weight.mT
     if call.bias is not None:
         out = out + call.bias.to(torch.float64)
     return out.to(call.x.dtype)

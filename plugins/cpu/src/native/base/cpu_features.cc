@@ -13,11 +13,17 @@
 namespace torchyard {
 
 const FeatureName kFeatureNames[] = {
-    {kAvx2, "avx2"},         {kFma, "fma"},
-    {kF16c, "f16c"},         {kAvx512F, "avx512f"},
-    {kAvx512Bw, "avx512bw"}, {kAvx512Dq, "avx512dq"},
-    {kAvx512Vl, "avx512vl"}, {kAvx512Bf16, "avx512_bf16"},
-    {kAsimd, "asimd"},       {kArmBf16, "bf16"},
+    {kAvx2, "avx2"},
+    {kFma, "fma"},
+    {kF16c, "f16c"},
+    {kAvx512F, "avx512f"},
+    {kAvx512Bw, "avx512bw"},
+    {kAvx512Dq, "avx512dq"},
+    {kAvx512Vl, "avx512vl"},
+    {kAvx512Bf16, "avx512_bf16"},
+    {kAvx512Vnni, "avx512_vnni"},
+    {kAsimd, "asimd"},
+    {kArmBf16, "bf16"},
 };
 const size_t kFeatureCount = sizeof(kFeatureNames) / sizeof(kFeatureNames[0]);
 
@@ -62,6 +68,7 @@ FeatureSet detect_features() {
   if (bit(leaf7, 17)) found |= kAvx512Dq;
   if (bit(leaf7, 30)) found |= kAvx512Bw;
   if (bit(leaf7, 31)) found |= kAvx512Vl;
+  if (bit(ecx, 11)) found |= kAvx512Vnni;
   if (highest_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && bit(eax, 5)) {
     found |= kAvx512Bf16;
   }

@@ -20,6 +20,7 @@ enum Feature : FeatureSet {
   kAvx512Dq = 1u << 5,
   kAvx512Vl = 1u << 6,
   kAvx512Bf16 = 1u << 7,
+  kAvx512Vnni = 1u << 8,
   kAsimd = 1u << 16,
   kArmBf16 = 1u << 17,
 };

@@ -239,6 +239,20 @@ const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), co
   return kernel;
 }
 
+// Reads names of features; those that no kernel asks for are left out.
+inline bool read_features(PyObject* names, FeatureSet* out) {
+  PyObject* iterator = PyObject_GetIter(names);
+  if (iterator == nullptr) return false;
+  while (PyObject* item = PyIter_Next(iterator)) {
+    const char* name = PyUnicode_AsUTF8AndSize(item, nullptr);
+    if (name != nullptr) *out |= feature_from_name(name);
+    Py_DECREF(item);
+    if (name == nullptr) break;
+  }
+  Py_DECREF(iterator);
+  return PyErr_Occurred() == nullptr;
+}
+
 inline bool read_threads(PyObject* number, int* out) {
   const long threads = PyLong_AsLong(number);
   if (threads == -1 && PyErr_Occurred() != nullptr) return false;

@@ -1,0 +1,99 @@
+"""What rounding weights and activations to a few bits means; runs in float32 and in float64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Codes", "dequantise", "quantise", "round_rows"]
+
+
+class Codes(NamedTuple):
+    """A weight as codes of a few bits.
+
+    Attributes:
+        codes: uint8 [N, K].
+        scale: [N, G]: float32 where there are no groups, else bfloat16.
+        zero: uint8 [N, G], the code of 0; None: the middle code.
+    """
+
+    codes: Tensor
+    scale: Tensor
+    zero: Tensor | None
+
+
+def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False) -> Codes:
+    """Round a weight to codes; each number is at most half a scale from what its code stands for.
+
+    A symmetric group of 8 bits has the codes -127 .. 127, and 127 is its largest magnitude. One of
+    4 bits has -8 .. 7, and its largest magnitude lies halfway beyond 7: half a scale from 7, which
+    makes every scale smaller than one that meets it. An asymmetric group reaches from its least to
+    its greatest number, 0 included, which keeps 0 exact.
+
+    Args:
+        weight: [N, K], finite; computed in float64 where it is float64, else in float32.
+        bits: 8 or 4.
+        group: consecutive products with a common scale; 0: all of an output.
+        asymmetric: whether a group has a code of 0 of its own.
+    """
+    rows, columns = weight.shape
+    size = group or max(columns, 1)
+    groups = -(-columns // size) if group else 1
+    wide = weight.to(torch.float64 if weight.dtype == torch.float64 else torch.float32)
+    padded = torch.nn.functional.pad(wide, (0, groups * size - columns))
+    grouped = padded.reshape(rows, groups, size)
+    most = (1 << bits) - 1
+    if asymmetric:
+        low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
+        exact = (high - low) / most
+    else:
+        exact = grouped.abs().amax(-1) / (127 if bits == 8 else 7.5)
+    scale = _bfloat16_above(exact) if group else exact.float()
+    # A group of zeros has the scale 0, and any code stands for 0.
+    divisor = torch.where(scale == 0, 1, scale.to(wide.dtype))
+    zero = None
+    middle: Tensor | int = 1 << (bits - 1)
+    if asymmetric:
+        zero = (-low / divisor).round().clamp(0, most)
+        middle = zero[..., None]
+    least = 1 if bits == 8 and not asymmetric else 0
+    codes = ((grouped / divisor[..., None]).round() + middle).clamp(least, most)
+    kept = codes.to(torch.uint8).reshape(rows, -1)[:, :columns]
+    return Codes(kept, scale, None if zero is None else zero.to(torch.uint8))
+
+
+def dequantise(codes: Codes, bits: int, group: int, dtype: torch.dtype) -> Tensor:
+    """Return the weight [N, K] that codes stand for, computed in float32 or wider."""
+    rows, columns = codes.codes.shape
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    size = group or max(columns, 1)
+    groups = codes.scale.shape[1]
+    padded = torch.nn.functional.pad(codes.codes, (0, groups * size - columns))
+    signed = padded.to(wide).reshape(rows, groups, size)
+    middle = 1 << (bits - 1) if codes.zero is None else codes.zero.to(wide)[..., None]
+    weight = (signed - middle) * codes.scale.to(wide)[..., None]
+    return weight.reshape(rows, -1)[:, :columns].to(dtype)
+
+
+def round_rows(x: Tensor) -> Tensor:
+    """Return x [..., K] with each row rounded to 8 bits, as numbers again, in x's dtype.
+
+    The codes are -127 .. 127, 127 the row's largest magnitude; at most half of a 127th of it is
+    lost. A row with an infinity or a NaN becomes NaN.
+    """
+    if x.shape[-1] == 0:
+        return x
+    most = x.abs().amax(-1, keepdim=True)
+    # 127 over a smaller number overflows in float32.
+    usable = most >= 2.0**-119
+    codes = torch.where(usable, (x * (127 / most)).round(), 0)
+    return torch.where(most.isfinite(), codes * (most / 127), torch.nan)
+
+
+def _bfloat16_above(scale: Tensor) -> Tensor:
+    """Return the least bfloat16 that is not below each of some numbers, which are not negative."""
+    near = scale.to(torch.bfloat16)
+    above = (near.view(torch.int16) + 1).view(torch.bfloat16)
+    return torch.where(near.to(scale.dtype) < scale, above, near)

@@ -1,0 +1,11 @@
+// Quantised weights for whatever the compiler's baseline has.
+#include "simd/scalar.h"
+
+#include "quantised/dots.h"
+#include "quantised/panel-inl.h"
+
+namespace torchyard {
+
+TORCHYARD_DEFINE_QUANTISED(quantised_linear_scalar, "scalar", 0, Quantised<Scalar, LaneDot<Scalar>>)
+
+}  // namespace torchyard

@@ -1,0 +1,162 @@
+// How one word of codes per column meets a word of activations: of bytes, of floats, of pairs.
+//
+// A sum has `Total`, the register that it accumulates in; `start`, what a segment begins with;
+// `step`, which adds four codes of depth for each column and row; `floats`, the segment's sum over
+// kWeight in float32; `row_sum`, the sum of a row's activations in a segment.
+#pragma once
+
+#include <cstdint>
+
+#include "quantised/quantised.h"
+#include "simd/lanes.h"
+#if defined(__AVX512F__)
+#include "simd/avx512.h"
+#endif
+
+#ifndef TORCHYARD_INLINE
+#define TORCHYARD_INLINE inline __attribute__((always_inline))
+#endif
+#ifndef TORCHYARD_NOINLINE
+#define TORCHYARD_NOINLINE __attribute__((noinline))
+#endif
+
+namespace torchyard {
+namespace {
+
+template <int kBits>
+constexpr int kCentre = kBits == 8 ? 128 : 8;
+
+// Codes of four k's in a word per column, as unsigned bytes. `half` says which word of a pair: two
+// words of 4-bit codes lie in one.
+template <class Isa, int kBits>
+TORCHYARD_INLINE typename Lanes<Isa>::Int code_words(const uint8_t* at, int half) {
+  using L = Lanes<Isa>;
+  if (kBits == 8) {
+    return L::template load<typename L::Int>(at + half * kQuantisedColumns * 4);
+  }
+  const auto both = L::template load<typename L::Bits>(at);
+  return (typename L::Int)((half == 0 ? both : both >> 4) & 0x0f0f0f0fu);
+}
+
+// Products of bytes, summed in int32; `Dot` multiplies words of four.
+//
+// Codes are taken as they are, unsigned, and the centre times the sum of the activations is what
+// the sum begins with.
+template <class IsaT, class Dot>
+struct ByteSum {
+  using Isa = IsaT;
+  using L = Lanes<Isa>;
+  using Total = typename L::Int;
+  static constexpr float kWeight = 1.0f;
+  static constexpr int kWordsPerStep = 1;
+
+  template <int kBits>
+  static TORCHYARD_INLINE Total start(const int32_t* sum) {
+    const Total none = {};
+    return none - kCentre<kBits> * *sum;
+  }
+  template <int kBits, int kRows, int kVectors>
+  static TORCHYARD_INLINE void step(Total (&total)[kRows][kVectors], const uint8_t* at, int half,
+                                    const uint32_t* x, int64_t x_stride) {
+    Total codes[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      codes[v] = code_words<Isa, kBits>(at + v * Isa::kLanes * 4, half);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+      const typename Dot::Word word = Dot::template broadcast<kBits>(x + r * x_stride);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        total[r][v] = Dot::template dot<kBits>(total[r][v], codes[v], word);
+      }
+    }
+  }
+  static TORCHYARD_INLINE typename Isa::Vec floats(Total total) {
+    return __builtin_convertvector(total, typename Isa::Vec);
+  }
+  static float row_sum(const int32_t* sum) { return static_cast<float>(*sum); }
+};
+
+// 2^24 times what a code stands for, as float32: moved to the top of its word a byte is converted
+// there, which costs no shift back and is exact.
+template <class Isa, int kBits>
+struct CodeFloats {
+  using L = Lanes<Isa>;
+
+  // What `value` takes four codes of a column from. A nibble plus 0x78 has its top bit set from 8
+  // on: that flipped, it is the nibble less 8.
+  static TORCHYARD_INLINE typename L::Int load(const uint8_t* at, int half) {
+    const auto codes = (typename L::Bits)code_words<Isa, kBits>(at, half);
+    return (typename L::Int)((kBits == 8 ? codes : codes + 0x78787878u) ^ 0x80808080u);
+  }
+  static TORCHYARD_INLINE typename Isa::Vec value(typename L::Int codes, int j) {
+    const auto moved = (typename L::Bits)codes << (24 - 8 * j);
+    const auto whole = (typename L::Int)(j == 0 ? moved : moved & 0xff000000u);
+    return __builtin_convertvector(whole, typename Isa::Vec);
+  }
+};
+
+#if defined(__AVX512F__)
+// A table of sixteen floats is looked up by the lowest four bits of a word.
+template <>
+struct CodeFloats<Avx512, 4> {
+  using L = Lanes<Avx512>;
+
+  static TORCHYARD_INLINE L::Int load(const uint8_t* at, int half) {
+    const auto both = L::load<L::Bits>(at);
+    return (L::Int)(half == 0 ? both : both >> 4);
+  }
+  static TORCHYARD_INLINE __m512 value(L::Int codes, int j) {
+    const __m512 table =
+        _mm512_mul_ps(_mm512_set_ps(7, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5, -6, -7, -8),
+                      _mm512_set1_ps(0x1p24f));
+    return _mm512_permutexvar_ps((__m512i)((L::Bits)codes >> (8 * j)), table);
+  }
+};
+#endif
+
+// Products of float32.
+template <class IsaT>
+struct FloatSum {
+  using Isa = IsaT;
+  using L = Lanes<Isa>;
+  using Total = typename Isa::Vec;
+  static constexpr float kWeight = 0x1p-24f;
+  static constexpr int kWordsPerStep = 4;
+
+  template <int kBits>
+  static TORCHYARD_INLINE Total start(const int32_t*) {
+    return Isa::zero();
+  }
+  template <int kBits, int kRows, int kVectors>
+  static TORCHYARD_INLINE void step(Total (&total)[kRows][kVectors], const uint8_t* at, int half,
+                                    const uint32_t* x, int64_t x_stride) {
+    typename L::Int codes[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      codes[v] = CodeFloats<Isa, kBits>::load(at + v * Isa::kLanes * 4, half);
+    }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      typename Isa::Vec value[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) value[v] = CodeFloats<Isa, kBits>::value(codes[v], j);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const typename Isa::Vec word = Isa::broadcast_word(x + r * x_stride + j);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) total[r][v] = Isa::fma(value[v], word, total[r][v]);
+      }
+    }
+  }
+  static TORCHYARD_INLINE typename Isa::Vec floats(Total total) { return total; }
+  static float row_sum(const int32_t* sum) {
+    float value;
+    std::memcpy(&value, sum, sizeof(value));
+    return value;
+  }
+};
+
+}  // namespace
+}  // namespace torchyard

@@ -1,0 +1,80 @@
+"""From the tensors of a product with a quantised weight to the native kernel's addresses."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchyard_cpu import _native
+from torchyard_cpu.quantised import DTYPES, features_of
+from torchyard_kernels.contracts.linear import LinearCall, Packed, WeightSpec
+from torchyard_kernels.contracts.quantised import BITS
+
+__all__ = ["NativeQuantised"]
+
+_ELEMENTS: Final = {getattr(torch, name): number for number, name in enumerate(DTYPES)}
+
+
+class _Sizes(NamedTuple):
+    outputs: int
+    depth: int
+    element: int
+    bits: int
+    group: int
+    activation: int
+
+
+class NativeQuantised:
+    """``linear/1`` for quantised weights, with the kernel of an instruction set.
+
+    Args:
+        isa: the instruction set to stay within; empty: all that the processor has.
+    """
+
+    def __init__(self, isa: str) -> None:
+        present = frozenset(_native.cpu_features())
+        self.kernel: Final = _native.select_quantised(features_of(isa, present))
+
+    def __call__(self, call: LinearCall) -> Tensor:
+        """Compute the outputs; working memory is a copy of x."""
+        x, weight = call.x, call.weight
+        assert isinstance(weight, Packed), "supports() admits packed weights alone"
+        sizes = _sizes(weight.spec)
+        outputs, depth = sizes[:2]
+        out = x.new_empty((*x.shape[:-1], outputs))
+        if depth == 0:
+            return out.zero_() if call.bias is None else out.copy_(call.bias)
+        if x.ndim != 2 or (x.stride(1) != 1 and depth != 1):
+            x = x.reshape(-1, depth).contiguous()
+        data, scale, zero = (tensor.contiguous() for tensor in weight.tensors)
+        bias = None if call.bias is None else call.bias.contiguous()
+        _native.quantised_linear(
+            self.kernel,
+            (x.shape[0], *sizes),
+            (x.data_ptr(), x.stride(0)),
+            (
+                data.data_ptr(),
+                scale.data_ptr(),
+                zero.data_ptr() if zero.shape[1] else 0,
+                0 if bias is None else bias.data_ptr(),
+            ),
+            (out.data_ptr(), outputs),
+            torch.get_num_threads(),
+        )
+        return out
+
+
+@lru_cache(maxsize=1024)
+def _sizes(spec: WeightSpec) -> _Sizes:
+    options = dict(spec.options)
+    return _Sizes(
+        spec.rows,
+        spec.columns,
+        _ELEMENTS[getattr(torch, spec.dtype)],
+        BITS[spec.format],
+        options["group"],
+        options["activation"],
+    )
