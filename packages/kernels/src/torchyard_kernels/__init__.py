@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from torchyard_kernels import nn
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._recurrent._api import gru, lstm, rnn
+from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
+from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
+from torchyard_kernels._recurrent._packed import PackedRecurrent
 
 __all__ = [
+    "LstmOutput",
+    "LstmState",
     "PackedGradientError",
+    "PackedRecurrent",
     "PackedWeight",
+    "RecurrentDoubleBackwardError",
+    "RecurrentOutput",
     "bmm",
+    "gru",
     "linear",
+    "lstm",
     "matmul",
+    "nn",
+    "rnn",
 ]
