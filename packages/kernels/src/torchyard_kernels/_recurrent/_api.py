@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -72,9 +72,7 @@ def lstm(
         ValueError: a shape or a length does not fit; the message names the argument.
         UnsupportedError: nothing may serve the call.
     """
-    if state is not None and (not isinstance(state, tuple | list) or len(state) != 2):
-        raise TypeError("state: expected (hidden, cell) or None")
-    hidden, cell = (None, None) if state is None else state
+    hidden, cell = _pair(state)
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
     result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
     assert result.cell is not None
@@ -130,6 +128,14 @@ def rnn(
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, dropout if training else 0.0, implementation)
     return RecurrentOutput(result.output, result.hidden)
+
+
+def _pair(state: object) -> tuple[Any, Any]:
+    if state is None:
+        return None, None
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"state: expected (hidden, cell) or None, got {type(state).__name__}")
+    return state[0], state[1]
 
 
 class _Layers:

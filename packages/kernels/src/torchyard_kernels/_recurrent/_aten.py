@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -12,7 +12,7 @@ from torchyard_kernels.contracts.recurrent import RecurrentCall, RecurrentKind, 
 
 __all__ = ["Aten"]
 
-_FUNCTIONS: Final = {
+_FUNCTIONS: Final[dict[RecurrentKind, Callable[..., Any]]] = {
     RecurrentKind.LSTM: torch.lstm,
     RecurrentKind.GRU: torch.gru,
     RecurrentKind.RNN_TANH: torch.rnn_tanh,

@@ -73,9 +73,7 @@ def recorded(
     return RecurrentResult(output, hidden, None if call.cell is None else cell)
 
 
-def decided(
-    call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False
-) -> Forward:
+def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False) -> Forward:
     """Return the implementation that serves a call.
 
     Args:

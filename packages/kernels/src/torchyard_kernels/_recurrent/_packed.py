@@ -67,10 +67,10 @@ class PackedRecurrent:
                 return made
         with torch.no_grad():
             weights = cells(self.weights, self.num_layers, self.bidirectional)
-            made = pack(self.kind, weights, self.num_layers, self.bidirectional)
+            fresh: object = pack(self.kind, weights, self.num_layers, self.bidirectional)
         kept = [entry for entry in self._made if entry[0]() not in (None, forward)]
-        self._made = [*kept, (weakref.ref(forward), versions, made)]
-        return made
+        self._made = [*kept, (weakref.ref(forward), versions, fresh)]
+        return fresh
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": []}

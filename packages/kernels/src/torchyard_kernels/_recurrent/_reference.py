@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._recurrent._cells import State, step
-from torchyard_kernels.contracts.recurrent import CellWeights, RecurrentCall, RecurrentResult
+from torchyard_kernels.contracts.recurrent import RecurrentCall, RecurrentResult
 
 __all__ = ["Reference", "exact_forward"]
 
@@ -25,7 +25,7 @@ def exact_forward(call: RecurrentCall) -> RecurrentResult:
         outputs = []
         for direction in range(directions):
             index = layer * directions + direction
-            weights = CellWeights(*(None if w is None else w.double() for w in call.weights[index]))
+            weights = call.weights[index].to(torch.float64)
             state = State(
                 call.hidden[index].double(),
                 None if call.cell is None else call.cell[index].double(),
@@ -36,7 +36,11 @@ def exact_forward(call: RecurrentCall) -> RecurrentResult:
                 there = (t < lengths)[:, None]
                 x = torch.where(there, values[t], 0)
                 new = step(call.kind, x, state, weights)
-                state = State(*map(_chosen, (there, there), new, state))
+                kept = torch.where(there, new.hidden, state.hidden)
+                if new.cell is None or state.cell is None:
+                    state = State(kept, None)
+                else:
+                    state = State(kept, torch.where(there, new.cell, state.cell))
                 at[t] = torch.where(there, new.hidden, 0)
             outputs.append(torch.stack([item for item in at if item is not None]))
             hidden.append(state.hidden)
@@ -44,10 +48,6 @@ def exact_forward(call: RecurrentCall) -> RecurrentResult:
                 cell.append(state.cell)
         values = torch.cat(outputs, dim=2)
     return RecurrentResult(values, torch.stack(hidden), torch.stack(cell) if cell else None)
-
-
-def _chosen(there: Tensor, new: Tensor | None, old: Tensor | None) -> Tensor | None:
-    return None if new is None or old is None else torch.where(there, new, old)
 
 
 class Reference:

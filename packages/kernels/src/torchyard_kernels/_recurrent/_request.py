@@ -33,8 +33,9 @@ def cells(
     found = []
     for start in range(0, len(weights), size):
         part = weights[start : start + size]
-        biases = tuple(part[2:4]) if size >= 4 else (None, None)
-        found.append(CellWeights(part[0], part[1], *biases, part[-1] if size % 2 else None))
+        b_ih, b_hh = (part[2], part[3]) if size >= 4 else (None, None)
+        w_hr = part[-1] if size % 2 else None
+        found.append(CellWeights(part[0], part[1], b_ih, b_hh, w_hr))
     return tuple(found)
 
 

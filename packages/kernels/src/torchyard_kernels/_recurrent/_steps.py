@@ -42,9 +42,7 @@ def steps_forward(call: RecurrentCall) -> RecurrentResult:
         x = values.to(wide)
         for direction in range(directions):
             index = layer * directions + direction
-            weights = CellWeights(
-                *(None if w is None else w.to(wide) for w in call.weights[index])
-            )
+            weights = call.weights[index].to(wide)
             bias = weights.b_ih
             if weights.b_ih is not None and call.kind is not RecurrentKind.GRU:
                 assert weights.b_hh is not None

@@ -11,6 +11,7 @@ from torchyard_kernels.contracts.recurrent import (
     RecurrentCall,
     RecurrentGradients,
     RecurrentKind,
+    gates,
 )
 
 __all__ = ["steps_backward"]
@@ -65,7 +66,7 @@ def steps_backward(
         above.to(dtype),
         torch.stack(hidden).to(dtype),
         torch.stack(cell).to(dtype) if cell else None,
-        tuple(CellWeights(*(None if w is None else w.to(dtype) for w in one)) for one in weights),
+        tuple(one.to(dtype) for one in weights),
     )
 
 
@@ -95,22 +96,16 @@ class _Run:
         self._values = values
         self._there = there
         self._reverse = reverse
-        self._weights = CellWeights(
-            *(None if w is None else w.to(reserve.dtype) for w in call.weights[index])
-        )
-        size = self._weights.w_hh.shape[0] // {RecurrentKind.LSTM: 4, RecurrentKind.GRU: 3}.get(
-            call.kind, 1
-        )
+        self._weights = call.weights[index].to(reserve.dtype)
+        size = self._weights.w_hh.shape[0] // gates(call.kind)
         kept = reserve[index]
-        self._columns = kept.split(size, dim=2)
+        self._columns = torch.split(kept, size, dim=2)
         start = call.hidden[index].to(reserve.dtype)
         outputs = start.shape[1]
         self._before = self._shifted(kept[:, :, -outputs:], start)
         self._cells_before: Tensor | None = None
         if call.cell is not None:
-            self._cells_before = self._shifted(
-                self._columns[4], call.cell[index].to(reserve.dtype)
-            )
+            self._cells_before = self._shifted(self._columns[4], call.cell[index].to(reserve.dtype))
 
     def _shifted(self, kept: Tensor, start: Tensor) -> Tensor:
         """Return the state before each step, [T, B, size]."""

@@ -100,7 +100,7 @@ def _check_shapes(
             place += 1
 
 
-def check_state(name: str, state: Tensor, input: Tensor, wanted: tuple[int, ...]) -> None:
+def check_state(name: str, state: object, input: Tensor, wanted: tuple[int, ...]) -> None:
     """Raise where a state is not a tensor like the input, of the wanted shape."""
     if not isinstance(state, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {type(state).__name__}")
@@ -113,12 +113,12 @@ def check_state(name: str, state: Tensor, input: Tensor, wanted: tuple[int, ...]
         raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(state.shape)}")
 
 
-def check_lengths_form(lengths: Tensor, batch: int) -> None:
+def check_lengths_form(lengths: object, batch: int) -> None:
     """Raise where lengths are not int64 [B] on the CPU."""
     if not isinstance(lengths, Tensor) or lengths.dtype != torch.int64:
         got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
         raise TypeError(f"lengths: expected an int64 tensor, got {got}")
-    if lengths.is_cpu is False:
+    if not lengths.is_cpu:
         raise ValueError(
             f"lengths: expected a tensor on the CPU, as torch's packed sequences have, got "
             f"{lengths.device}; call lengths.cpu()"

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from torchyard import ContractDefinition, RequestField
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 FORWARD: Final = "recurrent/1"
@@ -148,6 +149,11 @@ class CellWeights(NamedTuple):
     b_ih: Tensor | None = None
     b_hh: Tensor | None = None
     w_hr: Tensor | None = None
+
+    def to(self, dtype: torch.dtype) -> CellWeights:
+        """Return the same in another dtype."""
+        cast = [None if weight is None else weight.to(dtype) for weight in self[2:]]
+        return CellWeights(self.w_ih.to(dtype), self.w_hh.to(dtype), *cast)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -306,9 +312,7 @@ def _representative_requests(device: str) -> Iterator[RecurrentRequest]:
 def _representative_backward_requests(device: str) -> Iterator[RecurrentRequest]:
     for kind in RecurrentKind:
         for dtype in ("float32", "bfloat16", "float16"):
-            yield RecurrentRequest(
-                device, dtype, kind, 128, 64, 256, 256, grad=True, reserve=True
-            )
+            yield RecurrentRequest(device, dtype, kind, 128, 64, 256, 256, grad=True, reserve=True)
 
 
 DEFINITIONS: Final = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,8 +14,6 @@ from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels.contracts.recurrent import RecurrentKind
 
 __all__ = ["GRU", "LSTM", "RNN", "from_torch"]
-
-_Self = TypeVar("_Self", bound="_Recurrent")
 
 # What torch's modules say of themselves; all of it is taken over.
 _SETTINGS = (
@@ -51,7 +49,7 @@ class _Recurrent(torch.nn.Module):
         self._packed: PackedRecurrent | None = None
 
     @classmethod
-    def from_torch(cls: type[_Self], module: torch.nn.RNNBase) -> _Self:
+    def from_torch(cls, module: torch.nn.RNNBase) -> Self:
         """Return layers that share a torch module's parameters and settings."""
         made = cls.__new__(cls)
         _Recurrent.__init__(made, module)
@@ -61,7 +59,7 @@ class _Recurrent(torch.nn.Module):
     def _kind(self) -> RecurrentKind:
         return RecurrentKind(self.mode.lower())
 
-    def prepack(self: _Self) -> _Self:
+    def prepack(self) -> Self:
         """Pack the weights once for calls that record no gradients; return the module.
 
         See :class:`torchyard_kernels.PackedRecurrent` for what is noticed of later changes.
@@ -109,9 +107,9 @@ class _Recurrent(torch.nn.Module):
         packed = pack_padded_sequence(output, lengths)
         return input._replace(data=packed.data), state
 
-    def _apply(self: _Self, fn: Callable[..., Any], recurse: bool = True) -> _Self:
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
         packed, self._packed = self._packed, None
-        applied: _Self = super()._apply(fn, recurse)
+        applied: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return applied if packed is None else applied.prepack()
 
     def extra_repr(self) -> str:
@@ -180,6 +178,4 @@ def from_torch(module: torch.nn.Module) -> LSTM | GRU | RNN:
             twin = ours.from_torch(module)
             assert isinstance(twin, LSTM | GRU | RNN)
             return twin
-    raise TypeError(
-        f"module: expected a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}"
-    )
+    raise TypeError(f"module: expected a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}")

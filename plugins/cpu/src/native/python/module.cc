@@ -16,6 +16,7 @@
 #include "attention/mask.h"
 #include "python/arguments.h"
 #include "python/direct.h"
+#include "python/recurrent_methods.h"
 
 namespace torchyard {
 namespace {
@@ -290,7 +291,7 @@ PyMODINIT_FUNC PyInit__native() {
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
-      torchyard::add_direct(module) != 0) {
+      torchyard::add_direct(module) != 0 || torchyard::add_recurrent(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }
