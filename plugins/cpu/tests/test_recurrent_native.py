@@ -193,7 +193,7 @@ def test_torchs_own_lstm_serves_where_onednn_does_and_native_kernels_elsewhere()
         assert chosen(request(kind)) == "cpu.native"
     assert chosen(request(dtype="float64")) == "kernels.aten"
     trace = registry().decide(FORWARD, request(RecurrentKind.GRU)).render()
-    assert "torch gives oneDNN an lstm alone" in trace
+    assert "E_PURPOSE: stands for the lstm that torch gives oneDNN, which is no gru" in trace
 
 
 def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
@@ -201,8 +201,8 @@ def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
     new = replace(platform, cpu_features=frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}))
     old = replace(platform, cpu_features=frozenset({"avx2", "fma", "f16c"}))
     assert supports_onednn(request(dtype="bfloat16"), new).supported
-    assert supports_onednn(request(dtype="bfloat16"), old).code is ReasonCode.DTYPE
-    assert supports_onednn(request(dtype="float16"), new).code is ReasonCode.DTYPE
+    assert supports_onednn(request(dtype="bfloat16"), old).code is ReasonCode.PURPOSE
+    assert supports_onednn(request(dtype="float16"), new).code is ReasonCode.PURPOSE
 
 
 def test_an_instruction_set_that_is_asked_for_and_missing_is_a_refusal():

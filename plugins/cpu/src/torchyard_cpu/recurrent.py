@@ -80,20 +80,20 @@ def supports_onednn(request: RecurrentRequest, platform: Platform) -> Verdict:
         return Verdict.no(
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
+    other = ""
     if request.kind is not RecurrentKind.LSTM:
-        return Verdict.no(ReasonCode.OTHER, f"torch gives oneDNN an lstm alone, got {request.kind}")
-    if not _ONEDNN.get(request.dtype, frozenset({request.dtype})) <= platform.cpu_features:
+        other = str(request.kind)
+    elif not _ONEDNN.get(request.dtype, frozenset({request.dtype})) <= platform.cpu_features:
+        other = f"{request.dtype} on this processor"
+    elif request.ragged:
+        other = "lstm with lengths"
+    elif request.proj_size:
+        other = "lstm with a projection"
+    elif request.reserve:
+        other = "lstm that records its own gradient"
+    if other:
         return Verdict.no(
-            ReasonCode.DTYPE, f"torch gives oneDNN no {request.dtype} on this processor"
-        )
-    if request.proj_size or request.ragged:
-        what = "lengths" if request.ragged else "a projection"
-        return Verdict.no(ReasonCode.SHAPE, f"torch gives oneDNN no lstm with {what}")
-    if request.reserve:
-        return Verdict.no(
-            ReasonCode.GRAD,
-            "leaves gradients to torch, and the op records its own",
-            "call it outside of compiled and exported programs",
+            ReasonCode.PURPOSE, f"stands for the lstm that torch gives oneDNN, which is no {other}"
         )
     return Verdict.yes("torch's own, by oneDNN")
 
