@@ -251,6 +251,16 @@ def test_nothing_is_told_where_nothing_was_skipped(
     assert caplog.records == []
 
 
+def test_what_is_made_for_other_requests_is_passed_over_without_a_word(
+    make_registry: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    no = "lambda request, platform: Verdict.no('E_PURPOSE', 'made for others')"
+    registry = make_registry(TOY, _warp(_offer(supports=no)))
+    assert registry.resolve("toy/1", _ask(device="warp"))([1]) == [2]
+    assert registry.decide("toy/1", _ask(device="warp")).skipped()[0].name == "warp.add"
+    assert "warp.add" not in caplog.text
+
+
 def test_a_lock_is_followed_and_its_failure_is_an_error(
     make_registry: Make, tmp_path: Path
 ) -> None:

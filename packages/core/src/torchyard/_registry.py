@@ -21,6 +21,7 @@ from torchyard._platform import Platform, imported_torch
 from torchyard._plugin import PluginSource
 from torchyard._policy import Policy, context_demands, demanded, parse_enlisted
 from torchyard._resolver import decide, require
+from torchyard._verdict import ReasonCode
 
 _LOG: Final = logging.getLogger("torchyard")
 # Far more than a model has shapes; a bound, so that a server with endless shapes keeps its memory.
@@ -175,8 +176,15 @@ class Registry(Catalog):
         self._conclusions.clear()
 
     def _notice(self, decision: Decision) -> None:
-        """Log once what an automatic choice skipped: a choice is never silently a slower one."""
-        skipped = decision.skipped()
+        """Log once what an automatic choice skipped: a choice is never silently a slower one.
+
+        One that is made for other requests was no choice here.
+        """
+        skipped = tuple(
+            candidate
+            for candidate in decision.skipped()
+            if candidate.verdict.code is not ReasonCode.PURPOSE
+        )
         if decision.source is not Source.ORDER or not skipped:
             return
         key = (

@@ -31,6 +31,7 @@ class ReasonCode(StrEnum):
     PLUGIN = "E_PLUGIN"
     SLOT = "E_SLOT"
     MISSING = "E_MISSING"
+    PURPOSE = "E_PURPOSE"
     SUPPORTS_RAISED = "E_SUPPORTS_RAISED"
     OTHER = "E_OTHER"
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from torchyard_kernels import nn
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._quantize import quantize
+from torchyard_kernels._recurrent._api import gru, lstm, rnn
+from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
+from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
+from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels._topk._api import (
     TopK,
     kthvalue,
@@ -16,16 +21,25 @@ from torchyard_kernels._topk._api import (
 )
 
 __all__ = [
+    "LstmOutput",
+    "LstmState",
     "PackedGradientError",
+    "PackedRecurrent",
     "PackedWeight",
+    "RecurrentDoubleBackwardError",
+    "RecurrentOutput",
     "TopK",
     "bmm",
+    "gru",
     "kthvalue",
     "linear",
+    "lstm",
     "masked_topk",
     "matmul",
+    "nn",
     "partial_sort",
     "quantize",
+    "rnn",
     "segmented_topk",
     "topk",
 ]

@@ -153,6 +153,56 @@ def backward_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
 def select_decode(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
 def decode_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
 
+# kind (0 lstm, 1 gru, 2 tanh, 3 relu), I, H, P, layers, directions, whether there is a projection.
+_RecurrentSizes: TypeAlias = tuple[int, int, int, int, int, int, int]
+
+# Return (name, dtype, isa, required features) of each recurrent kernel, best first for each dtype.
+def recurrent_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+
+# Return how many bytes recurrent_pack writes.
+def recurrent_packed_bytes(kernel: str, sizes: _RecurrentSizes, /) -> int: ...
+
+# Lay out weights for a recurrent kernel, without the GIL.
+#
+# Args:
+#     kernel: a name from :func:`recurrent_kernels` whose features this processor has.
+#     weights: addresses of contiguous w_ih, w_hh, b_ih, b_hh and w_hr of each layer and direction;
+#         0: there is none.
+#     packed: address of recurrent_packed_bytes() bytes; 64 divides it.
+#     threads: at most so many threads, 1 to 1024.
+def recurrent_pack(
+    kernel: str, sizes: _RecurrentSizes, weights: tuple[int, ...], packed: int, threads: int, /
+) -> None: ...
+
+# Run recurrent layers, without the GIL. Addresses are not checked: whoever calls answers for them.
+#
+# Args:
+#     kernel, sizes: as they were given to recurrent_pack.
+#     run: T, B.
+#     input: address, and the strides of step and sequence, in elements.
+#     addresses: of contiguous hidden [layers * directions, B, P] and cell [..., H] (or 0), packed
+#         weights, int64 lengths [B] (or 0), and, to be written, output [T, B, directions * P],
+#         hidden, cell (or 0), and the float32 reserve of torchyard_kernels.contracts.recurrent
+#         (or 0).
+#     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
+#     poison: fill all working memory with NaN first, for tests.
+#
+# Raises:
+#     MemoryError: working memory could not be had; nothing was written.
+#     RuntimeError: the processor cannot run the kernel.
+#     TypeError: a wrong number of arguments or integers.
+#     ValueError: an argument is outside of what is stated here.
+def recurrent_forward(
+    kernel: str,
+    sizes: _RecurrentSizes,
+    run: tuple[int, int],
+    input: tuple[int, int, int],
+    addresses: tuple[int, ...],
+    threads: int,
+    poison: bool,
+    /,
+) -> None: ...
+
 # Serves attention calls that were decided before, from tensors, through torch's C functions.
 #
 # It does what torchyard_attention.direct.DirectForward promises.

@@ -18,6 +18,7 @@
 #include "python/direct.h"
 #include "python/linear_methods.h"
 #include "python/quantised_methods.h"
+#include "python/recurrent_methods.h"
 #include "python/tables.h"
 #include "python/topk_methods.h"
 
@@ -204,7 +205,8 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
       torchyard::add_direct(module) != 0 || torchyard::add_linear(module) != 0 ||
-      torchyard::add_quantised(module) != 0 || torchyard::add_topk(module) != 0) {
+      torchyard::add_quantised(module) != 0 || torchyard::add_recurrent(module) != 0 ||
+      torchyard::add_topk(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

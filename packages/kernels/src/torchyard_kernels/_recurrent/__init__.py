@@ -1,0 +1,1 @@
+"""Recurrent layers: what users call, the ops, and the implementations in torch."""

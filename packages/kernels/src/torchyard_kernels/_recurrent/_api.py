@@ -1,0 +1,266 @@
+"""``lstm``, ``gru`` and ``rnn``: torch's recurrent layers as functions of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._recurrent._ops import decided, recorded
+from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
+from torchyard_kernels._recurrent._packed import PackedRecurrent
+from torchyard_kernels._recurrent._plain import is_plain
+from torchyard_kernels._recurrent._validation import (
+    check_input,
+    check_lengths_form,
+    check_state,
+    checked_cells,
+)
+from torchyard_kernels.contracts.recurrent import (
+    CellWeights,
+    RecurrentCall,
+    RecurrentKind,
+    RecurrentResult,
+    gates,
+)
+
+__all__ = ["gru", "lstm", "rnn"]
+
+
+def lstm(
+    input: Tensor,
+    state: tuple[Tensor, Tensor] | None,
+    weights: Sequence[Tensor] | PackedRecurrent,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    implementation: str | None = None,
+) -> LstmOutput:
+    """Run LSTM layers over sequences; what ``torch.nn.LSTM`` computes, from its weights.
+
+    With T steps, B sequences, I inputs, H hidden units, P = H or the size after projection, and D
+    directions. Sums, gates and the cell state are float32 (float64 for float64) whatever the dtype.
+
+    Args:
+        input: [T, B, I]; [B, T, I] with batch_first; or one sequence [T, I]. float32, bfloat16,
+            float16 or float64.
+        state: hidden [layers * D, B, P] and cell [layers * D, B, H], without B for one sequence;
+            None: zeros. The state that a call returns continues its sequences in the next.
+        weights: in torch's order: for each layer and direction weight_ih [4 H, I of the layer],
+            weight_hh [4 H, P], bias_ih and bias_hh [4 H] or neither, and weight_hr [P, H] where
+            there is a projection; or those packed once by :class:`PackedRecurrent`.
+        num_layers, bidirectional: of the weights; with packed ones they are known.
+        batch_first: whether input and output are [B, T, ...].
+        lengths: steps of each sequence, int64 [B] on the CPU, in any order; None: all T. Beyond
+            its length a sequence puts out 0, and its state is that after its last step.
+        dropout: the share of each layer's outputs but the last's that is dropped while training.
+        training: whether dropout is applied. Layers then run one by one.
+        implementation: demand this one, by name.
+
+    Returns:
+        The output, in the input's dtype, and the state after the last step.
+
+    Raises:
+        TypeError: dtypes or devices differ, or a type is wrong.
+        ValueError: a shape or a length does not fit; the message names the argument.
+        UnsupportedError: nothing may serve the call.
+    """
+    hidden, cell = _pair(state)
+    run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
+    result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
+    assert result.cell is not None
+    return LstmOutput(result.output, LstmState(result.hidden, result.cell))
+
+
+def gru(
+    input: Tensor,
+    state: Tensor | None,
+    weights: Sequence[Tensor] | PackedRecurrent,
+    *,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    implementation: str | None = None,
+) -> RecurrentOutput:
+    """Run GRU layers over sequences; what ``torch.nn.GRU`` computes, from its weights.
+
+    The reset gate is applied after the recurrent product, as torch does. Arguments as for
+    :func:`lstm`, with weights of [3 H, ...] and a state of one tensor, [layers * D, B, H].
+    """
+    run = _Layers(RecurrentKind.GRU, input, weights, num_layers, bidirectional, batch_first)
+    result = run(state, None, lengths, dropout if training else 0.0, implementation)
+    return RecurrentOutput(result.output, result.hidden)
+
+
+def rnn(
+    input: Tensor,
+    state: Tensor | None,
+    weights: Sequence[Tensor] | PackedRecurrent,
+    *,
+    nonlinearity: Literal["tanh", "relu"] = "tanh",
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    implementation: str | None = None,
+) -> RecurrentOutput:
+    """Run plain recurrent layers over sequences; what ``torch.nn.RNN`` computes, from its weights.
+
+    Arguments as for :func:`lstm`, with weights of [H, ...], a state of one tensor,
+    [layers * D, B, H], and the nonlinearity: ``tanh`` or ``relu``.
+    """
+    kinds = {"tanh": RecurrentKind.RNN_TANH, "relu": RecurrentKind.RNN_RELU}
+    if nonlinearity not in kinds:
+        raise ValueError(f"nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
+    kind = kinds[nonlinearity]
+    run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
+    result = run(state, None, lengths, dropout if training else 0.0, implementation)
+    return RecurrentOutput(result.output, result.hidden)
+
+
+def _pair(state: object) -> tuple[Any, Any]:
+    if state is None:
+        return None, None
+    if not isinstance(state, tuple | list) or len(state) != 2:
+        raise TypeError(f"state: expected (hidden, cell) or None, got {type(state).__name__}")
+    return state[0], state[1]
+
+
+class _Layers:
+    """A call's layers, checked.
+
+    Args:
+        kind: the equations.
+        input, weights, num_layers, bidirectional, batch_first: as given.
+    """
+
+    def __init__(
+        self,
+        kind: RecurrentKind,
+        input: Tensor,
+        weights: Sequence[Tensor] | PackedRecurrent,
+        num_layers: int,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> None:
+        self._packed = weights if isinstance(weights, PackedRecurrent) else None
+        if isinstance(weights, PackedRecurrent):
+            if weights.kind is not kind:
+                raise ValueError(f"weights: expected those of {kind}, got those of {weights.kind}")
+            num_layers, bidirectional = weights.num_layers, weights.bidirectional
+            weights = weights.weights
+        check_input(input)
+        self._kind = kind
+        self._weights = tuple(weights)
+        self._cells = checked_cells(kind, input, self._weights, num_layers, bidirectional)
+        self._layers = num_layers
+        self._directions = 2 if bidirectional else 1
+        self._single = input.ndim == 2
+        self._batch_first = batch_first and not self._single
+        if self._single:
+            self._input = input.unsqueeze(1)
+        else:
+            self._input = input.transpose(0, 1) if batch_first else input
+        if self._input.shape[0] == 0:
+            raise ValueError("input: expected at least 1 step, got 0")
+
+    def __call__(
+        self,
+        hidden: Tensor | None,
+        cell: Tensor | None,
+        lengths: Tensor | None,
+        dropout: float,
+        use: str | None,
+    ) -> RecurrentResult:
+        """Return the outputs in the form of the input."""
+        batch = self._input.shape[1]
+        w_hh = self._cells[0].w_hh
+        hidden = self._state("state", hidden, batch, w_hh.shape[1])
+        if self._kind is RecurrentKind.LSTM:
+            cell = self._state("state[1]", cell, batch, w_hh.shape[0] // gates(self._kind))
+        if lengths is not None:
+            check_lengths_form(lengths, batch)
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"dropout: expected a share from 0 to 1, got {dropout}")
+        if dropout > 0 and self._layers > 1:
+            result = self._one_by_one(hidden, cell, lengths, dropout, use)
+        else:
+            result = self._run(self._input, hidden, cell, self._cells, self._layers, lengths, use)
+        output, hidden, cell = result.output, result.hidden, result.cell
+        if self._single:
+            output, hidden = output.squeeze(1), hidden.squeeze(1)
+            cell = None if cell is None else cell.squeeze(1)
+        elif self._batch_first:
+            output = output.transpose(0, 1)
+        return RecurrentResult(output, hidden, cell)
+
+    def _state(self, name: str, state: Tensor | None, batch: int, size: int) -> Tensor:
+        count = self._layers * self._directions
+        if state is None:
+            return self._input.new_zeros((count, batch, size))
+        wanted = (count, size) if self._single else (count, batch, size)
+        check_state(name, state, self._input, wanted)
+        return state.unsqueeze(1) if self._single else state
+
+    def _one_by_one(
+        self,
+        hidden: Tensor,
+        cell: Tensor | None,
+        lengths: Tensor | None,
+        dropout: float,
+        use: str | None,
+    ) -> RecurrentResult:
+        """Run layer by layer, and drop some of each one's outputs."""
+        values, results = self._input, []
+        for layer in range(self._layers):
+            if layer > 0:
+                values = torch.nn.functional.dropout(values, dropout, training=True)
+            part = slice(layer * self._directions, (layer + 1) * self._directions)
+            state = None if cell is None else cell[part]
+            result = self._run(values, hidden[part], state, self._cells[part], 1, lengths, use)
+            values = result.output
+            results.append(result)
+        cells_at_end = [result.cell for result in results if result.cell is not None]
+        return RecurrentResult(
+            values,
+            torch.cat([result.hidden for result in results]),
+            torch.cat(cells_at_end) if cells_at_end else None,
+        )
+
+    def _run(
+        self,
+        values: Tensor,
+        hidden: Tensor,
+        cell: Tensor | None,
+        cells: tuple[CellWeights, ...],
+        layers: int,
+        lengths: Tensor | None,
+        use: str | None,
+    ) -> RecurrentResult:
+        weights = [weight for one in cells for weight in one if weight is not None]
+        tensors = [values, hidden, *weights] if cell is None else [values, hidden, cell, *weights]
+        tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+        bidirectional = self._directions == 2
+        call = RecurrentCall(
+            self._kind, values, hidden, cell, cells, layers, bidirectional, lengths
+        )
+        if is_plain(tensors):
+            packed = self._packed if not tracked and cells is self._cells else None
+            chosen = decided(call, grad=tracked, use=use, packed=packed is not None)
+            if packed is not None:
+                call = replace(call, packed=packed.of(chosen))
+            if not tracked or getattr(chosen, "differentiable", False):
+                return chosen(call)
+        return recorded(call, weights, reserve=tracked, use=use)

@@ -1,0 +1,251 @@
+"""The ops that torch sees: ``torch.ops.torchyard_kernels.recurrent`` and its backward.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision. One op holds all steps:
+an exported program keeps the number of steps and the batch as symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn
+
+import torch
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
+from torchyard_kernels._recurrent._request import cells, request_of
+from torchyard_kernels.contracts.recurrent import (
+    BACKWARD,
+    FORWARD,
+    CellWeights,
+    Forward,
+    RecurrentCall,
+    RecurrentKind,
+    RecurrentResult,
+    gates,
+    reserve_columns,
+)
+
+__all__ = ["check_lengths", "decided", "recorded"]
+
+_NAMESPACE: Final = "torchyard_kernels"
+_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+_COMMON: Final = (
+    "Tensor input, Tensor hidden, Tensor? cell, Tensor[] weights, Tensor? lengths, "
+    "str kind, int num_layers, bool bidirectional"
+)
+# What a call does not have is an empty tensor in the results.
+_FORWARD_SCHEMA: Final = (
+    f"recurrent({_COMMON}, bool reserve, str use) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+_BACKWARD_SCHEMA: Final = (
+    f"recurrent_backward({_COMMON}, Tensor reserve, Tensor? grad_output, Tensor? grad_hidden, "
+    "Tensor? grad_cell) -> (Tensor, Tensor, Tensor, Tensor[])"
+)
+
+
+def recorded(
+    call: RecurrentCall, weights: Sequence[Tensor], *, reserve: bool, use: str | None
+) -> RecurrentResult:
+    """Compute the outputs through torch's dispatcher.
+
+    Args:
+        call: the call.
+        weights: its weights, flat.
+        reserve: whether gradients will be asked for.
+        use: the implementation that is demanded, or None.
+    """
+    output, hidden, cell, _ = torch.ops.torchyard_kernels.recurrent(
+        call.input,
+        call.hidden,
+        call.cell,
+        list(weights),
+        call.lengths,
+        str(call.kind),
+        call.num_layers,
+        call.bidirectional,
+        reserve,
+        use or "",
+    )
+    return RecurrentResult(output, hidden, None if call.cell is None else cell)
+
+
+def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False) -> Forward:
+    """Return the implementation that serves a call.
+
+    Args:
+        call: the call.
+        grad: whether gradients will be asked for.
+        use: the implementation that is demanded, or None.
+        packed: whether its weights can be had packed.
+    """
+    check_lengths(call)
+    request = request_of(call, grad=grad, packed=packed)
+    chosen: Forward = registry().resolve(FORWARD, request, use=use)
+    return chosen
+
+
+def check_lengths(call: RecurrentCall) -> None:
+    """Raise ValueError where a length lies outside of 1 to T."""
+    if call.lengths is None or not call.lengths.numel():
+        return
+    least, most = (int(value) for value in torch.aminmax(call.lengths))
+    steps = call.input.shape[0]
+    if least < 1:
+        raise ValueError(
+            f"lengths: expected at least 1 step in each sequence, got {least}; leave empty "
+            "sequences out of the batch"
+        )
+    if most > steps:
+        raise ValueError(f"lengths: expected at most {steps}, the input's steps, got {most}")
+
+
+def _call(common: Sequence[Any], *, reserve: bool) -> RecurrentCall:
+    given, hidden, cell, weights, lengths, kind, num_layers, bidirectional = common
+    return RecurrentCall(
+        RecurrentKind(kind),
+        given,
+        hidden,
+        cell,
+        cells(weights, num_layers, bidirectional),
+        num_layers,
+        bidirectional,
+        lengths,
+        reserve,
+    )
+
+
+def _forward(*args: Any) -> tuple[Tensor, ...]:
+    *common, reserve, use = args
+    call = _call(common, reserve=reserve)
+    result = decided(call, grad=reserve, use=use or None)(call)
+    nothing = call.input.new_empty(0)
+    return (
+        result.output,
+        result.hidden,
+        nothing if result.cell is None else result.cell,
+        call.input.new_empty(0) if result.reserve is None else result.reserve,
+    )
+
+
+def _sums_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
+    *common, reserve, _ = args
+    call = _call(common, reserve=reserve)
+    steps, batch, _ = call.input.shape
+    outputs = call.hidden.shape[2]
+    hidden_size = call.weights[0].w_hh.shape[0] // gates(call.kind)
+    columns = reserve_columns(call.kind, hidden_size, outputs)
+    kept = (len(call.weights), steps, batch, columns) if reserve else (0,)
+    return (
+        call.input.new_empty((steps, batch, outputs * (2 if call.bidirectional else 1))),
+        call.input.new_empty(call.hidden.shape),
+        call.input.new_empty((0,) if call.cell is None else call.cell.shape),
+        call.input.new_empty(kept, dtype=_sums_dtype(call.input) if reserve else None),
+    )
+
+
+def _backward(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    *common, reserve, grad_output, grad_hidden, grad_cell = args
+    call = _call(common, reserve=True)
+    chosen = registry().resolve(BACKWARD, request_of(call, grad=True))
+    grads = chosen(call, reserve, grad_output, grad_hidden, grad_cell)
+    return (
+        grads.input,
+        grads.hidden,
+        call.input.new_empty(0) if grads.cell is None else grads.cell,
+        [gradient for one in grads.weights for gradient in _present(one)],
+    )
+
+
+def _present(weights: CellWeights) -> list[Tensor]:
+    return [weight for weight in weights if weight is not None]
+
+
+def _backward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    given, hidden, cell, weights = args[:4]
+    return (
+        given.new_empty(given.shape),
+        hidden.new_empty(hidden.shape),
+        given.new_empty((0,) if cell is None else cell.shape),
+        [weight.new_empty(weight.shape) for weight in weights],
+    )
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    given, hidden, cell, weights, lengths, *plain = inputs
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[3])
+    optional = [tensor for tensor in (cell, lengths) if tensor is not None]
+    ctx.save_for_backward(given, hidden, output[3], *optional, *weights)
+    ctx.has = cell is not None, lengths is not None
+    ctx.plain = plain[:3]
+    ctx.recorded = plain[3]
+
+
+def _differentiate(
+    ctx: Any,
+    grad_output: Tensor | None,
+    grad_hidden: Tensor | None,
+    grad_cell: Tensor | None,
+    _: Any,
+) -> tuple[Any, ...]:
+    given, hidden, reserve, *rest = ctx.saved_tensors
+    cell = rest.pop(0) if ctx.has[0] else None
+    lengths = rest.pop(0) if ctx.has[1] else None
+    if not ctx.recorded:
+        raise RuntimeError(
+            "recurrent: gradients were asked for, and the call was made with reserve=False; call "
+            "torchyard_kernels.lstm, gru or rnn, which ask for it where it is needed"
+        )
+    grads = torch.ops.torchyard_kernels.recurrent_backward(
+        given,
+        hidden,
+        cell,
+        rest,
+        lengths,
+        *ctx.plain,
+        reserve,
+        grad_output,
+        grad_hidden,
+        grad_cell if cell is not None else None,
+    )
+    to_cell = None if cell is None else grads[2]
+    return grads[0], grads[1], to_cell, grads[3], *([None] * 6)
+
+
+def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
+    raise RecurrentDoubleBackwardError(
+        "recurrent: gradients of its gradients were asked for (create_graph=True), which this op "
+        "does not record; pass implementation='kernels.reference', which torch differentiates"
+    )
+
+
+def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        with torch.no_grad():
+            return kernel(*args)
+
+    return run
+
+
+for _schema, _kernel, _fake in (
+    (_FORWARD_SCHEMA, _forward, _forward_fake),
+    (_BACKWARD_SCHEMA, _backward, _backward_fake),
+):
+    _name = _schema.partition("(")[0]
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_name, _isolated(_kernel), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+torch.library.register_autograd(
+    f"{_NAMESPACE}::recurrent", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+)
+torch.library.register_autograd(
+    f"{_NAMESPACE}::recurrent_backward", _refuse_double_backward, lib=_LIBRARY
+)

@@ -1,0 +1,76 @@
+"""Weights that are laid out for an implementation once, for many calls."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._recurrent._request import cells
+from torchyard_kernels.contracts.recurrent import Forward, RecurrentKind
+
+__all__ = ["PackedRecurrent"]
+
+
+class PackedRecurrent:
+    """A recurrent layer's weights, packed once for whatever implementation serves it.
+
+    Give it to ``lstm``, ``gru`` or ``rnn`` in place of the list of weights. A call with few steps
+    would else spend its time on laying out the weights. Calls that record gradients, and compiled
+    and exported programs, use the weights as they are.
+
+    A change of a weight in place is noticed by its version counter, and the weights are packed
+    anew. Changes through ``.data`` do not count there: call :meth:`repack` after them.
+
+    Args:
+        kind: ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``.
+        weights: as torch's modules hold them in ``_flat_weights``; kept, not copied.
+        num_layers, bidirectional: as torch's.
+
+    Raises:
+        ValueError: the kind is none of these.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        weights: Sequence[Tensor],
+        *,
+        num_layers: int = 1,
+        bidirectional: bool = False,
+    ) -> None:
+        try:
+            self.kind = RecurrentKind(kind)
+        except ValueError:
+            known = ", ".join(RecurrentKind)
+            raise ValueError(f"kind: expected one of {known}, got {kind!r}") from None
+        self.weights = tuple(weights)
+        self.num_layers = num_layers
+        self.bidirectional = bidirectional
+        self._made: list[tuple[weakref.ref[Any], tuple[int, ...], object]] = []
+
+    def repack(self) -> None:
+        """Forget what was packed; the next call packs again."""
+        self._made.clear()
+
+    def of(self, forward: Forward) -> object | None:
+        """Return what the implementation's ``pack`` made; None where it has no ``pack``."""
+        pack = getattr(forward, "pack", None)
+        if pack is None:
+            return None
+        versions = tuple(-1 if w.is_inference() else w._version for w in self.weights)
+        for known, at, made in self._made:
+            if known() is forward and at == versions:
+                return made
+        with torch.no_grad():
+            weights = cells(self.weights, self.num_layers, self.bidirectional)
+            fresh: object = pack(self.kind, weights, self.num_layers, self.bidirectional)
+        kept = [entry for entry in self._made if entry[0]() not in (None, forward)]
+        self._made = [*kept, (weakref.ref(forward), versions, fresh)]
+        return fresh
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": []}

@@ -1,0 +1,181 @@
+"""Recurrent layers as modules, with the parameters, names and results of torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from torchyard_kernels._recurrent._api import gru, lstm, rnn
+from torchyard_kernels._recurrent._packed import PackedRecurrent
+from torchyard_kernels.contracts.recurrent import RecurrentKind
+
+__all__ = ["GRU", "LSTM", "RNN", "from_torch"]
+
+# What torch's modules say of themselves; all of it is taken over.
+_SETTINGS = (
+    *("mode", "input_size", "hidden_size", "num_layers", "bias", "batch_first"),
+    *("dropout", "bidirectional", "proj_size"),
+)
+
+
+class _Recurrent(torch.nn.Module):
+    """Layers with the parameters of one of torch's modules.
+
+    Not a subclass of torch's: torch.compile refuses to look into those.
+    """
+
+    mode: str
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    dropout: float
+    bidirectional: bool
+    proj_size: int
+
+    def __init__(self, like: torch.nn.RNNBase) -> None:
+        super().__init__()
+        for name in _SETTINGS:
+            setattr(self, name, getattr(like, name))
+        self._weight_names = tuple(like._flat_weights_names)
+        for name, parameter in like.named_parameters():
+            self.register_parameter(name, parameter)
+        self.train(like.training)
+        self._packed: PackedRecurrent | None = None
+
+    @classmethod
+    def from_torch(cls, module: torch.nn.RNNBase) -> Self:
+        """Return layers that share a torch module's parameters and settings."""
+        made = cls.__new__(cls)
+        _Recurrent.__init__(made, module)
+        return made
+
+    @property
+    def _kind(self) -> RecurrentKind:
+        return RecurrentKind(self.mode.lower())
+
+    def prepack(self) -> Self:
+        """Pack the weights once for calls that record no gradients; return the module.
+
+        See :class:`torchyard_kernels.PackedRecurrent` for what is noticed of later changes.
+        """
+        self._packed = PackedRecurrent(
+            str(self._kind),
+            self._weights(),
+            num_layers=self.num_layers,
+            bidirectional=self.bidirectional,
+        )
+        return self
+
+    def _weights(self) -> list[Tensor]:
+        return [getattr(self, name) for name in self._weight_names]
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "num_layers": self.num_layers,
+            "bidirectional": self.bidirectional,
+            "dropout": self.dropout,
+            "training": self.training,
+        }
+
+    def _weights_or_packed(self) -> list[Tensor] | PackedRecurrent:
+        weights = self._weights()
+        if self._packed is None or torch.compiler.is_compiling():
+            return weights
+        if any(a is not b for a, b in zip(self._packed.weights, weights, strict=True)):
+            self.prepack()
+        return self._packed
+
+    def _through(self, function: Callable[..., Any], input: Any, state: Any) -> tuple[Any, Any]:
+        arguments = self._arguments()
+        weights = self._weights_or_packed()
+        if not isinstance(input, PackedSequence):
+            output, state = function(
+                input, state, weights, batch_first=self.batch_first, **arguments
+            )
+            return output, state
+        padded, lengths = pad_packed_sequence(input)
+        output, state = function(padded, state, weights, lengths=lengths, **arguments)
+        order = input.sorted_indices
+        if order is not None:
+            output, lengths = output.index_select(1, order), lengths[order.cpu()]
+        packed = pack_padded_sequence(output, lengths)
+        return input._replace(data=packed.data), state
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Self:
+        packed, self._packed = self._packed, None
+        applied: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return applied if packed is None else applied.prepack()
+
+    def extra_repr(self) -> str:
+        """Return the settings that differ from torch's defaults."""
+        shown = [f"{self.input_size}", f"{self.hidden_size}"]
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults |= {"bidirectional": False, "proj_size": 0}
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                shown.append(f"{name}={getattr(self, name)}")
+        return ", ".join(shown)
+
+
+class LSTM(_Recurrent):
+    """``torch.nn.LSTM`` on :func:`torchyard_kernels.lstm`: arguments and state_dict are torch's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(torch.nn.LSTM(*args, **kwargs))
+
+    def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, Any]:
+        """Return the output and (hidden, cell) at the end; a PackedSequence gives one."""
+        return self._through(lstm, input, hx)
+
+
+class GRU(_Recurrent):
+    """``torch.nn.GRU`` on :func:`torchyard_kernels.gru`: arguments and state_dict are torch's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(torch.nn.GRU(*args, **kwargs))
+
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Any]:
+        """Return the output and the hidden state at the end; a PackedSequence gives one."""
+        return self._through(gru, input, hx)
+
+
+class RNN(_Recurrent):
+    """``torch.nn.RNN`` on :func:`torchyard_kernels.rnn`: arguments and state_dict are torch's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(torch.nn.RNN(*args, **kwargs))
+
+    def _arguments(self) -> dict[str, Any]:
+        nonlinearity = "tanh" if self._kind is RecurrentKind.RNN_TANH else "relu"
+        return {**super()._arguments(), "nonlinearity": nonlinearity}
+
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Any]:
+        """Return the output and the hidden state at the end; a PackedSequence gives one."""
+        return self._through(rnn, input, hx)
+
+
+_TWINS: tuple[tuple[type[torch.nn.RNNBase], type[_Recurrent]], ...] = (
+    (torch.nn.LSTM, LSTM),
+    (torch.nn.GRU, GRU),
+    (torch.nn.RNN, RNN),
+)
+
+
+def from_torch(module: torch.nn.Module) -> LSTM | GRU | RNN:
+    """Return the twin of a ``torch.nn.LSTM``, ``GRU`` or ``RNN``, sharing its parameters.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    for theirs, ours in _TWINS:
+        if isinstance(module, theirs):
+            twin = ours.from_torch(module)
+            assert isinstance(twin, LSTM | GRU | RNN)
+            return twin
+    raise TypeError(f"module: expected a torch.nn.LSTM, GRU or RNN, got {type(module).__name__}")

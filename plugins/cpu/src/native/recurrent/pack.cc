@@ -1,0 +1,95 @@
+#include <atomic>
+#include <cstring>
+
+#include "base/parallel.h"
+#include "base/scratch.h"
+#include "recurrent/layout.h"
+
+namespace torchyard {
+
+namespace {
+
+// One matrix, a few panels per item.
+struct Packing {
+  const RecurrentKernel& kernel;
+  const Panels& shape;
+  const void* weight;
+  std::byte* panels;
+  std::atomic<int64_t> next{0};
+
+  void work() {
+    const int64_t each = 4;
+    for (int64_t first; (first = next.fetch_add(each, std::memory_order_relaxed)) < shape.count;) {
+      const int64_t end = first + each < shape.count ? first + each : shape.count;
+      kernel.pack(
+          {weight, shape.gates, shape.units, shape.columns, shape.vectors, panels, first, end});
+    }
+  }
+};
+
+void pack_matrix(const RecurrentKernel& kernel, const Panels& shape, const void* weight,
+                 std::byte* panels, int threads) {
+  // Below this the threads would wake for less than they cost.
+  constexpr int64_t kWorthThreads = 64 << 10;
+  Packing packing{kernel, shape, weight, panels};
+  run_on_threads(
+      shape.bytes(kernel) < kWorthThreads ? 1 : threads,
+      [](void* p) { static_cast<Packing*>(p)->work(); }, &packing);
+}
+
+// Adds a bias [gates * units] of floats to floats in the order of a panel's columns; only those
+// gates that `mask` has a bit of.
+void add_bias(const RecurrentKernel& kernel, const Panels& shape, const float* bias, unsigned mask,
+              float* out) {
+  for (int64_t p = 0; p < shape.count; ++p) {
+    for (int64_t v = 0; v < shape.vectors; ++v) {
+      const int64_t gate = v % shape.gates;
+      const int64_t unit = (p * (shape.vectors / shape.gates) + v / shape.gates) * kernel.lanes;
+      if ((mask >> gate & 1u) == 0) continue;
+      for (int64_t lane = 0; lane < kernel.lanes && unit + lane < shape.units; ++lane) {
+        out[(p * shape.vectors + v) * kernel.lanes + lane] +=
+            bias[gate * shape.units + unit + lane];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+size_t recurrent_packed_bytes(const RecurrentSizes& sizes, const RecurrentKernel& kernel) {
+  const int64_t last = sizes.layers * sizes.directions - 1;
+  return static_cast<size_t>(CellLayout(sizes, kernel, last).end);
+}
+
+Status recurrent_pack(const RecurrentSizes& sizes, const CellWeights* weights,
+                      const RecurrentKernel& kernel, std::byte* packed, int threads) {
+  Scratch& scratch = thread_scratch();
+  const int64_t rows = sizes.gates() * sizes.hidden;
+  float* wide =
+      reinterpret_cast<float*>(scratch.acquire(static_cast<size_t>(rows) * sizeof(float)));
+  if (wide == nullptr) return Status::kOutOfMemory;
+  for (int64_t index = 0; index < sizes.layers * sizes.directions; ++index) {
+    const CellLayout at(sizes, kernel, index);
+    const CellWeights& from = weights[index];
+    pack_matrix(kernel, at.ih, from.w_ih, packed + at.ih_at, threads);
+    pack_matrix(kernel, at.hh, from.w_hh, packed + at.hh_at, threads);
+    if (sizes.projected) pack_matrix(kernel, at.hr, from.w_hr, packed + at.hr_at, threads);
+    const size_t bias_bytes = static_cast<size_t>(at.hh.width(kernel)) * sizeof(float);
+    float* inputs_bias = reinterpret_cast<float*>(packed + at.inputs_bias_at);
+    float* recurrent_bias = reinterpret_cast<float*>(packed + at.recurrent_bias_at);
+    std::memset(inputs_bias, 0, bias_bytes);
+    std::memset(recurrent_bias, 0, bias_bytes);
+    if (from.b_ih == nullptr) continue;
+    // The reset gate of a GRU multiplies the recurrent product with its bias.
+    const unsigned late = sizes.kind == RecurrentKind::kGru ? 4u : 0u;
+    kernel.widen(from.b_ih, wide, rows);
+    add_bias(kernel, at.hh, wide, ~0u, inputs_bias);
+    kernel.widen(from.b_hh, wide, rows);
+    add_bias(kernel, at.hh, wide, ~late, inputs_bias);
+    add_bias(kernel, at.hh, wide, late, recurrent_bias);
+  }
+  scratch.release();
+  return Status::kOk;
+}
+
+}  // namespace torchyard
