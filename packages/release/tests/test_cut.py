@@ -188,22 +188,35 @@ def test_a_candidate_is_the_tip_of_the_branch(
     assert "v1.4.0 is released: its candidates are over" in release("cut", "--candidate").output
 
 
+@pytest.mark.parametrize(
+    ("pins", "changed", "raised"),
+    [
+        ("compatible", "shop", ["orchard-shop"]),
+        ("compatible", "orchard", ["orchard"]),
+        ("exact", "press", ["orchard-press", "orchard-shop"]),
+    ],
+)
 def test_a_patch_takes_along_only_what_changed(
-    orchard: Path, release: Callable[..., Result], release_json: Callable[..., Any]
+    orchard: Path, release_json: Callable[..., Any], pins: str, changed: str, raised: list[str]
 ) -> None:
+    train = (orchard / "train.toml").read_text().replace('"compatible"', f'"{pins}"')
+    foreign.write(orchard, "train.toml", train)
+    foreign.git(orchard, "commit", "--quiet", "--allow-empty", "--all", "--message=Pins")
     release_json("cut")
     foreign.git(orchard, "tag", "v1.4.0", "v1.4.0-rc1")
     foreign.git(orchard, "switch", "--quiet", "release/1.4")
-    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, mended\n")
+    foreign.write(orchard, f"packages/{changed}/README.md", "# Mended\n")
     foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
     release_json("bump", "1.4.1")
     foreign.git(orchard, "commit", "--quiet", "--all", "--message=Open 1.4.1")
-    versions = {
-        name: _shown(orchard, "HEAD", f"packages/{name}/pyproject.toml")["project"]["version"]
-        for name in ("orchard", "press", "shop")
-    }
-    assert versions == {"orchard": "1.4.0", "press": "1.4.0", "shop": "1.4.1"}
-    assert release_json("plan")["packages"] == ["orchard-shop"]
+    for name, folder in (
+        ("orchard", "orchard"),
+        ("orchard-press", "press"),
+        ("orchard-shop", "shop"),
+    ):
+        project = _shown(orchard, "HEAD", f"packages/{folder}/pyproject.toml")["project"]
+        assert project["version"] == ("1.4.1" if name in raised else "1.4.0")
+    assert release_json("plan")["packages"] == raised
     assert release_json("cut", "--candidate")["tag"] == "v1.4.1-rc1"
 
 

@@ -136,6 +136,29 @@ def test_a_candidate_with_a_fault_is_refused_and_says_so_for_good(orchard: Path)
     assert runs[-1]["outcome"] == "refused"
 
 
+def test_the_api_of_a_candidate_is_compared_with_the_last_release(
+    tmp_path: Path,
+) -> None:
+    root = foreign.make(tmp_path / "orchard", agreed=True, only="orchard")
+    assert foreign.release(root, "cut").exit_code == 0
+    foreign.git(root, "tag", "v1.4.0", "v1.4.0-rc1")
+    assert foreign.release(root, "bump", "1.5.0.dev0").exit_code == 0
+    assert 'previous = "v1.4.0"' in (root / "train.toml").read_text()
+    path = root / "packages/orchard/src/orchard/__init__.py"
+    path.write_text(path.read_text().replace("kind: str, count: int = 1", "kind: str"))
+    foreign.git(root, "commit", "--quiet", "--all", "--message=Break")
+    assert foreign.release(root, "cut").exit_code == 0
+    assert foreign.release(root, "build", "--no-isolation").exit_code == 0
+    result = foreign.release(root, "inspect")
+    assert result.exit_code == 3
+    assert "compared with: v1.4.0" in result.output
+    assert "orchard.grow: parameter was removed" in result.output
+    assert "1.5.0 after 1.4.0 may not break; release it in a later series" in result.output
+    folder = Workspace.find(root).release.candidate(1) / "evidence"
+    outcomes = {item.gate: str(item.outcome) for item in read_evidence(folder).values()}
+    assert (outcomes["inspect"], outcomes["api"]) == ("pass", "fail")
+
+
 def test_nothing_built_is_nothing_to_inspect(tmp_path: Path) -> None:
     root = foreign.make(tmp_path / "orchard", only="orchard")
     result = foreign.release(root, "inspect")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyard_release import _journal
@@ -42,6 +42,8 @@ def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "journal.jsonl") == ()
 
 
+# Each example waits for the disk.
+@settings(max_examples=40)
 @given(st.data())
 def test_a_journal_cut_anywhere_keeps_every_whole_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -67,6 +69,8 @@ def test_a_journal_cut_anywhere_keeps_every_whole_line(
         assert path.with_suffix(".torn").read_bytes() == content[cut - torn : cut] + b"\n"
 
 
+# Each example waits for the disk.
+@settings(max_examples=40)
 @given(st.data())
 def test_a_changed_byte_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

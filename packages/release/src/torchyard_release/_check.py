@@ -65,12 +65,15 @@ def write_derived(root: Path, derived: Derived) -> tuple[str, ...]:
     return tuple(sorted(derived.texts))
 
 
-def with_version(text: str, version: str, patches: dict[str, int | None]) -> str:
+def with_version(
+    text: str, version: str, patches: dict[str, int | None], previous: str = ""
+) -> str:
     """Return train.toml's text with another version, its form kept.
 
     Args:
         text: the declaration.
         version: X.Y.Z, or X.Y.Z.devN.
+        previous: the tag of the release before; empty leaves it as it is.
         patches: a patch of its own for packages that have one now; None where it follows the
             train's.
     """
@@ -78,6 +81,8 @@ def with_version(text: str, version: str, patches: dict[str, int | None]) -> str
     train = document["train"]
     assert isinstance(train, tomlkit.items.Table)
     train["version"] = version
+    if previous:
+        train["previous"] = previous
     packages = document["packages"]
     for name, patch in patches.items():
         table = packages[name]

@@ -105,6 +105,10 @@ class Git:
         """Return when a commit was made, in seconds of the epoch."""
         return int(self.run("show", "--no-patch", "--format=%ct", f"{revision}^{{commit}}"))
 
+    def changed(self, revision: str, folder: str) -> int:
+        """Return when a folder was last changed before a revision, in seconds of the epoch."""
+        return int(self.run("log", "--max-count=1", "--format=%ct", revision, "--", folder))
+
     def export(self, revision: str, folder: Path) -> None:
         """Write the files of a commit into an empty folder: what is tracked, nothing else."""
         folder.mkdir(parents=True)

@@ -169,11 +169,12 @@ class Train:
     def pin_of(self, package: Package) -> str:
         """Return the specifier by which siblings require a package.
 
-        A tree in development pins exactly. A release pins as the train says: ``compatible`` lets a
-        sibling's later patch in, so that a patch of one package needs no patch of the others.
+        A tree in development pins exactly. A release pins as the train says: ``compatible`` lets
+        every patch of the series in, so that a patch of one package needs none of the others.
         """
-        exact = self.version.dev is not None or self.pins == "exact"
-        return f"{'==' if exact else '~='}{self.version_of(package)}"
+        if self.version.dev is not None or self.pins == "exact":
+            return f"=={self.version_of(package)}"
+        return f"~={self.series}.0"
 
     def package(self, name: str) -> Package:
         """Return a package by the name of its distribution; LookupError if there is none."""
