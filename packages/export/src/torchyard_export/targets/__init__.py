@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -21,6 +22,8 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         Implementation(CONTRACT, "export.pt2", _always, _load_pt2),
         Implementation(CONTRACT, "export.aten", _always, _load_aten),
         Implementation(CONTRACT, "export.onnx", _onnx, _load_onnx),
+        Implementation(CONTRACT, "export.aotinductor", _compiled, _load_portable),
+        Implementation(CONTRACT, "export.aotinductor_native", _compiled, _load_native),
     ]
 
 
@@ -34,6 +37,10 @@ def _onnx(request: ExportRequest, platform: Platform) -> Verdict:
             text = f"expected the package {module!r}, found none"
             return Verdict.no(ReasonCode.DEPENDENCY, text, "pip install 'torchyard-export[onnx]'")
     return Verdict.yes("ONNX, run by onnxruntime on the CPU")
+
+
+def _compiled(request: ExportRequest, platform: Platform) -> Verdict:
+    return Verdict.yes("machine code by AOTInductor")
 
 
 def _load_pt2() -> Callable[..., Any]:
@@ -52,3 +59,15 @@ def _load_onnx() -> Callable[..., Any]:
     from torchyard_export.targets.onnx import Onnx
 
     return Onnx
+
+
+def _load_portable() -> Callable[..., Any]:
+    from torchyard_export.targets.aotinductor import AotInductor
+
+    return partial(AotInductor, portable=True)
+
+
+def _load_native() -> Callable[..., Any]:
+    from torchyard_export.targets.aotinductor import AotInductor
+
+    return AotInductor
