@@ -258,7 +258,11 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
-    more = {"cpu": [*group("models"), *group("template")], "release": group("release")}
+    more = {
+        "cpu": [*group("models"), *group("template")],
+        "export": group("export"),
+        "release": group("release"),
+    }
     install(session, *packages, extra=[*group("test"), *more.get(environment, [])])
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
@@ -320,7 +324,7 @@ def hardware(session: nox.Session, target: str) -> None:
 @nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
 def sweep(session: nox.Session) -> None:
     """Run the long sweeps, which no other session runs."""
-    extra = [*group("test"), *group("models"), *group("template")]
+    extra = [*group("test"), *group("models"), *group("template"), *group("export")]
     install(session, *ENVIRONMENTS["cpu"][0], "export", extra=extra)
     paths = [path for name in ("export", "collectives", "cpu") for path in ENVIRONMENTS[name][1]]
     pytest(session, "-m", "sweep", *paths)
@@ -336,7 +340,7 @@ def collectives(session: nox.Session) -> None:
 @nox.session(default=False, tags=["export", "pkg-export", "hw-cpu", "stage-verify"])
 def export(session: nox.Session) -> None:
     """Print the models that lie, and the matrix of recurrent layers with stock torch beside it."""
-    install(session, "export", extra=group("test"))
+    install(session, "export", extra=[*group("test"), *group("export")])
     if not session.posargs:
         session.run("python", "-m", "packages.export.tests.lies")
     session.run("python", "-m", "packages.export.tests.matrix", "--stock", *session.posargs)

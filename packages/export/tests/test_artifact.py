@@ -23,7 +23,8 @@ from torchyard_export._html import html
 from torchyard_export._manifest import GOLDEN, MANIFEST
 
 
-def _keys(folder: Path, name: str) -> tuple[Path, Path]:
+def keys(folder: Path, name: str) -> tuple[Path, Path]:
+    """Write a pair of keys; return the private and the public one."""
     key = Ed25519PrivateKey.generate()
     private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
@@ -96,8 +97,8 @@ def test_golden_calls_in_another_form_are_refused(packed: bytes, tmp_path: Path)
 
 
 def test_a_signature_names_its_author(artifact: Artifact, tmp_path: Path) -> None:
-    private, public = _keys(tmp_path, "author")
-    _, other = _keys(tmp_path, "other")
+    private, public = keys(tmp_path, "author")
+    _, other = keys(tmp_path, "other")
     path = artifact.save(tmp_path / "a.tya", key=private)
     loaded = load(path, key=public)
     assert len(loaded.author) == 64
@@ -108,7 +109,7 @@ def test_a_signature_names_its_author(artifact: Artifact, tmp_path: Path) -> Non
 
 
 def test_a_signature_of_another_manifest_is_refused(artifact: Artifact, tmp_path: Path) -> None:
-    private, public = _keys(tmp_path, "author")
+    private, public = keys(tmp_path, "author")
     path = artifact.save(tmp_path / "a.tya", key=private)
     path.write_bytes(_forged(path.read_bytes(), "report.json", b"{}"))
     with pytest.raises(ArtifactError, match="expected one of this manifest"):

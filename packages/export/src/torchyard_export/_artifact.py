@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchyard import UnsupportedError
 from torchyard_export._archive import read_archive, read_file, write_archive
 from torchyard_export._errors import ArtifactError
 from torchyard_export._golden import read_golden
@@ -26,7 +27,7 @@ from torchyard_export._report import Report
 from torchyard_export._signing import read_public_key, sign, signer
 from torchyard_export._targets import find_target
 from torchyard_export._tree import unflatten
-from torchyard_export.contract import ExportRequest, Target
+from torchyard_export.contract import ExportRequest, Target, TargetError
 
 
 class Artifact:
@@ -84,7 +85,10 @@ class Artifact:
             files = self.files(target)
             folder = tempfile.TemporaryDirectory(prefix="torchyard-export-")
             self._folders.append(folder)
-            self._runners[target] = self._target(target).load(files, Path(folder.name))
+            try:
+                self._runners[target] = self._target(target).load(files, Path(folder.name))
+            except (TargetError, UnsupportedError) as error:
+                raise ArtifactError(f"target {target!r}: {error}") from error
         return self._runners[target]
 
     def files(self, target: str) -> dict[str, bytes]:

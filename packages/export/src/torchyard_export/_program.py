@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,9 +22,7 @@ def save_program(program: ExportedProgram) -> bytes:
     bare = copy.copy(program)
     bare._example_inputs = None
     buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        # Of torch's own making, within its own code.
-        warnings.simplefilter("ignore", FutureWarning)
+    with without_futures():
         torch.export.save(bare, buffer)
     return buffer.getvalue()
 
@@ -36,23 +35,22 @@ def load_program(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> Exp
     """
     # Imported for its operators: a program may call them.
     assert _ops.NAMESPACE in NAMESPACES
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
+    with without_futures():
         program: ExportedProgram = torch.export.load(io.BytesIO(vet(data, namespaces=namespaces)))
     return program
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return the program in torch's core operators; ours stay as they are."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
+    with without_futures():
         lowered: ExportedProgram = program.run_decompositions()
     return lowered
 
 
 def program_runner(program: ExportedProgram) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return what runs a program: leaves of the inputs -> leaves of the outputs."""
-    module = program.module()
+    with without_futures():
+        module = program.module()
     spec = program.call_spec.in_spec
 
     def run(leaves: Sequence[Any]) -> Sequence[Any]:
@@ -60,3 +58,11 @@ def program_runner(program: ExportedProgram) -> Callable[[Sequence[Any]], Sequen
         return list(_pytree.tree_leaves(module(*args, **kwargs)))
 
     return run
+
+
+@contextmanager
+def without_futures() -> Iterator[None]:
+    """Keep back what torch's own code warns itself of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        yield

@@ -139,7 +139,8 @@ def _forward_packed(module: nn.RNNBase, packed: PackedSequence, state: Any) -> A
         "RNN_TANH": torch._VF.rnn_tanh,
         "RNN_RELU": torch._VF.rnn_relu,
     }
-    weights: Any = list(module._flat_weights)
+    # By name, because the list of them may hold what they were before recording began.
+    weights = [getattr(module, name) for name in module._flat_weights_names]
     output, *finals = _sequence(
         functions[module.mode],
         data,
