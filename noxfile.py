@@ -66,6 +66,11 @@ CERTIFIED = ("attention", "cpu", "simulated")
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
+# What a forward kernel of an instruction set is held to.
+AMX_TESTS = (
+    *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
+    *("native_selection", "score_programs"),
+)
 # Not those of many threads, since an emulator takes minutes to let 64 wait for one another, and not
 # those that go through every implementation.
 EMULATED_TESTS = ["-k", "not threads and not every_case", "--native-limit=1e7"] + [
@@ -428,6 +433,20 @@ def emulate(session: nox.Session, processor: str) -> None:
         f"--native-isas={','.join(EMULATED[processor])}",
         *(session.posargs or EMULATED_TESTS),
         env={"PYTHONPATH": str(native.parent)},
+    )
+
+
+@nox.session(default=False, tags=["emulate", "pkg-cpu", "stage-verify"])
+def amx(session: nox.Session) -> None:
+    """Run the kernels of matrix tiles on a model of the tiles; says nothing of the instructions."""
+    install(session, "attention", "cpu", extra=[*group("test"), "scikit-build-core"])
+    model = "-Ccmake.define.TORCHYARD_AMX_MODEL=ON"
+    session.install("--no-deps", "--force-reinstall", model, str(PACKAGES["cpu"]))
+    tests = PACKAGES["cpu"] / "tests"
+    session.run(
+        *("pytest", "-p", "modelled_amx", *session.posargs),
+        *(f"{tests}/test_{name}.py" for name in AMX_TESTS),
+        env={"PYTHONPATH": str(tests)},
     )
 
 

@@ -123,7 +123,7 @@ class Attention:
         d = eps * _largest_score(query, key, scale)
         floor = torch.finfo(query.dtype).eps / 2 + 4 * eps + 2 * d
         # Where probabilities are rounded to bfloat16, 2^x is a shorter polynomial: 2.9e-6.
-        polynomial = 2.9e-6 if kernel.endswith("bf16") else 0.0
+        polynomial = 2.9e-6 if kernel.endswith(("bf16", "amx")) else 0.0
 
         assert torch.equal(got.lse.isneginf(), true.lse.isneginf()), "lse: other rows are empty"
         error, allowed = _error(got.out, true.out), _error(naive.out, true.out)

@@ -142,7 +142,7 @@ def test_scores_beyond_the_largest_number_are_finite(attention: Attention, kerne
 @pytest.mark.parametrize("isa", ISAS)
 def test_an_instruction_set_without_float16_leaves_it_to_the_next(isa: str) -> None:
     forward, backward = NativeForward(isa), NativeBackward(isa)
-    expected = {"avx512bf16": "avx512", "neonbf16": "neon"}.get(isa, isa)
+    expected = {"amx": "avx512", "avx512bf16": "avx512", "neonbf16": "neon"}.get(isa, isa)
 
     for kernels in (forward._kernels, forward._decode_kernels, backward._kernels):
         name, like_float32 = kernels[torch.half][0], kernels[torch.float32][0]

@@ -108,7 +108,7 @@ def test_an_unknown_instruction_set_is_refused_with_the_known_ones() -> None:
     verdict = attention.supports(REQUEST, platform_with(ZEN4), isa="sse9")
 
     assert verdict.code is ReasonCode.ISA
-    assert "one of avx512bf16, avx512, avx2, neonbf16, neon, scalar, got sse9" in verdict.text
+    assert "one of amx, avx512bf16, avx512, avx2, neonbf16, neon, scalar, got sse9" in verdict.text
 
 
 def test_the_environment_holds_the_implementation_to_an_instruction_set(

@@ -168,7 +168,7 @@ class TestErrors:
             ({"device": "cuda"}, "", ReasonCode.DEVICE, "expected tensors on cpu"),
             ({"dtype": "float64"}, "", ReasonCode.DTYPE, "got float64"),
             ({"weight": "other"}, "", ReasonCode.LAYOUT, "got other"),
-            ({}, "avx1024", ReasonCode.ISA, "expected one of avx512bf16"),
+            ({}, "avx1024", ReasonCode.ISA, "expected one of amx, avx512bf16"),
             ({}, "avx512", ReasonCode.ISA, "this processor lacks avx512bw"),
         ],
     )

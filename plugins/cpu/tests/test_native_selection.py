@@ -13,6 +13,7 @@ from torchyard_cpu.attention import DTYPES
 AVX2 = {"avx2", "fma", "f16c"}
 AVX512 = AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 BF16 = AVX512 | {"avx512_bf16"}
+AMX = BF16 | {"amx_tile", "amx_bf16"}
 
 ISAS = {isa for _, _, isa, _ in _native.kernels()}
 on_x86 = pytest.mark.skipif("avx2" not in ISAS, reason="x86 kernels are built for x86 only")
@@ -23,7 +24,10 @@ on_arm = pytest.mark.skipif("neon" not in ISAS, reason="Arm kernels are built fo
 @pytest.mark.parametrize(
     ("dtype", "features", "expected"),
     [
+        ("bfloat16", AMX, "attention_forward_bf16_16x64_amx"),
+        ("bfloat16", AMX - {"amx_bf16"}, "attention_forward_bf16_6x64_avx512bf16"),
         ("bfloat16", BF16, "attention_forward_bf16_6x64_avx512bf16"),
+        ("float16", AMX, "attention_forward_f16_6x64_avx512"),
         ("bfloat16", AVX512, "attention_forward_bf16_6x64_avx512"),
         ("bfloat16", AVX2, "attention_forward_bf16_6x16_avx2"),
         ("bfloat16", set(), "attention_forward_bf16_6x8_scalar"),
@@ -77,6 +81,7 @@ def test_an_arm_processor_gets_the_best_kernel_that_it_can_run(
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
+        (AMX, "amx"),
         (BF16, "avx512bf16"),
         (AVX512, "avx512"),
         ({"asimd", "bf16", "fp"}, "neonbf16"),

@@ -16,6 +16,7 @@ _AVX512: Final = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"})
 # holds this against the native table of kernels.
 FEATURES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {
+        "amx": _AVX512 | {"avx512_bf16", "amx_tile", "amx_bf16"},
         "avx512bf16": _AVX512 | {"avx512_bf16"},
         "avx512": _AVX512,
         "avx2": frozenset({"avx2", "fma", "f16c"}),

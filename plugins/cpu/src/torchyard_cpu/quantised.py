@@ -18,7 +18,7 @@ NAME: Final = "cpu.quantised"
 DTYPES: Final = ("float32", "bfloat16", "float16")
 
 # Processors that multiply pairs of bfloat16 multiply words of bytes too.
-_MORE: Final = {"avx512bf16": frozenset({"avx512_vnni"})}
+_MORE: Final = {isa: frozenset({"avx512_vnni"}) for isa in ("amx", "avx512bf16")}
 
 
 def features_of(isa: str, present: frozenset[str]) -> frozenset[str]:

@@ -13,6 +13,10 @@
 namespace torchyard {
 namespace {
 
+// What the words of a query's row are rounded up to; such formats keep each row's words together.
+template <class Format>
+constexpr int kWordStep = 1;
+
 template <class Format>
 struct Layout {
   using Isa = typename Format::Isa;
@@ -32,10 +36,15 @@ struct Layout {
   int64_t column_groups;
 
   explicit Layout(const ForwardArgs& args)
-      : key_words((args.head_dim + Format::kPair - 1) / Format::kPair),
+      : key_words(words_of(args.head_dim)),
         value_vectors((args.value_dim + Isa::kLanes - 1) / Isa::kLanes),
         value_columns(value_vectors * Isa::kLanes),
         column_groups((value_vectors + Isa::kTileVectors - 1) / Isa::kTileVectors) {}
+
+  static int64_t words_of(int64_t head_dim) {
+    constexpr int64_t kStep = int64_t{Format::kPair} * kWordStep<Format>;
+    return (head_dim + kStep - 1) / kStep * kWordStep<Format>;
+  }
 
   int64_t key_panel_words() const { return key_words * kPanelKeys; }
   int64_t value_panel_words() const { return value_columns * kPanelWords; }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attention/format.h"
+#include "attention/layout.h"
 
 namespace torchyard {
 namespace {
@@ -40,6 +40,48 @@ TORCHYARD_INLINE void clear(typename Format::Vec (&sum)[kRows][kVectors]) {
     for (int j = 0; j < kVectors; ++j) sum[r][j] = Format::Isa::zero();
   }
 }
+
+// The two products of a tile. A format that has instructions for whole matrices specialises it.
+template <class Format, int kRows>
+struct Products {
+  using Isa = typename Format::Isa;
+  using Vec = typename Format::Vec;
+  using L = Layout<Format>;
+
+  // score = query . keys, over `words` words.
+  static TORCHYARD_INLINE void scores(Vec (&score)[kRows][Isa::kTileVectors], const uint32_t* query,
+                                      const uint32_t* keys, int64_t words) {
+    clear<Format, kRows, Isa::kTileVectors>(score);
+    accumulate<Format, 1, Isa::kTileRows>(score, query, keys, words);
+  }
+
+  // out [kRows][stride] += probabilities . values over panels, in kVectors vectors of columns,
+  // which lie `offset` words into each panel's values.
+  template <int kVectors>
+  static TORCHYARD_INLINE void values(float* out, int64_t stride,
+                                      const uint32_t* const* packed_values, int64_t offset,
+                                      int panels, const uint32_t* probabilities) {
+    Vec sum[kRows][kVectors];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        sum[r][j] = Isa::load(out + r * stride + j * Isa::kLanes);
+      }
+    }
+    for (int p = 0; p < panels; ++p) {
+      accumulate<Format, L::kStripStride, 1>(sum, probabilities + p * L::kPanelWords,
+                                             packed_values[p] + offset, L::kPanelWords);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) {
+        Isa::store(out + r * stride + j * Isa::kLanes, sum[r][j]);
+      }
+    }
+  }
+};
 
 }  // namespace
 }  // namespace torchyard

@@ -66,12 +66,15 @@ struct Rows {
       for (int64_t row = 0; row < job.row_count; row += kTileRows) {
         const Tile<Format> tile(layout, tiles + row / kTileRows * tile_bytes);
         const int64_t live = job.row_count - row;
-        // Five rows run as six and three as four: the waste is less than the code of two more
-        // kernels.
-        if (live > 4) {
+        if constexpr (kTileRows > 6) {
+          pass<kTileRows, kModified>(args, job, layout, tile, program, factor, row, live, panel,
+                                     count, strip, buffer);
+        } else if (live > 4) {
           pass<6, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
                              strip, buffer);
         } else if (live > 2) {
+          // Five rows run as six and three as four: the waste is less than the code of two more
+          // kernels.
           pass<4, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
                              strip, buffer);
         } else if (live > 1) {
@@ -104,6 +107,20 @@ struct Rows {
     const Element* query = static_cast<const Element*>(args.query.data) +
                            job.batch * args.query.batch + job.query_head * args.query.head +
                            (job.first_row + row) * args.query.row;
+    if constexpr (kWordStep<Format> > 1) {
+      write_rows(args, job, layout, row, query, tile.query);
+    } else {
+      write_columns(args, job, layout, row, query, tile.query);
+    }
+    *tile.referenced = false;
+    fill_zero(tile.weight, int64_t{kTileRows} * Isa::kLanes);
+    fill_zero(tile.sum_v, kTileRows * layout.value_columns);
+  }
+
+  // Words of kTileRows rows, [word][row].
+  static TORCHYARD_INLINE void write_columns(const ForwardArgs& args, const RowsJob& job,
+                                             const L& layout, int64_t row, const Element* query,
+                                             uint32_t* out) {
     // Vectors of kLanes rows are stored kTileRows words apart: what one writes too much, the next
     // corrects, so words go upwards and groups of rows downwards.
     constexpr int kLastGroup = (kTileRows - 1) / Isa::kLanes * Isa::kLanes;
@@ -125,13 +142,27 @@ struct Rows {
         const int64_t left = layout.key_words - word;
         const int64_t words = left < Isa::kLanes ? left : Isa::kLanes;
         for (int64_t w = 0; w < words; ++w) {
-          Isa::store(tile.query + (word + w) * kTileRows + group, block[w]);
+          Isa::store(out + (word + w) * kTileRows + group, block[w]);
         }
       }
     }
-    *tile.referenced = false;
-    fill_zero(tile.weight, int64_t{kTileRows} * Isa::kLanes);
-    fill_zero(tile.sum_v, kTileRows * layout.value_columns);
+  }
+
+  // The same, [row][word].
+  static TORCHYARD_INLINE void write_rows(const ForwardArgs& args, const RowsJob& job,
+                                          const L& layout, int64_t row, const Element* query,
+                                          uint32_t* out) {
+    constexpr int64_t kFull = int64_t{Isa::kLanes} * Format::kPair;
+    for (int r = 0; r < kTileRows; ++r) {
+      for (int64_t word = 0; word < layout.key_words; word += Isa::kLanes) {
+        const int64_t left = args.head_dim - word * Format::kPair;
+        const int available = static_cast<int>(left < kFull ? left : kFull);
+        Isa::store(out + r * layout.key_words + word,
+                   row + r < job.row_count
+                       ? Format::words(query + r * args.query.row + word * Format::kPair, available)
+                       : Isa::zero());
+      }
+    }
   }
 
   // One tile against up to kStripPanels panels.

@@ -37,8 +37,7 @@ struct Softmax {
 #pragma GCC unroll 1
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
-      clear<Format, kRows, kVectors>(score);
-      accumulate<Format, 1, Isa::kTileRows>(
+      Products<Format, kRows>::scores(
           score, tile.query, packed_keys + sub * layout.key_words * L::kTileKeys, layout.key_words);
       all = true;
 #pragma GCC unroll 6
@@ -77,8 +76,7 @@ struct Softmax {
 #pragma GCC unroll 1
     for (int sub = 0; sub < L::kSubPanels; ++sub) {
       Vec score[kRows][kVectors];
-      clear<Format, kRows, kVectors>(score);
-      accumulate<Format, 1, Isa::kTileRows>(
+      Products<Format, kRows>::scores(
           score, tile.query, packed_keys + sub * layout.key_words * L::kTileKeys, layout.key_words);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {

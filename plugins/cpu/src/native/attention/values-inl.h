@@ -58,27 +58,9 @@ struct Values {
   static TORCHYARD_NOINLINE void group(const L& layout, const Tile<Format>& tile, int64_t start,
                                        const uint32_t* const* packed_values, int panels,
                                        const uint32_t* probabilities) {
-    Vec sum[kRows][kVectors];
-    float* out = tile.sum_v + start * Isa::kLanes;
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) {
-        sum[r][j] = Isa::load(out + r * layout.value_columns + j * Isa::kLanes);
-      }
-    }
-    for (int p = 0; p < panels; ++p) {
-      accumulate<Format, L::kStripStride, 1>(
-          sum, probabilities + p * L::kPanelWords,
-          packed_values[p] + start * Isa::kLanes * L::kPanelWords, L::kPanelWords);
-    }
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) {
-        Isa::store(out + r * layout.value_columns + j * Isa::kLanes, sum[r][j]);
-      }
-    }
+    Products<Format, kRows>::template values<kVectors>(
+        tile.sum_v + start * Isa::kLanes, layout.value_columns, packed_values,
+        start * Isa::kLanes * L::kPanelWords, panels, probabilities);
   }
 };
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/amx.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -22,6 +24,8 @@ const FeatureName kFeatureNames[] = {
     {kAvx512Vl, "avx512vl"},
     {kAvx512Bf16, "avx512_bf16"},
     {kAvx512Vnni, "avx512_vnni"},
+    {kAmxTile, "amx_tile"},
+    {kAmxBf16, "amx_bf16"},
     {kAsimd, "asimd"},
     {kArmBf16, "bf16"},
 };
@@ -34,6 +38,8 @@ namespace {
 // XCR0 bits: SSE and AVX state, then opmask and both halves of the zmm state.
 constexpr uint64_t kYmmState = 0x6;
 constexpr uint64_t kZmmState = 0xe6;
+// Tile configuration and tile data.
+constexpr uint64_t kTileState = 0x60000;
 
 uint64_t read_xcr0() {
   uint32_t low = 0;
@@ -43,6 +49,17 @@ uint64_t read_xcr0() {
 }
 
 bool bit(uint32_t word, int index) { return ((word >> index) & 1u) != 0; }
+
+// `leaf7` is edx of leaf 7.
+bool has_matrix_tiles(uint64_t state, uint32_t leaf7) {
+#if defined(TORCHYARD_AMX_MODEL)
+  (void)state;
+  (void)leaf7;
+#else
+  if ((state & kTileState) != kTileState || !bit(leaf7, 24) || !bit(leaf7, 22)) return false;
+#endif
+  return matrix_tiles_work();
+}
 
 }  // namespace
 
@@ -62,6 +79,7 @@ FeatureSet detect_features() {
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0) return found;
   const uint32_t highest_subleaf = eax;
   const uint32_t leaf7 = ebx;
+  const uint32_t leaf7_more = edx;
   if (bit(leaf7, 5)) found |= kAvx2;
   if ((state & kZmmState) != kZmmState || !bit(leaf7, 16)) return found;
   found |= kAvx512F;
@@ -72,6 +90,7 @@ FeatureSet detect_features() {
   if (highest_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && bit(eax, 5)) {
     found |= kAvx512Bf16;
   }
+  if (has_matrix_tiles(state, leaf7_more)) found |= kAmxTile | kAmxBf16;
   return found;
 }
 

@@ -21,6 +21,8 @@ enum Feature : FeatureSet {
   kAvx512Vl = 1u << 6,
   kAvx512Bf16 = 1u << 7,
   kAvx512Vnni = 1u << 8,
+  kAmxTile = 1u << 9,
+  kAmxBf16 = 1u << 10,
   kAsimd = 1u << 16,
   kArmBf16 = 1u << 17,
 };
@@ -34,7 +36,8 @@ extern const FeatureName kFeatureNames[];
 extern const size_t kFeatureCount;
 
 // Returns, on x86-64, the features that cpuid reports and whose registers the operating system
-// saves (xgetbv); on 64-bit Arm, those that the operating system reports. Empty on other
+// saves (xgetbv), those of matrix tiles only where it permits them and a first product is right; on
+// 64-bit Arm, those that the operating system reports. Empty on other
 // processors.
 FeatureSet detect_features();
 

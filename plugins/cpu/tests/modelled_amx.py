@@ -1,0 +1,31 @@
+"""A pytest plugin: the processor is said to have the matrix tiles that the build computes in memory.
+
+For ``nox -s amx``, whose native module was built with TORCHYARD_AMX_MODEL. Only the tests of kernels
+that use tiles are kept.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from torchyard import _platform
+from torchyard_cpu import _isa, _native
+
+_TILES = frozenset({"amx_tile", "amx_bf16"})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    found = frozenset(_native.cpu_features())
+    if lacking := _isa.FEATURES["amx"] - found:
+        raise pytest.UsageError(
+            f"expected a native module that was built with TORCHYARD_AMX_MODEL on a processor with "
+            f"AVX-512 BF16, got one that lacks {', '.join(sorted(lacking))}"
+        )
+    _platform._cpu_features = lambda: found  # type: ignore[assignment]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # In place: the list is pytest's.
+    items[:] = [item for item in items if "amx" in item.name]
+    if not items:
+        raise pytest.UsageError("no test of a kernel that uses tiles was found")
