@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchyard_kernels._accelerate._bound import decide, served
 from torchyard_kernels._linear._api import linear
 from torchyard_kernels._linear._packed_weight import PackedWeight
 
@@ -44,13 +45,18 @@ class PackedLinear(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., N] for x [..., K]."""
-        dtype = self.packed.dtype
-        bias = self.bias
-        if x.dtype == dtype and (bias is None or bias.dtype == dtype):
-            return linear(x, self.packed, bias)
-        return linear(x.to(dtype), self.packed, None if bias is None else bias.to(dtype)).to(
-            x.dtype
-        )
+        packed, bias = self.packed, self.bias
+        dtype = packed.dtype
+        if x.dtype != dtype or (bias is not None and bias.dtype != dtype):
+            near = None if bias is None else bias.to(dtype)
+            return linear(x.to(dtype), packed, near).to(x.dtype)
+        if torch.compiler.is_compiling():
+            return linear(x, packed, bias)
+        found = served(packed, x, bias)
+        if found is None:
+            found = linear(x, packed, bias)
+            decide(packed, x, bias)
+        return found
 
     def extra_repr(self) -> str:
         """Say in a model's listing what the layer is."""
