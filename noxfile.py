@@ -362,6 +362,22 @@ def models(session: nox.Session) -> None:
 
 
 @nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])
+def language(session: nox.Session) -> None:
+    """Measure a billion-parameter language model end to end, beside transformers and llama.cpp.
+
+    ``-- products`` measures products with quantised weights alone.
+    """
+    install(session, "attention", "cpu", "kernels", extra=[*group("models"), "gguf", "numpy"])
+    if "products" in session.posargs:
+        words = [word for word in session.posargs if word != "products"]
+        session.run("python", "-m", "benchmarks.quantised", *words)
+        return
+    # A wheel, where llama-cpp-python is compiled for minutes.
+    session.install("--only-binary", ":all:", "ik-llama-cpp-python")
+    session.run("python", "-m", "benchmarks.language", *session.posargs)
+
+
+@nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])
 def bench(session: nox.Session) -> None:
     """Measure side by side with stock torch, each result checked before it is timed."""
     # Without numpy torch warns in the middle of the table.

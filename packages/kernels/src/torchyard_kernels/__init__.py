@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from torchyard_kernels import nn
+from torchyard_kernels._accelerate._api import accelerate
+from torchyard_kernels._accelerate._report import (
+    Accelerated,
+    AccelerateError,
+    Change,
+    Gain,
+    Report,
+    Skipped,
+)
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
@@ -21,6 +30,10 @@ from torchyard_kernels._topk._api import (
 )
 
 __all__ = [
+    "AccelerateError",
+    "Accelerated",
+    "Change",
+    "Gain",
     "LstmOutput",
     "LstmState",
     "PackedGradientError",
@@ -28,7 +41,10 @@ __all__ = [
     "PackedWeight",
     "RecurrentDoubleBackwardError",
     "RecurrentOutput",
+    "Report",
+    "Skipped",
     "TopK",
+    "accelerate",
     "bmm",
     "gru",
     "kthvalue",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_cpu import _native
 from torchyard_cpu.quantised import DTYPES, features_of
+from torchyard_kernels.contracts.bound import BoundProduct
 from torchyard_kernels.contracts.linear import LinearCall, Packed, WeightSpec
 from torchyard_kernels.contracts.quantised import BITS
 
@@ -65,6 +66,46 @@ class NativeQuantised:
             torch.get_num_threads(),
         )
         return out
+
+    def bind(self, weight: Packed) -> BoundProduct | None:
+        """Return the product with one weight, with all that does not depend on x taken apart."""
+        sizes = _sizes(weight.spec)
+        outputs, depth = sizes[:2]
+        dtype: torch.dtype = getattr(torch, weight.spec.dtype)
+        # Held below, since their addresses are.
+        tensors = tuple(tensor.contiguous() for tensor in weight.tensors)
+        data, scale, zero = tensors
+        if depth == 0 or not data.is_cpu:
+            return None
+        places = data.data_ptr(), scale.data_ptr(), zero.data_ptr() if zero.shape[1] else 0
+        kernel, multiply = self.kernel, _native.quantised_linear
+
+        def product(x: Tensor, bias: Tensor | None, held: object = tensors) -> Tensor | None:
+            if (
+                type(x) is not Tensor
+                or x.dtype is not dtype
+                or x.shape[-1] != depth
+                or not x.is_cpu
+                or not x.is_contiguous()
+                or x.is_neg()
+                or (
+                    torch.is_grad_enabled()
+                    and (x.requires_grad or (bias is not None and bias.requires_grad))
+                )
+            ):
+                return None
+            out = x.new_empty((*x.shape[:-1], outputs))
+            multiply(
+                kernel,
+                (x.numel() // depth, *sizes),
+                (x.data_ptr(), depth),
+                (*places, 0 if bias is None else bias.data_ptr()),
+                (out.data_ptr(), outputs),
+                torch.get_num_threads(),
+            )
+            return out
+
+        return product
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,1 @@
+"""accelerate: a model's layers on packed weights."""

@@ -1,0 +1,110 @@
+"""accelerate: what users call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from torchyard_kernels._accelerate._gain import measured_gain
+from torchyard_kernels._accelerate._replace import Plan, Replacer
+from torchyard_kernels._accelerate._report import Accelerated, AccelerateError, Report
+
+__all__ = ["accelerate"]
+
+_WEIGHTS = ("bfloat16", "float16", "int8", "int4")
+
+
+def accelerate(
+    model: torch.nn.Module,
+    *,
+    weights: Literal["bfloat16", "float16", "int8", "int4"] | None = None,
+    group_size: int | None = None,
+    activation: Literal["int8"] | None = None,
+    fuse: bool = True,
+    cache: bool = True,
+    skip: Sequence[str] = (),
+    keep_originals: bool = True,
+    measure: bool = True,
+) -> Accelerated:
+    """Put a model's linear layers on packed weights, in place, for inference.
+
+    - Every ``torch.nn.Linear``, and every subclass that computes what it does, becomes a layer over
+      a :class:`torchyard_kernels.PackedWeight`. A head tied to an embedding gets a packed copy; the
+      embedding stays.
+    - With ``fuse``, projections to queries, keys and values of one input are multiplied at once,
+      and so are the gate and the up projection of a gated layer, where a trial on three rows shows
+      that it is one.
+    - With ``cache``, a model of transformers appends to its key-value cache in place instead of by
+      concatenation.
+
+    Weights become constants. The model's ``state_dict()`` holds packed weights from then on, under
+    the layers' names with ``.packed`` behind; before its state is saved for others, ``undo()``.
+
+    Args:
+        model: in evaluation (``model.eval()``), on any device that a packed weight may lie on.
+        weights: ``"bfloat16"`` or ``"float16"``: packed in that dtype, which x is converted to and
+            the result back from; ``"int8"`` or ``"int4"``: rounded, see
+            :func:`torchyard_kernels.quantize`; None: packed in their own dtype.
+        group_size, activation: as of :func:`torchyard_kernels.quantize`, for rounded weights.
+        fuse, cache: see above.
+        skip: names of modules that stay, each with all that is in it, such as ``"lm_head"``.
+        keep_originals: whether the replaced modules stay in memory, for ``undo()``.
+        measure: whether the gain is measured, which takes a tenth of a second or so.
+
+    Returns:
+        What was changed, what was not and why, and what it brought; and ``undo()``.
+
+    Raises:
+        AccelerateError: the model is in training, an argument does not fit, a name of ``skip`` is
+            none of the model's, or the model was accelerated already. The model is unchanged.
+    """
+    _check(model, weights, group_size, activation, skip)
+    options: dict[str, int] = {}
+    if weights in ("int8", "int4"):
+        options["activation"] = 0 if activation is None else 8
+        if group_size is not None:
+            options["group"] = group_size
+    plan = Plan(model, tuple(skip), fuse)
+    replacer = Replacer(weights, options)
+    try:
+        made = replacer.make(plan)
+    except (TypeError, ValueError) as error:
+        raise AccelerateError(f"accelerate: {error}; the model is unchanged") from error
+    gain = measured_gain(made.pairs) if measure else None
+    undo = made.put(model, cache=cache, keep=keep_originals)
+    report = Report(weights or "their own dtype", tuple(made.changes), tuple(plan.skipped), gain)
+    return Accelerated(report, undo)
+
+
+def _check(
+    model: torch.nn.Module,
+    weights: str | None,
+    group_size: int | None,
+    activation: str | None,
+    skip: Sequence[str],
+) -> None:
+    if model.training:
+        raise AccelerateError(
+            "accelerate: model: expected one in evaluation, got one in training; call model.eval()"
+        )
+    if weights is not None and weights not in _WEIGHTS:
+        known = ", ".join(repr(name) for name in _WEIGHTS)
+        raise AccelerateError(f"accelerate: weights: expected {known} or None, got {weights!r}")
+    if activation not in (None, "int8"):
+        raise AccelerateError(
+            f"accelerate: activation: expected 'int8' or None, got {activation!r}"
+        )
+    if weights not in ("int8", "int4"):
+        for name, value in (("group_size", group_size), ("activation", activation)):
+            if value is not None:
+                raise AccelerateError(
+                    f"accelerate: {name}: goes with weights of 'int8' or 'int4', got {weights!r}"
+                )
+    known_names = dict(model.named_modules())
+    for name in skip:
+        if name not in known_names:
+            raise AccelerateError(
+                f"accelerate: skip: expected names of the model's modules, got {name!r}"
+            )

@@ -1,0 +1,80 @@
+"""A key-value cache of transformers that grows in place."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["grow_in_place", "growing_layer"]
+
+# Positions that a cache has room for at least, and by how many it is rounded up.
+_ROOM = 256
+
+
+@lru_cache(maxsize=1)
+def growing_layer() -> type:
+    """Return the layer of a cache, derived from transformers' own.
+
+    transformers appends by concatenation, which copies the whole cache at each token. Here keys
+    and values lie in room for half as many more, and what is returned is a view of it: torch
+    writes behind what earlier views show, never into it. Where gradients flow to keys it appends
+    as transformers does.
+    """
+    from transformers.cache_utils import DynamicLayer
+
+    class GrowingLayer(DynamicLayer):  # type: ignore[misc]
+        keys: Tensor
+        values: Tensor
+        _key_room: Tensor | None = None
+        _value_room: Tensor | None = None
+
+        def update(
+            self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+        ) -> tuple[Tensor, Tensor]:
+            if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
+                found: tuple[Tensor, Tensor] = super().update(
+                    key_states, value_states, *args, **kwargs
+                )
+                return found
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            self.keys, self._key_room = _appended(self.keys, key_states, self._key_room)
+            self.values, self._value_room = _appended(self.values, value_states, self._value_room)
+            return self.keys, self.values
+
+    return GrowingLayer
+
+
+def _appended(held: Tensor, more: Tensor, room: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return what is held with more behind it [B, H, S, D], and the room that it lies in."""
+    old = held.shape[-2] if held.numel() else 0
+    new = old + more.shape[-2]
+    fits = (
+        room is not None
+        and room.shape[-2] >= new
+        and room.shape[:2] == more.shape[:2]
+        and (old == 0 or (held.data_ptr() == room.data_ptr() and held.stride() == room.stride()))
+    )
+    if not fits or room is None:
+        capacity = -(-(new + new // 2) // _ROOM) * _ROOM
+        room = more.new_empty((*more.shape[:2], capacity, more.shape[-1]))
+        if old:
+            room[:, :, :old] = held
+    room[:, :, old:new] = more
+    return room[:, :, :new], room
+
+
+def grow_in_place(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make the cache of a call grow in place: a forward pre-hook of a transformers model."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    cache: Any = kwargs.get("past_key_values")
+    if type(cache) is DynamicCache and not torch.compiler.is_compiling():
+        growing = growing_layer()
+        for layer in cache.layers:
+            if type(layer) is DynamicLayer:
+                layer.__class__ = growing
+    return None
