@@ -1,6 +1,6 @@
-"""A pytest plugin: the processor is said to have the matrix tiles that the build computes in memory.
+"""A pytest plugin: the processor has the matrix tiles that the build computes in memory.
 
-For ``nox -s amx``, whose native module was built with TORCHYARD_AMX_MODEL. Only the tests of kernels
+For ``nox -s amx``, whose native module was built with TORCHYARD_AMX_MODEL. Only tests of kernels
 that use tiles are kept.
 """
 
