@@ -30,10 +30,11 @@ from benchmarks.report import (
 )
 from benchmarks.scaling import measure_scaling
 from benchmarks.suites import SUITES
+from benchmarks.topk import measure_topk
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "topk")
 
 
 def _arguments() -> argparse.Namespace:
@@ -146,6 +147,8 @@ class _Run:
                 found = measure_memory(**given)
             elif suite == "collectives":
                 found = measure_collectives(**given)
+            elif suite == "topk":
+                found = measure_topk(**given)
             elif suite == "context-parallel":
                 found = measure_context_parallel(**given)
             else:
