@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from torchyard_kernels import nn
+from torchyard_kernels._graphs._api import capture
+from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError, UncapturableError
+from torchyard_kernels._graphs._graph import Graph, GraphMemory
+from torchyard_kernels._graphs._padding import Padding
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
@@ -21,15 +25,22 @@ from torchyard_kernels._topk._api import (
 )
 
 __all__ = [
+    "Graph",
+    "GraphBucketError",
+    "GraphMemory",
+    "GraphParityError",
     "LstmOutput",
     "LstmState",
     "PackedGradientError",
     "PackedRecurrent",
     "PackedWeight",
+    "Padding",
     "RecurrentDoubleBackwardError",
     "RecurrentOutput",
     "TopK",
+    "UncapturableError",
     "bmm",
+    "capture",
     "gru",
     "kthvalue",
     "linear",
