@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
 from torchyard_kernels.contracts.graphs import GRAPH_CAPTURE, Capturer, GraphRequest
 
 __all__ = ["torchyard_implementations"]
+
+# Without graphs of its own.
+_RECORDED: Final = ("cpu",)
 
 
 @hookimpl
@@ -22,13 +26,13 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
 
 
 def _supports_recorded(request: GraphRequest, platform: Platform) -> Verdict:
-    if request.device != "cpu":
+    if request.device not in _RECORDED:
         return Verdict.no(ReasonCode.DEVICE, f"records for cpu, got {request.device}")
     return Verdict.yes("the operators in torch's interpreter, into planned memory")
 
 
 def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
-    if request.device == "cpu":
+    if request.device in _RECORDED:
         return Verdict.no(ReasonCode.DEVICE, "the cpu has no graphs of its own")
     return Verdict.yes("torch.accelerator.Graph")
 
