@@ -42,7 +42,7 @@ FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "release": (["release"], ["packages/release/tests"]),
-    "simulated": (["attention", "simulated"], ["plugins/simulated/tests"]),
+    "simulated": (["attention", "kernels", "simulated"], ["plugins/simulated/tests"]),
     "conformance": (
         ["attention", "collectives", "cpu", "simulated", "conformance"],
         ["packages/conformance/tests"],

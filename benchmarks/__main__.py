@@ -16,6 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
 from benchmarks.context_parallel import measure_context_parallel
+from benchmarks.graphs import measure_graphs
 from benchmarks.limits import Limits, Probe
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
@@ -30,10 +31,11 @@ from benchmarks.report import (
 )
 from benchmarks.scaling import measure_scaling
 from benchmarks.suites import SUITES
+from benchmarks.topk import measure_topk
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "topk", "graphs")
 
 
 def _arguments() -> argparse.Namespace:
@@ -146,6 +148,10 @@ class _Run:
                 found = measure_memory(**given)
             elif suite == "collectives":
                 found = measure_collectives(**given)
+            elif suite == "graphs":
+                found = measure_graphs(**given)
+            elif suite == "topk":
+                found = measure_topk(**given)
             elif suite == "context-parallel":
                 found = measure_context_parallel(**given)
             else:

@@ -12,6 +12,10 @@ from torchyard_kernels._accelerate._report import (
     Report,
     Skipped,
 )
+from torchyard_kernels._graphs._api import capture
+from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError, UncapturableError
+from torchyard_kernels._graphs._graph import Graph, GraphMemory
+from torchyard_kernels._graphs._padding import Padding
 from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
@@ -34,18 +38,25 @@ __all__ = [
     "Accelerated",
     "Change",
     "Gain",
+    "Graph",
+    "GraphBucketError",
+    "GraphMemory",
+    "GraphParityError",
     "LstmOutput",
     "LstmState",
     "PackedGradientError",
     "PackedRecurrent",
     "PackedWeight",
+    "Padding",
     "RecurrentDoubleBackwardError",
     "RecurrentOutput",
     "Report",
     "Skipped",
     "TopK",
+    "UncapturableError",
     "accelerate",
     "bmm",
+    "capture",
     "gru",
     "kthvalue",
     "linear",

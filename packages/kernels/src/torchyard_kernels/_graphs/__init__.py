@@ -1,0 +1,1 @@
+"""Execution graphs: capture once, replay without Python between the operators."""

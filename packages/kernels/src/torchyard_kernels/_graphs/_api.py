@@ -1,0 +1,69 @@
+"""``capture``: a function, held for the shapes of examples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from torchyard import note_use
+from torchyard_kernels._graphs._bucket import captured_bucket
+from torchyard_kernels._graphs._graph import Graph
+from torchyard_kernels._graphs._padding import Padding
+
+__all__ = ["capture"]
+
+
+def capture(
+    fn: Callable[..., Any],
+    *example: Any,
+    buckets: Sequence[tuple[Any, ...]] = (),
+    padding: Padding | None = None,
+    state: Sequence[Tensor] = (),
+    warmup: int = 1,
+) -> Graph:
+    """Run a function, and hold its operators so that they run again without Python between them.
+
+    Tensors that it reads and that are not among its arguments are held as they are: what is
+    written into them later, a replay sees. Nothing is compiled.
+
+    Args:
+        fn: takes tensors, and other things that stay as they are in the examples, in any nesting.
+        example: arguments to capture with. The device of their tensors decides how it is done: on
+            the CPU by torch's interpreter, on others by torch.accelerator.Graph.
+        buckets: more examples, each a tuple of arguments, whose shapes are captured as well.
+        padding: how arguments between the captured shapes are made to fit; None: they are refused.
+        state: tensors that fn changes in place, such as a cache: each replay changes them, and the
+            capture itself does not.
+        warmup: how often fn runs before it is recorded, so that what is made on first use is there.
+
+    Returns:
+        What is called in place of fn.
+
+    Raises:
+        UncapturableError: names the first operator that a replay could not repeat (one whose
+            result is read on the host, whose shape depends on data, that writes where state= does
+            not allow it), and the line of the caller's code.
+        TypeError, ValueError: an argument does not fit; names it.
+        torchyard.UnsupportedError: nothing captures on this device.
+    """
+    if not callable(fn):
+        raise TypeError(f"capture: fn: expected a function, got {type(fn).__name__}")
+    examples = (example, *buckets)
+    tensors = [leaf for leaf in tree_leaves((examples, list(state))) if isinstance(leaf, Tensor)]
+    devices = {tensor.device for tensor in tensors}
+    if len(devices) > 1:
+        names = ", ".join(sorted(map(str, devices)))
+        raise ValueError(f"capture: example: expected tensors of one device, got {names}")
+    for tensor in tree_leaves(list(state)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"capture: state: expected tensors, got {type(tensor).__name__}")
+    if warmup < 0:
+        raise ValueError(f"capture: warmup: expected at least 0, got {warmup}")
+    device = devices.pop() if devices else torch.device("cpu")
+    note_use("kernels.graphs", device.type)
+    made = tuple(captured_bucket(fn, one, device, tuple(state), warmup) for one in examples)
+    return Graph(fn, made, tuple(state), padding)

@@ -1,0 +1,115 @@
+"""One captured set of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from torchyard import registry
+from torchyard_kernels._graphs._errors import UncapturableError
+from torchyard_kernels._graphs._record import record
+from torchyard_kernels.contracts.graphs import GRAPH_CAPTURE, Captured, GraphRequest, GraphSource
+
+__all__ = ["Bucket", "captured_bucket"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """A function, captured for the shapes of one example.
+
+    Attributes:
+        inputs: the places of the tensor arguments, in the order in which they are found.
+        captured: what replays.
+        leaves: what the function's result holds: of tensors, their places in the outputs.
+        form: the result's structure.
+    """
+
+    inputs: tuple[Tensor, ...]
+    captured: Captured
+    leaves: tuple[Any, ...]
+    form: TreeSpec
+
+    def result(self, changed: Callable[[int, Tensor], Tensor] | None = None) -> Any:
+        """Return the function's result, of the tensors that replays write."""
+        outputs = self.captured.outputs
+        leaves = [
+            leaf.of(outputs if changed is None else _Changed(outputs, changed))
+            if isinstance(leaf, _Place)
+            else leaf
+            for leaf in self.leaves
+        ]
+        return tree_unflatten(leaves, self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    at: int
+
+    def of(self, outputs: Any) -> Tensor:
+        found: Tensor = outputs[self.at]
+        return found
+
+
+class _Changed:
+    def __init__(self, outputs: tuple[Tensor, ...], change: Callable[[int, Tensor], Tensor]):
+        self._outputs, self._change = outputs, change
+
+    def __getitem__(self, at: int) -> Tensor:
+        return self._change(at, self._outputs[at])
+
+
+def captured_bucket(
+    fn: Callable[..., Any],
+    example: tuple[Any, ...],
+    device: torch.device,
+    state: tuple[Tensor, ...],
+    warmup: int,
+) -> Bucket:
+    """Warm up, audit and capture a function.
+
+    State is afterwards what it was before.
+
+    Raises:
+        UncapturableError: names the operator and the line.
+    """
+    leaves, spec = tree_flatten(example)
+    inputs = tuple(leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor))
+    kept = [tensor.detach().clone() for tensor in state]
+    made: list[tuple[list[Any], TreeSpec]] = []
+
+    def run() -> tuple[Tensor, ...]:
+        given = iter(inputs)
+        places = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        found, form = tree_flatten(fn(*tree_unflatten(places, spec)))
+        made[:] = [(found, form)]
+        return tuple(leaf for leaf in found if isinstance(leaf, Tensor))
+
+    for _ in range(warmup):
+        run()
+    steps, outputs = record(run, inputs, state)
+    _check_outputs(outputs, device)
+    source = GraphSource(run, inputs, state, steps, outputs)
+    chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type))
+    captured: Captured = chosen(source)
+    with torch.no_grad():
+        for tensor, before in zip(state, kept, strict=True):
+            tensor.copy_(before)
+    found, form = made[0]
+    numbers = iter(range(len(outputs)))
+    places = tuple(_Place(next(numbers)) if isinstance(leaf, Tensor) else leaf for leaf in found)
+    return Bucket(inputs, captured, places, form)
+
+
+def _check_outputs(outputs: tuple[Tensor, ...], device: torch.device) -> None:
+    for tensor in outputs:
+        if tensor.device.type != device.type:
+            raise UncapturableError(
+                "the function's result",
+                f"it lies on {tensor.device}, and the graph's tensors on {device.type}",
+                "its return",
+            )
