@@ -17,6 +17,7 @@ from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
 from benchmarks.context_parallel import measure_context_parallel
 from benchmarks.limits import Limits, Probe
+from benchmarks.linear import measure_linear
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
 from benchmarks.plot import draw_short
@@ -33,7 +34,7 @@ from benchmarks.suites import SUITES
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "linear")
 
 
 def _arguments() -> argparse.Namespace:
@@ -146,6 +147,8 @@ class _Run:
                 found = measure_memory(**given)
             elif suite == "collectives":
                 found = measure_collectives(**given)
+            elif suite == "linear":
+                found = measure_linear(self.limits, self.probe, self.effort, **given)
             elif suite == "context-parallel":
                 found = measure_context_parallel(**given)
             else:

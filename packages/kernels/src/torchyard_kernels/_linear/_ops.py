@@ -13,13 +13,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard import registry
+from torchyard_kernels._calls import Calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels._linear._request import request_of
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearCall, Packed, WeightSpec
 
-__all__ = ["product"]
+__all__ = ["CALLS", "product"]
+
+CALLS: Final = Calls(LINEAR)
 
 _LIBRARY: Final = torch.library.Library("torchyard_kernels", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -39,7 +41,7 @@ def product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> 
 def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
     held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
     call = LinearCall(x, held, bias)
-    chosen: Linear = registry().resolve(LINEAR, request_of(call))
+    chosen: Linear = CALLS.chosen(request_of(call))
     return chosen(call)
 
 
