@@ -36,7 +36,7 @@ class DirectLinear:
 
     def admit(self, request: LinearRequest) -> None:
         """Serve calls that make this request from now on, where native code alone can."""
-        if request.batch != 1:
+        if request.batch != 1 or request.prologue or request.epilogue:
             return
         self._native.admit(
             (

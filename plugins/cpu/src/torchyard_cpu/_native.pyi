@@ -345,6 +345,7 @@ def linear_forward(
 # As select_kernel and kernels, for linear layers.
 def select_linear(dtype: str, features: Iterable[str], isa: str | None, /) -> str | None: ...
 def linear_kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
+
 # Multiply x by a quantised weight, without the GIL.
 #
 # sizes: rows, outputs, depth, element (0 float32, 1 bfloat16, 2 float16), bits, group, whether
@@ -364,7 +365,6 @@ def select_quantised(features: Iterable[str]) -> str: ...
 
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
-
 
 # Serves linear's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
 class DirectLinear:
