@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,11 +17,14 @@ from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
 from benchmarks.context_parallel import measure_context_parallel
+from benchmarks.foreach import measure_foreach
 from benchmarks.graphs import measure_graphs
 from benchmarks.limits import Limits, Probe
+from benchmarks.linear import measure_linear
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
 from benchmarks.plot import draw_short
+from benchmarks.recurrent import measure_recurrent
 from benchmarks.report import (
     bars_table,
     brief_table,
@@ -34,8 +38,6 @@ from benchmarks.suites import SUITES
 from benchmarks.topk import measure_topk
 
 __all__: list[str] = []
-
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "topk", "graphs")
 
 
 def _arguments() -> argparse.Namespace:
@@ -142,20 +144,7 @@ class _Run:
             "progress": lambda text: self.progress.update(task, description=f"{suite}: {text}"),
         }
         try:
-            if suite == "scaling":
-                found = measure_scaling(self.effort, demand=self.arguments.demand, **given)
-            elif suite == "memory":
-                found = measure_memory(**given)
-            elif suite == "collectives":
-                found = measure_collectives(**given)
-            elif suite == "graphs":
-                found = measure_graphs(**given)
-            elif suite == "topk":
-                found = measure_topk(**given)
-            elif suite == "context-parallel":
-                found = measure_context_parallel(**given)
-            else:
-                found = measure_cold(plots=self.arguments.plots, **given)
+            found = _PROBES[suite](self, **given)
         except (WrongResultError, torchyard.UnsupportedError) as error:
             self._refuse(suite, error)
             found = []
@@ -170,6 +159,23 @@ class _Run:
     def _refuse(self, what: str, error: Exception) -> None:
         self.wrong += 1
         self.console.print(f"{what}: not timed: {error}", style="bold red")
+
+
+# What needs processes, threads or a way to time of its own.
+_PROBES: Final[dict[str, Callable[..., list[Any]]]] = {
+    "scaling": lambda run, **given: measure_scaling(
+        run.effort, demand=run.arguments.demand, **given
+    ),
+    "memory": lambda run, **given: measure_memory(**given),
+    "cold": lambda run, **given: measure_cold(plots=run.arguments.plots, **given),
+    "collectives": lambda run, **given: measure_collectives(**given),
+    "context-parallel": lambda run, **given: measure_context_parallel(**given),
+    "foreach": lambda run, **given: measure_foreach(**given),
+    "graphs": lambda run, **given: measure_graphs(**given),
+    "linear": lambda run, **given: measure_linear(run.limits, run.probe, run.effort, **given),
+    "recurrent": lambda run, **given: measure_recurrent(**given),
+    "topk": lambda run, **given: measure_topk(**given),
+}
 
 
 def _main() -> int:

@@ -15,7 +15,8 @@ from benchmarks.__main__ import _chosen
 from benchmarks.cases import Bar, Case, Part, Rival
 from benchmarks.contestants import OURS, Contestant, contestants, ruler
 from benchmarks.findings import at_least, at_most
-from benchmarks.limits import Limits
+from benchmarks.limits import Limits, Probe
+from benchmarks.linear import check, measure_linear
 from benchmarks.measure import Effort, Row, WrongResultError, measure, met
 from benchmarks.paged import paged
 from benchmarks.suites import SUITES
@@ -177,3 +178,30 @@ def test_decoding_is_measured_over_scattered_pages_too() -> None:
         right = ruler(case)(*inputs)
         for attend in ways.values():
             torch.testing.assert_close(attend(*inputs).double(), right, rtol=2e-2, atol=2e-2)
+
+
+class _Steady(Probe):
+    def read_bytes(self, threads: int) -> float:
+        return 1e10
+
+
+def test_linear_layers_are_judged_and_timed() -> None:
+    found = measure_linear(_LIMITS, _Steady(), Effort(1), quick=True, progress=lambda text: None)
+    assert {finding.who for finding in found} == {
+        "torchyard, plain",
+        "torchyard, packed",
+        "torch linear",
+    }
+    asked = [finding.quantity for finding in found if finding.asked is not None]
+    assert asked.count("times torch's speed") == 6 + 10 + 10
+    assert asked.count("share of the read bandwidth") == 2
+    assert asked.count("share of the peak") == 4
+
+
+def test_a_wrong_linear_layer_is_refused() -> None:
+    x, weight = torch.randn(2, 64), torch.randn(256, 64)
+    right = x @ weight.T
+    assert check("", "", right, x, weight) < 1e-5
+    for wrong in (right * 1.01, right.roll(1, 1), right * torch.nan):
+        with pytest.raises(WrongResultError, match="linear, case, who: expected within"):
+            check("case", "who", wrong, x, weight)

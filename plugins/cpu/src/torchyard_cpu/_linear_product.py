@@ -3,20 +3,51 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.linear import DTYPES
-from torchyard_kernels.contracts.linear import LinearCall, Packed
+from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
 
-__all__ = ["NativeLinear", "row_places", "weight_places"]
+__all__ = ["DirectLinear", "NativeLinear", "row_places", "weight_places"]
 
 _Rows: TypeAlias = tuple[int, int, int, int, int]
 
 _POISON: Final = False
+
+
+class DirectLinear:
+    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+
+    Attributes:
+        serve: computes a call whose request was admitted; None for any other.
+    """
+
+    serve: Callable[[Tensor, Tensor, int, Tensor | None], Tensor | None]
+
+    def __init__(self, native: _native.DirectLinear) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: LinearRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if request.batch != 1 or request.prologue or request.epilogue:
+            return
+        self._native.admit(
+            (
+                DTYPES.index(request.dtype),
+                request.rows,
+                request.outputs,
+                request.depth,
+                int(bool(request.weight)),
+                int(request.bias),
+            )
+        )
 
 
 class NativeLinear:
@@ -35,6 +66,14 @@ class NativeLinear:
             name = _native.select_linear(dtype, features, None)
             assert name is not None, f"the table has a kernel of {dtype} for any processor"
             self._kernels[getattr(torch, dtype)] = name
+
+    def direct(self) -> DirectLinear | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        functions = torch_functions()
+        if functions is None:
+            return None
+        native = _native.direct_linear(tuple(self._kernels.values()), *functions)
+        return None if native is None else DirectLinear(native)
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute out. Working memory is x in words and four chunks of panels per thread."""

@@ -365,3 +365,30 @@ def select_quantised(features: Iterable[str]) -> str: ...
 
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
+
+# Serves linear's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
+class DirectLinear:
+    # outputs: of a packed weight, whose `data` is given; -1: the weight is plain.
+    def serve(
+        self, x: Tensor, weight: Tensor, outputs: int, bias: Tensor | None, /
+    ) -> Tensor | None: ...
+
+    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); rows
+    # with the contract's rounding; outputs; depth; whether the weight is packed; whether there is a
+    # bias.
+    def admit(self, request: tuple[int, ...], /) -> None: ...
+
+# Return a DirectLinear that was admitted nothing, as direct_forward does.
+#
+# Args:
+#     kernels: of float32, bfloat16 and float16.
+def direct_linear(
+    kernels: tuple[str, ...],
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectLinear | None: ...

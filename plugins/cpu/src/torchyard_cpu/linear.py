@@ -47,6 +47,8 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
         return Verdict.no(
             ReasonCode.LAYOUT, f"reads plain weights and {known}; got {request.weight}"
         )
+    if request.prologue or request.epilogue:
+        return Verdict.no(ReasonCode.OTHER, "runs no function before or after the product")
     if isa and isa not in _isa.FEATURES:
         return Verdict.no(
             ReasonCode.ISA,

@@ -40,6 +40,8 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
         )
     if request.dtype not in DTYPES:
         return Verdict.no(ReasonCode.DTYPE, f"computes {', '.join(DTYPES)}; got {request.dtype}")
+    if request.prologue or request.epilogue:
+        return Verdict.no(ReasonCode.OTHER, "runs no function before or after the product")
     group = dict(request.weight_options).get("group", 0)
     if group not in GROUPS:
         return Verdict.no(ReasonCode.LAYOUT, f"group: expected one of {GROUPS}, got {group}")

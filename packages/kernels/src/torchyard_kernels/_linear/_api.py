@@ -8,7 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear._ops import product
+from torchyard_kernels._linear._function import record, required
+from torchyard_kernels._linear._ops import CALLS, fused, product
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 
@@ -36,32 +37,46 @@ def linear(
     Returns:
         [..., N] (or what the epilogue makes of it), contiguous.
 
-    Differentiable in x, bias and a plain weight, any number of times; a packed weight is a
-    constant.
+    Functions are recorded as programs (``torchyard_programs``) and run while a tile of the result
+    lies in a cache, where the chosen implementation can; ``torchyard explain`` tells. Where
+    gradients are recorded they run as torch's operators beside the product.
+
+    Differentiable in x, bias, a plain weight and what functions capture, any number of times; a
+    packed weight is a constant.
 
     Raises:
         TypeError: dtypes that differ or are none of those.
         ValueError: shapes that do not fit.
+        ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
+    if prologue is None and epilogue is None and not torch.compiler.is_compiling():
+        served: Tensor | None = _served(x, weight, bias)
+        if served is not None:
+            return served
     check_linear(x, weight, bias)
-    if prologue is not None:
-        x = prologue(x)
-        check_linear(x, weight, bias)
-    if isinstance(weight, PackedWeight):
-        y = product(x, weight.tensors, weight.spec_text, bias)
+    if isinstance(weight, Tensor):
+        held, spec = [weight], ""
     else:
-        y = product(x, [weight], "", bias)
-    if epilogue is None:
-        return y
-    if _required(epilogue) != 2:
-        return epilogue(y)
-    if y.shape[-1] % 2:
+        held, spec = weight.tensors, weight.spec_text
+    if prologue is None and epilogue is None:
+        return product(x, held, spec, bias)
+    gated = epilogue is not None and required(epilogue) == 2
+    if gated and weight.shape[0] % 2:
         raise ValueError(
             f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
-            f"{y.shape[-1]}"
+            f"{weight.shape[0]}"
         )
-    return epilogue(*y.chunk(2, -1))
+    before = None if prologue is None else record(prologue, "prologue", False, x)
+    after = None if epilogue is None else record(epilogue, "epilogue", gated, x)
+    captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
+    bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
+    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in bound):
+        return fused(x, held, spec, bias, before, after)
+    y = product(x if prologue is None else prologue(x).to(x.dtype), held, spec, bias)
+    if epilogue is None:
+        return y
+    return epilogue(*y.chunk(2, -1)) if gated else epilogue(y)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -119,10 +134,9 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return product(a, [b.mT], "", None)
 
 
-def _required(function: Callable[..., Tensor]) -> int:
-    """Return how many parameters a Python function demands; 1 for any other callable."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return 1
-    bound = 1 if hasattr(function, "__self__") else 0
-    return int(code.co_argcount) - len(getattr(function, "__defaults__", None) or ()) - bound
+def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor | None:
+    if type(weight) is not PackedWeight:
+        return CALLS.served(x, weight, -1, bias)
+    # A module finds its buffers after a search that costs as much as the rest.
+    data = weight._buffers.get("data")
+    return CALLS.served(x, data, weight.shape[0], bias) if weight.format == "panels" else None

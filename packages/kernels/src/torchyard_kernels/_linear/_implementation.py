@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torchyard import Implementation, Platform, Verdict, hookimpl
+from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearRequest
 
 __all__ = ["torchyard_implementations"]
@@ -14,18 +14,33 @@ __all__ = ["torchyard_implementations"]
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """Return torch's own operators, and the reference as the last resort."""
     return [
+        Implementation(LINEAR, "kernels.beside", _supports_beside, _load_beside),
         Implementation(LINEAR, "kernels.torch", _supports_torch, _load_torch),
         Implementation(LINEAR, "kernels.reference", _supports_reference, _load_reference),
     ]
 
 
+def _supports_beside(request: LinearRequest, platform: Platform) -> Verdict:
+    if not request.prologue and not request.epilogue:
+        return Verdict.no(ReasonCode.OTHER, "there is no function before or after the product")
+    return Verdict.yes("functions by torch's operators, beside the product")
+
+
 def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
+    if request.prologue or request.epilogue:
+        return Verdict.no(ReasonCode.OTHER, "runs no function before or after the product")
     how = "torch's own product"
     return Verdict.yes(f"{how}, unpacks the weight at every call" if request.weight else how)
 
 
 def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
     return Verdict.yes("in float64")
+
+
+def _load_beside() -> Linear:
+    from torchyard_kernels._linear._beside import compute
+
+    return compute
 
 
 def _load_torch() -> Linear:

@@ -8,24 +8,34 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 
-from torchyard import registry
+from torchyard_kernels._calls import Calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
-from torchyard_kernels._linear._request import request_of
+from torchyard_kernels._linear._function import EPILOGUE, GATED, PROLOGUE, Recorded
+from torchyard_kernels._linear._request import request_of, result_shape
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearCall, Packed, WeightSpec
 
-__all__ = ["product"]
+__all__ = ["CALLS", "fused", "product"]
+
+CALLS: Final = Calls(LINEAR)
 
 _LIBRARY: Final = torch.library.Library("torchyard_kernels", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 # weight holds one plain tensor where spec is empty, else the tensors of the spec's format. It is
 # [N, K], or [B, N, K] for x [B, M, K].
 _SCHEMA: Final = "linear(Tensor x, Tensor[] weight, str spec, Tensor? bias) -> Tensor"
+# An empty text: no function. A list with nothing in it is None, because an AOTInductor package
+# hands an op no list for an empty one.
+_FUSED: Final = (
+    "linear_fused(Tensor x, Tensor[] weight, str spec, Tensor? bias, "
+    "str prologue, Tensor[]? prologue_captured, str epilogue, Tensor[]? epilogue_captured, "
+    "bool gated) -> Tensor"
+)
 
 _parsed = lru_cache(maxsize=1024)(WeightSpec.parse)
 
@@ -36,10 +46,61 @@ def product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> 
     return out
 
 
+def fused(
+    x: Tensor,
+    weight: list[Tensor],
+    spec: str,
+    bias: Tensor | None,
+    prologue: Recorded | None,
+    epilogue: Recorded | None,
+) -> Tensor:
+    """Call the op that runs functions; it has no gradient."""
+    functions: list[Any] = []
+    for function in (prologue, epilogue):
+        functions += ["", None] if function is None else [function.text, list(function.captured)]
+        functions[-1] = functions[-1] or None
+    gated = epilogue is not None and len(epilogue.inputs) == 2
+    out: Tensor = torch.ops.torchyard_kernels.linear_fused(x, weight, spec, bias, *functions, gated)
+    return out
+
+
+def _call(*args: Any) -> LinearCall:
+    x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
+    prologue = epilogue = None
+    if before:
+        prologue = Recorded(before, tuple(before_captured or ()), PROLOGUE)
+    if after:
+        epilogue = Recorded(after, tuple(after_captured or ()), GATED if gated else EPILOGUE)
+    for function in (prologue, epilogue):
+        if function is not None:
+            function.check(x.dtype)
+    held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
+    return LinearCall(x, held, bias, prologue, epilogue)
+
+
+def _fused(*args: Any) -> Tensor:
+    call = _call(*args)
+    chosen: Linear = CALLS.chosen(request_of(call))
+    return chosen(call)
+
+
+def _fused_fake(*args: Any) -> Tensor:
+    call = _call(*args)
+    dtype = call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
+    return call.x.new_empty(result_shape(call), dtype=dtype)
+
+
+def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
+    raise RuntimeError(
+        "torchyard_kernels::linear_fused has no gradient; linear() runs functions beside the "
+        "product where gradients are recorded"
+    )
+
+
 def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
     held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
     call = LinearCall(x, held, bias)
-    chosen: Linear = registry().resolve(LINEAR, request_of(call))
+    chosen: Linear = CALLS.chosen(request_of(call))
     return chosen(call)
 
 
@@ -80,9 +141,12 @@ def _as_rows(tensor: Tensor) -> Tensor:
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
-_LIBRARY.define(_SCHEMA)  # type: ignore[no-untyped-call]
-_LIBRARY.impl("linear", _linear, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-torch.library.register_fake("torchyard_kernels::linear", _fake, lib=_LIBRARY)
+for _schema, _kernel, _abstract in ((_SCHEMA, _linear, _fake), (_FUSED, _fused, _fused_fake)):
+    _name = _schema.partition("(")[0]
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"torchyard_kernels::{_name}", _abstract, lib=_LIBRARY)
+torch.library.register_autograd("torchyard_kernels::linear_fused", _refuse_gradient, lib=_LIBRARY)
 torch.library.register_autograd(
     "torchyard_kernels::linear", _differentiate, setup_context=_setup_context, lib=_LIBRARY
 )

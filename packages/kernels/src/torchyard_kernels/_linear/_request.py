@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 
 from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
 
-__all__ = ["request_of"]
+__all__ = ["request_of", "result_shape"]
 
 _deterministic = torch._C._get_deterministic_algorithms
 
@@ -22,8 +23,31 @@ def request_of(call: LinearCall) -> LinearRequest:
     if isinstance(weight, Packed):
         spec = weight.spec
         shape = (spec.rows, spec.columns)
-        return _request(*place, shape, spec.format, spec.options, bias, deterministic)
-    return _request(*place, tuple(weight.shape), "", (), bias, deterministic)
+        request = _request(*place, shape, spec.format, spec.options, bias, deterministic)
+    else:
+        request = _request(*place, tuple(weight.shape), "", (), bias, deterministic)
+    if call.prologue is None and call.epilogue is None:
+        return request
+    return _with_functions(request, call)
+
+
+def result_shape(call: LinearCall) -> torch.Size:
+    """Return the shape of a call's result."""
+    spec = call.weight.spec if isinstance(call.weight, Packed) else None
+    outputs = call.weight.shape[-2] if spec is None else spec.rows  # type: ignore[union-attr]
+    return torch.Size((*call.x.shape[:-1], outputs // 2 if call.gated else outputs))
+
+
+def _with_functions(request: LinearRequest, call: LinearCall) -> LinearRequest:
+    before, after = call.prologue, call.epilogue
+    return replace(
+        request,
+        prologue="" if before is None else before.text,
+        epilogue="" if after is None else after.text,
+        gated=call.gated,
+        prologue_captured=() if before is None else before.spreads(call.x.shape),
+        epilogue_captured=() if after is None else after.spreads(result_shape(call)),
+    )
 
 
 # A model's layers make the same request; describing it anew costs as much as a short call.

@@ -2,11 +2,16 @@
 
 With M rows of x, N outputs, K products per output and W the weight [N, K]::
 
-    out[m, n] = sum_k x[m, k] * W[n, k] + bias[n]
+    y[m, n]   = sum_k prologue(x)[m, k] * W[n, k] + bias[n]
+    out[m, n] = epilogue(y)[m, n]
 
-Products and sums are float32, or float64 where the inputs are. The sum over k may be rounded to x's
-dtype before the bias is added; out is rounded to it. Nothing of a
-row of x reaches another row, NaN and infinities included.
+Both functions are pointwise and may be absent. Products and sums are float32, or float64 where the
+inputs are. The sum over k may be rounded to x's
+dtype before the bias is added; out is rounded to it. A prologue's
+result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's dtype, and out has
+the dtype that torch's promotion gives its result for inputs of x's dtype. An epilogue of two inputs
+takes the halves of y: W holds the rows of [gate; up], and out has N / 2 columns. Nothing of a row
+of x reaches another row, NaN and infinities included.
 
 This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
 """
@@ -16,21 +21,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 __all__ = [
     "DEFINITIONS",
     "LINEAR",
     "PANEL_COLUMNS",
+    "Function",
     "Linear",
     "LinearCall",
     "LinearRequest",
     "Packed",
+    "Spread",
     "WeightSpec",
     "panel_shape",
 ]
@@ -111,6 +120,42 @@ class Packed:
     tensors: tuple[Tensor, ...]
 
 
+class Spread(StrEnum):
+    """Over what a captured tensor is spread when it meets a result of rows and columns."""
+
+    SCALAR = "scalar"
+    """One value, of no dimensions: torch promotes after tensors of any."""
+    ONE = "one"
+    ROW = "row"
+    COLUMN = "column"
+    TILE = "tile"
+
+
+class Function(Protocol):
+    """A pointwise function that was recorded: a program and the tensors that it captured."""
+
+    @property
+    def text(self) -> str:
+        """The program's canonical text, see ``torchyard_programs``."""
+
+    @property
+    def captured(self) -> tuple[Tensor, ...]:
+        """The captured tensors, in the program's order; they broadcast to the result."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the program calls its inputs: ``x``, ``y``, or ``gate`` and ``up``."""
+
+    def apply(self, *inputs: Tensor) -> Tensor:
+        """Return the result by torch's operators."""
+
+    def dtype(self, given: torch.dtype) -> torch.dtype:
+        """Return the result's dtype for inputs of a dtype."""
+
+    def spreads(self, shape: torch.Size) -> tuple[tuple[str, Spread], ...]:
+        """Return dtype and spread of each captured tensor over a shape [..., columns]."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinearRequest:
     """Describe a call, without its tensors.
@@ -127,6 +172,9 @@ class LinearRequest:
         weight_options: the packed weight's options.
         bias: whether there is one.
         deterministic: whether torch was told to use deterministic algorithms.
+        prologue, epilogue: the functions' programs; empty where there are none.
+        gated: whether the epilogue takes the halves of y.
+        prologue_captured, epilogue_captured: dtype and spread of each captured tensor.
     """
 
     device: str
@@ -139,17 +187,26 @@ class LinearRequest:
     weight_options: tuple[tuple[str, int], ...] = ()
     bias: bool = False
     deterministic: bool = False
+    prologue: str = ""
+    epilogue: str = ""
+    gated: bool = False
+    prologue_captured: tuple[tuple[str, str], ...] = ()
+    epilogue_captured: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", _round_up(self.rows))
 
     def bucket(self) -> str:
-        """Return the key under which the decision for this request is locked."""
+        """Return the key under which the decision for this request is locked.
+
+        Of functions it says that there are some: a lock is about sizes, not about programs.
+        """
         words = [self.device, self.dtype, f"{self.batch}x{self.rows}x{self.outputs}x{self.depth}"]
         if self.weight:
             options = (f"{name}={value}" for name, value in self.weight_options)
             words.append(f"weight={','.join((self.weight, *options))}")
-        words += [name for name in ("bias", "deterministic") if getattr(self, name)]
+        names = ("bias", "deterministic", "prologue", "epilogue", "gated")
+        words += [name for name in names if getattr(self, name)]
         return " ".join(words)
 
 
@@ -161,18 +218,26 @@ class LinearCall:
         x: [..., K], any strides; [B, M, K] where the weight is [B, N, K].
         weight: [N, K] or [B, N, K], any strides and x's dtype; or packed, [N, K].
         bias: [N], x's dtype; None adds nothing.
+        prologue, epilogue: run before and after; None changes nothing.
     """
 
     x: Tensor
     weight: Tensor | Packed
     bias: Tensor | None = None
+    prologue: Function | None = None
+    epilogue: Function | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether the epilogue takes the halves of y."""
+        return self.epilogue is not None and len(self.epilogue.inputs) == 2
 
 
 class Linear(Protocol):
     """The callable that an implementation of ``linear/1`` loads."""
 
     def __call__(self, call: LinearCall) -> Tensor:
-        """Return out [..., N], contiguous, in x's dtype. Must not keep, alias or change inputs."""
+        """Return out, contiguous. Must not keep, alias or change inputs."""
 
 
 _FIELDS: Final = (
@@ -184,6 +249,11 @@ _FIELDS: Final = (
     RequestField("weight_options", "name=value of the packed weight, commas between", ""),
     RequestField("bias", "whether there is one", "false"),
     RequestField("deterministic", "whether algorithms must be deterministic", "false"),
+    RequestField("prologue", "its program, lines joined by \\n", ""),
+    RequestField("epilogue", "its program, lines joined by \\n", ""),
+    RequestField("gated", "whether the epilogue takes halves", "false"),
+    RequestField("prologue_captured", "dtype:spread of each captured tensor, commas between", ""),
+    RequestField("epilogue_captured", "dtype:spread of each captured tensor, commas between", ""),
 )
 
 
@@ -210,6 +280,11 @@ def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
         weight_options=_options(text["weight_options"]),
         bias=_flag("bias", text["bias"]),
         deterministic=_flag("deterministic", text["deterministic"]),
+        prologue=text["prologue"].replace("\\n", "\n"),
+        epilogue=text["epilogue"].replace("\\n", "\n"),
+        gated=_flag("gated", text["gated"]),
+        prologue_captured=_captured("prologue_captured", text["prologue_captured"]),
+        epilogue_captured=_captured("epilogue_captured", text["epilogue_captured"]),
     )
 
 
@@ -255,6 +330,16 @@ def _options(text: str) -> tuple[tuple[str, int], ...]:
             raise ValueError(f"weight_options: expected name=value such as group=128, got {part!r}")
         options.append((name, int(value)))
     return tuple(options)
+
+
+def _captured(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    captured = []
+    for part in text.split(",") if text else ():
+        dtype, _, spread = part.partition(":")
+        if not dtype.isidentifier() or spread not in list(Spread):
+            raise ValueError(f"{name}: expected dtype:spread such as float32:row, got {part!r}")
+        captured.append((dtype, spread))
+    return tuple(captured)
 
 
 def _flag(name: str, text: str) -> bool:

@@ -29,10 +29,10 @@ struct LinearItems {
   static void run(const LinearArgs& args, const LinearItem& item) {
     const int64_t depth = words_of(args.depth, Format::kPair);
     float* sums = reinterpret_cast<float*>(item.scratch + kGroupPanels * kChunkPanel);
-    const bool halves = std::is_same_v<Element, F16> && args.weight.packed && item.few_rows;
+    const bool halves = std::is_same_v<Element, F16> && item.few_rows;
     for (int64_t first = 0; first < depth || first == 0; first += kChunkWords) {
       const int64_t count = depth - first < kChunkWords ? depth - first : kChunkWords;
-      const bool last = first + kChunkWords >= depth;
+      const bool last = first + count == depth;
       const void* panels[kGroupPanels];
       for (int p = 0; p < item.panels; ++p) {
         panels[p] = chunk(args, item, p, first, count, halves);
@@ -43,7 +43,7 @@ struct LinearItems {
         // Sums that are complete after this chunk are stored from one block's room.
         float* at = sums + (depth <= kChunkWords ? 0 : row * kRowFloats);
         for (int p = 0; p < item.panels; ++p) {
-          multiply(item, block, panels[p], first, count, at + p * kPanelColumns, halves);
+          multiply(item, block, panels[p], first, count, at + p * kPanelColumns, halves, i == 0);
         }
         if (last) store(args, item, block, at);
         row += block.rows;
@@ -81,18 +81,23 @@ struct LinearItems {
   }
 
   static void multiply(const LinearItem& item, const LinearBlock& block, const void* panel,
-                       int64_t first, int64_t count, float* sums, bool halves) {
+                       int64_t first, int64_t count, float* sums, bool halves, bool fetch) {
     const uint32_t* x = block.words + first * block.rows;
     const bool fresh = first == 0;
+    const auto product = [&](auto source, auto fetched, const auto* from) {
+      panel_product<Format, decltype(source), decltype(fetched)::value>(block.rows, x, from, count,
+                                                                        sums, kRowFloats, fresh);
+    };
+    // Where a second block meets the panel, it is in a cache already.
+    fetch = fetch && item.few_rows;
     if (halves) {
-      panel_product<Format, HalfSource<Isa>, true>(block.rows, x, static_cast<const F16*>(panel),
-                                                   count, sums, kRowFloats, fresh);
-    } else if (item.few_rows) {
-      panel_product<Format, WordSource<Isa>, true>(
-          block.rows, x, static_cast<const uint32_t*>(panel), count, sums, kRowFloats, fresh);
+      const F16* from = static_cast<const F16*>(panel);
+      fetch ? product(HalfSource<Isa>{}, std::true_type{}, from)
+            : product(HalfSource<Isa>{}, std::false_type{}, from);
     } else {
-      panel_product<Format, WordSource<Isa>, false>(
-          block.rows, x, static_cast<const uint32_t*>(panel), count, sums, kRowFloats, fresh);
+      const uint32_t* from = static_cast<const uint32_t*>(panel);
+      fetch ? product(WordSource<Isa>{}, std::true_type{}, from)
+            : product(WordSource<Isa>{}, std::false_type{}, from);
     }
   }
 

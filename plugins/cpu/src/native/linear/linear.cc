@@ -14,8 +14,6 @@ namespace {
 
 // Words of x that are packed before they are multiplied: what the last cache holds beside the rest.
 constexpr int64_t kPassWords = int64_t{1} << 22;
-// Up to so many rows a packed panel is multiplied in two blocks at most.
-constexpr int64_t kFewRows = 28;
 // Multiplications that are worth waking a thread for.
 constexpr int64_t kWorkPerThread = int64_t{1} << 17;
 // Items per thread, so that threads end together.
@@ -26,7 +24,7 @@ constexpr int64_t kDotOutputs = 32;
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool takes_dots(const LinearArgs& args) {
-  return !args.weight.packed && args.weight.column == 1 && args.rows <= kDotRows;
+  return !args.weight.packed && args.weight.column == 1 && args.rows <= kFewRows;
 }
 
 // How a pass over some batches, or over some rows of one, is cut.

@@ -24,8 +24,9 @@ constexpr int kPanelColumns = 32;
 constexpr int64_t kChunkWords = 512;
 // Panels of an item, so that a block of x is read once for 128 outputs.
 constexpr int kGroupPanels = 4;
-// Up to so many rows a plain weight's rows are multiplied as they lie, without packing.
-constexpr int kDotRows = 4;
+// Up to so many rows a weight is read about as fast as it is multiplied: a plain one's rows are
+// taken as they lie, without packing, and a packed one's float16 is widened in the inner loop.
+constexpr int kFewRows = 28;
 
 // Row r of batch b begins at data + b * batch + r / inner * outer + r % inner * row elements.
 struct LinearRows {
@@ -79,7 +80,7 @@ struct LinearKernel {
   void (*item)(const LinearArgs& args, const LinearItem& item);
   // Rows of x as words, one after another, for `dots`.
   void (*words)(const LinearArgs& args, const LinearBlock& block);
-  // All rows of one batch, at most kDotRows, with the outputs [first, last) of a plain weight whose
+  // All rows of one batch, at most kFewRows, with the outputs [first, last) of a plain weight whose
   // columns are contiguous.
   void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last);
 };

@@ -83,19 +83,19 @@ struct LinearPacker {
   // Each output's words lie one after another: squares of them are turned.
   static void by_outputs(const Element* from, int64_t row, int columns, int64_t depth,
                          int64_t count, uint32_t* out) {
-    // A square reads part of a line of memory; what follows of the line is read by the next square,
-    // and the lines after it are asked for now.
+    // Into the second-level cache: rows are often a multiple of 4 KiB apart, and the first would
+    // keep but a few of their lines.
     constexpr int64_t kAhead = 512 / static_cast<int64_t>(sizeof(Element));
-    for (int64_t word = 0; word < count; word += kLanes) {
-      const int available = least(depth - word * Format::kPair, kStep);
-      const int present = least(count - word, kLanes);
-      for (int group = 0; group < kPanelColumns; group += kLanes) {
+    for (int group = 0; group < kPanelColumns; group += kLanes) {
+      for (int64_t word = 0; word < count; word += kLanes) {
+        const int available = least(depth - word * Format::kPair, kStep);
+        const int present = least(count - word, kLanes);
         Vec square[kLanes];
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
           if (group + i < columns) {
             const Element* at = from + (group + i) * row + word * Format::kPair;
-            __builtin_prefetch(at + kAhead);
+            __builtin_prefetch(at + kAhead, 0, 2);
             square[i] = Format::words(at, available);
           } else {
             square[i] = Isa::zero();

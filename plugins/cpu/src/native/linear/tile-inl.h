@@ -61,7 +61,7 @@ TORCHYARD_INLINE void tile(const uint32_t* a, const typename Source::Element* b,
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) column[j] = Source::load(b + j * Isa::kLanes);
     if constexpr (kFetch) {
-      constexpr int64_t kAhead = 3072 / static_cast<int64_t>(sizeof(typename Source::Element));
+      constexpr int64_t kAhead = 12288 / static_cast<int64_t>(sizeof(typename Source::Element));
       constexpr int kLine = 64 / static_cast<int>(sizeof(typename Source::Element));
 #pragma GCC unroll 4
       for (int at = 0; at < TileShape<Isa>::kColumns; at += kLine) {

@@ -99,6 +99,9 @@ PyMethodDef linear_methods[] = {
 
 }  // namespace
 
-int add_linear(PyObject* module) { return PyModule_AddFunctions(module, linear_methods); }
+int add_linear(PyObject* module) {
+  if (PyModule_AddFunctions(module, linear_methods) != 0) return -1;
+  return add_linear_direct(module);
+}
 
 }  // namespace torchyard
