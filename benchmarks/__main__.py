@@ -16,6 +16,7 @@ from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
 from benchmarks.context_parallel import measure_context_parallel
+from benchmarks.foreach import measure_foreach
 from benchmarks.limits import Limits, Probe
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
@@ -33,7 +34,7 @@ from benchmarks.suites import SUITES
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "foreach")
 
 
 def _arguments() -> argparse.Namespace:
@@ -148,6 +149,8 @@ class _Run:
                 found = measure_collectives(**given)
             elif suite == "context-parallel":
                 found = measure_context_parallel(**given)
+            elif suite == "foreach":
+                found = measure_foreach(**given)
             else:
                 found = measure_cold(plots=self.arguments.plots, **given)
         except (WrongResultError, torchyard.UnsupportedError) as error:

@@ -7,6 +7,8 @@ from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._quantize import quantize
+from torchyard_kernels._pointwise._api import foreach_map, foreach_map_
+from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
 from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
@@ -21,6 +23,7 @@ from torchyard_kernels._topk._api import (
 )
 
 __all__ = [
+    "InPlaceGradientError",
     "LstmOutput",
     "LstmState",
     "PackedGradientError",
@@ -30,6 +33,8 @@ __all__ = [
     "RecurrentOutput",
     "TopK",
     "bmm",
+    "foreach_map",
+    "foreach_map_",
     "gru",
     "kthvalue",
     "linear",
