@@ -150,7 +150,7 @@ def _tile_function(text: str, dtype: torch.dtype, traits: Traits) -> _TensorFunc
     scalars = infer(program, score_inputs(dtype), traits)
     tiles = infer(program, score_inputs(dtype, 4), traits)
     casts = {
-        name: scalars[name].dtype for name in scalars if scalars[name].dtype != tiles[name].dtype
+        name: (scalars[name].dtype,) for name in scalars if scalars[name].dtype != tiles[name].dtype
     }
     return build(program, SCORE_INPUTS, casts=casts)
 

@@ -20,6 +20,8 @@ from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._quantize import quantize
+from torchyard_kernels._pointwise._api import foreach_map, foreach_map_
+from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
 from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
@@ -42,6 +44,7 @@ __all__ = [
     "GraphBucketError",
     "GraphMemory",
     "GraphParityError",
+    "InPlaceGradientError",
     "LstmOutput",
     "LstmState",
     "PackedGradientError",
@@ -57,6 +60,8 @@ __all__ = [
     "accelerate",
     "bmm",
     "capture",
+    "foreach_map",
+    "foreach_map_",
     "gru",
     "kthvalue",
     "linear",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchyard_programs._build import build
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
-from torchyard_programs._trace import trace
+from torchyard_programs._trace import result_count, trace
 from torchyard_programs._typed import Step, TypedProgram, typed_program
 from torchyard_programs._typing import Input, Traits, infer, is_pointwise
 
@@ -22,6 +22,7 @@ __all__ = [
     "infer",
     "is_pointwise",
     "parse",
+    "result_count",
     "trace",
     "typed_program",
 ]

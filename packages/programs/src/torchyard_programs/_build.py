@@ -17,7 +17,7 @@ def build(
     program: Program,
     inputs: tuple[str, ...],
     *,
-    casts: Mapping[str, torch.dtype] | None = None,
+    casts: Mapping[str, tuple[torch.dtype, ...]] | None = None,
     vmapped: bool = False,
 ) -> Callable[..., Any]:
     """Write a program as Python and compile that: no interpretation per call, and Dynamo reads it.
@@ -28,7 +28,7 @@ def build(
         program: the steps.
         inputs: the inputs' names, in the order of the function's first parameters. The captured
             tensors follow; tensors beyond those that the program reads are taken and left alone.
-        casts: steps whose result is converted, and to what.
+        casts: steps whose result is converted, and to what, one after the other.
         vmapped: whether tensors are indexed in the form that torch.vmap understands.
     """
     names: dict[str, Any] = {}
@@ -53,8 +53,8 @@ def build(
         arguments += [f"{name}={spell(value)}" for name, value in operation.kwargs]
         target = spell(operation.result)
         lines.append(f"    {target} = {called}({', '.join(arguments)})")
-        if casts and operation.result.name in casts:
-            lines.append(f"    {target} = {target}.to({spell(casts[operation.result.name])})")
+        for dtype in (casts or {}).get(operation.result.name, ()):
+            lines.append(f"    {target} = {target}.to({spell(dtype)})")
     parameters = [spell(Reference(name)) for name in inputs]
     parameters += [f"c{index}" for index in range(_captured_count(program))]
     header = f"def program({', '.join([*parameters, '*unused'])}):"

@@ -63,6 +63,18 @@ def trace(
     return "\n".join(lines), tape.captured
 
 
+def result_count(text: str) -> int | None:
+    """Return how many results a program has; None where its function returned no tuple.
+
+    Plain Python, as the tracer is.
+    """
+    last = text.rpartition("\n")[2]
+    if last[0] != "[":
+        return None
+    # No item of a tuple holds a comma.
+    return last.count(",") + 1 if len(last) > 2 else 0
+
+
 class _Tape:
     """What was recorded so far."""
 

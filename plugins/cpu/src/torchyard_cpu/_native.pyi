@@ -392,3 +392,67 @@ def direct_linear(
     takes: bool,
     /,
 ) -> DirectLinear | None: ...
+
+# The interpreters of pointwise programs: name and instruction set, best first.
+def program_kernels() -> tuple[tuple[str, str], ...]: ...
+
+# Return the name of this processor's interpreter within an instruction set; the best for an empty
+# name. None: the processor has none within it.
+def select_program(isa: str, /) -> str | None: ...
+
+# Run a program over rectangles.
+#
+# Args:
+#     kernel: a name from program_kernels().
+#     program: torchyard_cpu._programs.NativeProgram.encoded.
+#     sizes: int64 rows and columns of each rectangle.
+#     places: of each rectangle, of each operand and then of each result: address, and the strides
+#         of rows and columns in elements, int64.
+#     threads: how many may work.
+def pointwise(
+    kernel: str,
+    program: tuple[bytes, tuple[int, ...], tuple[int, ...], bytes, bytes],
+    sizes: bytes,
+    places: bytes,
+    threads: int,
+    /,
+) -> None: ...
+
+# Serves calls of foreach_map that were decided before, from tensors, through torch's C functions:
+# what torchyard_kernels.contracts.pointwise.PointwiseKernel promises of ``serve``.
+class DirectMap:
+    def serve(
+        self,
+        lists: tuple[Any, ...],
+        captured: tuple[Tensor, ...],
+        out: tuple[Any, ...] | None,
+        /,
+    ) -> tuple[list[Tensor], ...] | bool | None: ...
+
+# Return a DirectMap; None where torch lacks a function that it needs, or keeps tensors in another
+# way than it expects.
+#
+# Args:
+#     kernel, program: as pointwise takes them.
+#     kinds: of each operand, int64: the dtype (float32 float64 float16 bfloat16 uint8 int8 int16
+#         int32 int64 bool; of a number float int bool), and 0 or 1 for no or some dimensions, -1
+#         for a number. First those of inputs.
+#     captured: how many operands are captured tensors.
+#     dtypes: of each result, int64.
+#     in_place: whether results are written to tensors that exist.
+#     others: as direct_forward's.
+def direct_map(
+    kernel: str,
+    program: tuple[bytes, tuple[int, ...], tuple[int, ...], bytes, bytes],
+    kinds: bytes,
+    captured: int,
+    dtypes: bytes,
+    in_place: bool,
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectMap | None: ...

@@ -16,7 +16,7 @@ from typing import Final
 
 from torchyard_cpu._score_graph import ScoreGraph
 
-__all__ = ["BINARY", "UNARY", "Term", "gelu_tanh", "wrapped"]
+__all__ = ["BINARY", "UNARY", "Term", "gelu_tanh", "lerp", "wrapped"]
 
 # erf(x) / x by powers of x^2, for |x| <= 1: relative error 4.0e-8. Then log(1 - erf(x)) by powers
 # of x, for 1 <= x <= 4: 1.1e-9 of erf. Least squares, reweighted until the errors are level.
@@ -133,6 +133,14 @@ def gelu_tanh(x: Term) -> Term:
     """Return gelu by the formula with tanh."""
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (inner.of("tanh") + 1.0)
+
+
+def lerp(start: Term, end: Term, weight: Term) -> Term:
+    """Return torch's linear interpolation, which is exact at both ends."""
+    apart = end - start
+    near = apart * weight + start
+    far = end - apart * (weight.like(1.0) - weight)
+    return (abs(weight) < 0.5).where(near, far)
 
 
 def _trunc(x: Term) -> Term:

@@ -11,7 +11,14 @@ from torchyard_cpu import _native
 from torchyard_cpu._score_binding import COLUMN, RAW, TILE, BoundScore, Step
 from torchyard_cpu._score_sites import BoundGradient
 
-__all__ = ["EncodedGradient", "EncodedScore", "NativeScore", "encode", "encode_gradient"]
+__all__ = [
+    "EncodedGradient",
+    "EncodedScore",
+    "NativeScore",
+    "encode",
+    "encode_gradient",
+    "encode_roots",
+]
 
 _NUMBERS: Final = {name: number for number, name in enumerate(_native.score_ops())}
 _WORDS: Final = 7
@@ -64,7 +71,7 @@ class EncodedGradient:
 def encode(score: BoundScore) -> EncodedScore:
     """Give each value a place; of tiles, which the first-level cache must hold, one is used again
     once its value is not needed any more."""
-    return _encode(score, (score.result,))[0]
+    return encode_roots(score, (score.result,))[0]
 
 
 def encode_gradient(gradient: BoundGradient) -> EncodedGradient:
@@ -72,7 +79,7 @@ def encode_gradient(gradient: BoundGradient) -> EncodedGradient:
     roots = [gradient.score.result, gradient.slope]
     for site in gradient.sites:
         roots += [site.offset, site.weight]
-    score, operands = _encode(gradient.score, tuple(roots))
+    score, operands = encode_roots(gradient.score, tuple(roots))
     sites = tuple(
         (site.tensor, _FORMS[site.form], operands[site.offset], site.extra, operands[site.weight])
         for site in gradient.sites
@@ -80,7 +87,7 @@ def encode_gradient(gradient: BoundGradient) -> EncodedGradient:
     return EncodedGradient(score, operands[gradient.slope], sites)
 
 
-def _encode(score: BoundScore, roots: tuple[int, ...]) -> tuple[EncodedScore, dict[int, int]]:
+def encode_roots(score: BoundScore, roots: tuple[int, ...]) -> tuple[EncodedScore, dict[int, int]]:
     """Return the program that computes the roots, and their operands."""
     needed = _needed(score, roots)
     by_shape = [[n for n in needed if score.steps[n].shape == shape] for shape in range(4)]

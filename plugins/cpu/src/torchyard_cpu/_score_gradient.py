@@ -66,7 +66,7 @@ def differentiate(
         wanted: of each captured tensor, whether its gradient is; empty: of none.
 
     Raises:
-        UnsupportedScoreError: names the operation or dtype that native kernels lack.
+        UnsupportedProgramError: names the operation or dtype that native kernels lack.
     """
     return _Differentiation(lower(text, captured), wanted or (False,) * len(captured)).run()
 

@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["Node", "ScoreGraph", "UnsupportedScoreError"]
+__all__ = ["Node", "ScoreGraph", "UnsupportedProgramError"]
 
 Number = bool | int | float
 
 
-class UnsupportedScoreError(ValueError):
+class UnsupportedProgramError(ValueError):
     """A program does something that the native kernels do not compute; the text names it."""
 
 
@@ -63,7 +63,7 @@ class ScoreGraph:
             # As bits: equal floats may differ in sign, and NaN equals nothing.
             return self.add("constant", (), dtype, float_bits(float(value)))
         if isinstance(value, float) and not math.isfinite(value):
-            raise UnsupportedScoreError(f"converts {value} to {dtype}")
+            raise UnsupportedProgramError(f"converts {value} to {dtype}")
         return self.add("constant", (), dtype, bool(value) if dtype == "bool" else int(value))
 
     def cast(self, value: int, dtype: str) -> int:

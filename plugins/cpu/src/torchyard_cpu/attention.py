@@ -106,12 +106,12 @@ def _lacking_of_score(request: AttentionRequest) -> str:
         return f"expected a pointwise score_mod, got a {request.score} one"
     if not request.score_text:
         return "judges a score_mod by its program, and the request has no score_text"
-    from torchyard_cpu._score_graph import UnsupportedScoreError
+    from torchyard_cpu._score_graph import UnsupportedProgramError
     from torchyard_cpu._score_lowering import lower
 
     try:
         lower(request.score_text, request.score_captured)
-    except UnsupportedScoreError as error:
+    except UnsupportedProgramError as error:
         return f"score_mod: {error}, which the kernels do not compute"
     return ""
 

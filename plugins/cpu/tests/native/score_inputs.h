@@ -15,8 +15,8 @@ namespace {
 
 using torchyard::ForwardArgs;
 using torchyard::MaskBlocks;
-using torchyard::ScoreOp;
-using torchyard::ScoreStep;
+using torchyard::ProgramOp;
+using torchyard::ProgramStep;
 
 constexpr int64_t kNone = torchyard::kRawScore;
 std::mt19937 generator(0);
@@ -42,25 +42,25 @@ class Program {
       for (float& x : *values) x = normal(generator);
     }
     using namespace torchyard;
-    add(ScoreOp::constant_l, kNone, kNone, 0, s.keys);
-    add(ScoreOp::constant_l, kNone, kNone, 0, s.keys - 1);
-    one = add(ScoreOp::constant_f, kNone, kNone, 0, 0x3f800000);
+    add(ProgramOp::constant_l, kNone, kNone, 0, s.keys);
+    add(ProgramOp::constant_l, kNone, kNone, 0, s.keys - 1);
+    one = add(ProgramOp::constant_f, kNone, kNone, 0, 0x3f800000);
     next();
-    const int64_t q = add(ScoreOp::input_q, kNone, kNone, 0, 0);
-    const int64_t wide = add(ScoreOp::long_of_i, q, kNone, 0, 0);
-    start = add(ScoreOp::mul_l, wide, operand(0, kUniform), 0, 0);
-    distance = add(ScoreOp::add_l, wide, operand(1, kUniform), 0, 0);
+    const int64_t q = add(ProgramOp::input_q, kNone, kNone, 0, 0);
+    const int64_t wide = add(ProgramOp::long_of_i, q, kNone, 0, 0);
+    start = add(ProgramOp::mul_l, wide, operand(0, kUniform), 0, 0);
+    distance = add(ProgramOp::add_l, wide, operand(1, kUniform), 0, 0);
     next();
-    const int64_t k = add(ScoreOp::input_k, kNone, kNone, 0, 0);
+    const int64_t k = add(ProgramOp::input_k, kNone, kNone, 0, 0);
     next();
-    const int64_t first = add(ScoreOp::load_float32, start, kNone, address(bias.data()), 1);
-    const int64_t second = add(ScoreOp::load_float32, distance, kNone, address(near.data()), -1);
-    const int64_t product = add(ScoreOp::mul_i, q, k, 0, 0);
-    index = add(ScoreOp::index_i, product, kNone, 0, s.table);
-    const int64_t third = add(ScoreOp::gather_float32, index, kNone, address(table.data()), 0);
-    const int64_t sum = add(ScoreOp::add_f, first, second, 0, 0);
-    const int64_t more = add(ScoreOp::add_f, sum, third, 0, 0);
-    program.result = add(ScoreOp::add_f, more, kNone, 0, 0);
+    const int64_t first = add(ProgramOp::load_float32, start, kNone, address(bias.data()), 1);
+    const int64_t second = add(ProgramOp::load_float32, distance, kNone, address(near.data()), -1);
+    const int64_t product = add(ProgramOp::mul_i, q, k, 0, 0);
+    index = add(ProgramOp::index_i, product, kNone, 0, s.table);
+    const int64_t third = add(ProgramOp::gather_float32, index, kNone, address(table.data()), 0);
+    const int64_t sum = add(ProgramOp::add_f, first, second, 0, 0);
+    const int64_t more = add(ProgramOp::add_f, sum, third, 0, 0);
+    program.result = add(ProgramOp::add_f, more, kNone, 0, 0);
     next();
     program.steps = steps_.data();
     program.failure = &failure;
@@ -73,7 +73,7 @@ class Program {
       index;  // operands: 1, where bias and near begin, where table is read
 
  private:
-  int64_t add(ScoreOp op, int64_t a, int64_t b, int64_t data, int64_t extra) {
+  int64_t add(ProgramOp op, int64_t a, int64_t b, int64_t data, int64_t extra) {
     steps_.push_back({op, used_, a, b, kNone, data, extra});
     return operand(used_++, shape_);
   }
@@ -83,7 +83,7 @@ class Program {
     ++shape_;
   }
 
-  std::vector<ScoreStep> steps_;
+  std::vector<ProgramStep> steps_;
   int64_t used_ = 0;
   int64_t shape_ = 0;
 };

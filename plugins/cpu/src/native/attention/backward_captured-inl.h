@@ -21,8 +21,8 @@ struct CapturedSums {
                                      const ScoreTile<Format>& program, int64_t r, const float* raw,
                                      const float* slope, const Keys* keys, int panels, void* sum) {
     const char* scores = reinterpret_cast<const char*>(raw);
-    const ScoreSource weight = program.source(site.weight, r, scores);
-    const ScoreSource offset = program.source(site.offset, r, scores);
+    const ValueSource weight = program.source(site.weight, r, scores);
+    const ValueSource offset = program.source(site.offset, r, scores);
     alignas(64) float terms[Layout<Format>::kStripPanels * kPanelKeys];
     Vec total = Isa::zero();
     for (int p = 0; p < panels; ++p) {
@@ -30,7 +30,7 @@ struct CapturedSums {
       for (int i = 0; i < kPanelVectors; ++i) {
         const int64_t at = p * kPanelVectors + i;
         Vec term = Isa::mul(Isa::load(slope + at * Isa::kLanes),
-                            ScoreSteps<Isa>::template get<Vec>(weight, at));
+                            ProgramSteps<Isa>::template get<Vec>(weight, at));
         if (keys[p].masked) term = Isa::keep(Isa::mask(keys[p].word[r], i), term);
         Isa::store(terms + at * Isa::kLanes, term);
         total = Isa::add(total, term);
@@ -45,7 +45,7 @@ struct CapturedSums {
 
  private:
   template <class T>
-  static void add_terms(const ScoreSite& site, const ScoreTile<Format>& program, ScoreSource offset,
+  static void add_terms(const ScoreSite& site, const ScoreTile<Format>& program, ValueSource offset,
                         const float* terms, float total, int panels, T* sum) {
     if (site.form == SiteForm::kScatter) {
       const int64_t count = panels * kPanelKeys;

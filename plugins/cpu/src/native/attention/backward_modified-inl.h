@@ -62,7 +62,7 @@ struct ModifiedScores {
         continue;
       }
       const float* raw = scores + r * stride;
-      const ScoreSource modified = program.apply(r, raw, keys);
+      const ValueSource modified = program.apply(r, raw, keys);
       weigh(modified, rows.shift[r], r, keys, panels, weight, slope);
       for (int64_t i = 0; i < gradient.site_count; ++i) {
         const ScoreSite& site = gradient.sites[i];
@@ -113,7 +113,7 @@ struct ModifiedScores {
   }
 
   // p = exp(modified - lse), 0 where the row does not see the key; slope *= p.
-  static void weigh(ScoreSource modified, float minus_lse, int r, const Keys* keys, int panels,
+  static void weigh(ValueSource modified, float minus_lse, int r, const Keys* keys, int panels,
                     float* weight, float* slope) {
     const Vec shift = Isa::set1(minus_lse);
     const Vec to_log2 = Isa::set1(static_cast<float>(kLog2E));
@@ -121,7 +121,7 @@ struct ModifiedScores {
 #pragma GCC unroll 4
       for (int i = 0; i < kPanelVectors; ++i) {
         const int64_t at = p * kPanelVectors + i;
-        const Vec s = ScoreSteps<Isa>::template get<Vec>(modified, at);
+        const Vec s = ProgramSteps<Isa>::template get<Vec>(modified, at);
         Vec e = Isa::template exp2<typename Format::Exp2>(Isa::mul(Isa::add(s, shift), to_log2));
         Vec ds = Isa::mul(Isa::load(slope + at * Isa::kLanes), e);
         if (keys[p].masked) {
@@ -137,13 +137,13 @@ struct ModifiedScores {
 
   // slope *= derivative, and 0 where the row does not see the key, whatever the derivative is
   // there.
-  static void through(ScoreSource derivative, int r, const Keys* keys, int panels, float* slope) {
+  static void through(ValueSource derivative, int r, const Keys* keys, int panels, float* slope) {
     for (int p = 0; p < panels; ++p) {
 #pragma GCC unroll 4
       for (int i = 0; i < kPanelVectors; ++i) {
         const int64_t at = p * kPanelVectors + i;
         float* here = slope + at * Isa::kLanes;
-        Vec ds = Isa::mul(Isa::load(here), ScoreSteps<Isa>::template get<Vec>(derivative, at));
+        Vec ds = Isa::mul(Isa::load(here), ProgramSteps<Isa>::template get<Vec>(derivative, at));
         if (keys[p].masked) ds = Isa::keep(Isa::mask(keys[p].word[r], i), ds);
         Isa::store(here, ds);
       }

@@ -44,9 +44,9 @@ TORCHYARD_NOINLINE void modify(const ForwardArgs& args, const DecodeJob& job, in
         for (int j = 0; j < kPanelKeys; j += Isa::kLanes) {
           Isa::store(raw + j, Isa::mul(Isa::load(own + j), scale));
         }
-        const ScoreSource modified = program.apply(r, raw, &keys);
+        const ValueSource modified = program.apply(r, raw, &keys);
         for (int j = 0; j < kPanelKeys / Isa::kLanes; ++j) {
-          Isa::store(own + j * Isa::kLanes, ScoreSteps<Isa>::template get<Vec>(modified, j));
+          Isa::store(own + j * Isa::kLanes, ProgramSteps<Isa>::template get<Vec>(modified, j));
         }
       }
     }

@@ -38,7 +38,7 @@ struct Modified {
       clear_row(r, panels, probabilities, weight);
     }
     for (int r = 0; r < kRows && r < program.live(); ++r) {
-      const ScoreSource result = program.apply(r, buffer + r * stride, keys);
+      const ValueSource result = program.apply(r, buffer + r * stride, keys);
       float* row_weight = weight + r * Isa::kLanes;
       const float before = tile.reference[r];
       if (before > kMinusInfinity && !program.rising && !greatest) {
@@ -73,12 +73,12 @@ struct Modified {
   static constexpr float kRise = 20.0f;
 
   // As Softmax::mark_nan.
-  static TORCHYARD_NOINLINE void mark_nan(const Tile<Format>& tile, int r, ScoreSource scores,
+  static TORCHYARD_NOINLINE void mark_nan(const Tile<Format>& tile, int r, ValueSource scores,
                                           const Keys* keys, int panels) {
     for (int p = 0; p < panels; ++p) {
       for (int i = 0; i < kPanelKeys / Isa::kLanes; ++i) {
         const Vec s =
-            ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
+            ProgramSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
         float lanes[Isa::kLanes];
         Isa::store(lanes, keys[p].masked ? Isa::keep(Isa::mask(keys[p].word[r], i), s) : s);
         Plain::mark_nan(tile, r, lanes, Isa::kLanes);
@@ -87,12 +87,12 @@ struct Modified {
   }
 
   // The largest visible score of a row, NaN not counted.
-  static float largest(int r, ScoreSource scores, const Keys* keys, int panels) {
+  static float largest(int r, ValueSource scores, const Keys* keys, int panels) {
     const Vec invisible = Isa::set1(kMinusInfinity);
     Vec best = invisible;
     for (int p = 0; p < panels; ++p) {
       for (int i = 0; i < kPanelKeys / Isa::kLanes; ++i) {
-        Vec s = ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
+        Vec s = ProgramSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
         if (keys[p].masked) s = Isa::select(Isa::mask(keys[p].word[r], i), s, invisible);
         best = Isa::max_ignoring_nan(s, best);
       }
@@ -101,7 +101,7 @@ struct Modified {
   }
 
   // Adds a row's weights relative to `reference` and writes its probabilities.
-  static void exponentiate(float reference, int r, ScoreSource scores, const Keys* keys, int panels,
+  static void exponentiate(float reference, int r, ValueSource scores, const Keys* keys, int panels,
                            uint32_t* probabilities, float* weight) {
     const Vec subtracted = Isa::set1(reference == kMinusInfinity ? 0.0f : reference);
     const Vec to_log2 = Isa::set1(static_cast<float>(kLog2E));
@@ -112,7 +112,7 @@ struct Modified {
         for (int j = 0; j < Plain::kVectors; ++j) {
           const int i = sub * Plain::kVectors + j;
           const Vec s =
-              ScoreSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
+              ProgramSteps<Isa>::template get<Vec>(scores, p * (kPanelKeys / Isa::kLanes) + i);
           e[j] =
               Isa::template exp2<typename Format::Exp2>(Isa::mul(Isa::sub(s, subtracted), to_log2));
           if (keys[p].masked) e[j] = Isa::keep(Isa::mask(keys[p].word[r], i), e[j]);

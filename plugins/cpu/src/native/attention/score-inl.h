@@ -8,8 +8,8 @@
 
 #include "attention/attention.h"
 #include "attention/layout.h"
-#include "attention/score_steps-inl.h"
 #include "attention/visibility-inl.h"
+#include "programs/steps-inl.h"
 
 namespace torchyard {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 template <class Format>
 class ScoreTile {
   using Isa = typename Format::Isa;
-  using Steps = ScoreSteps<Isa>;
+  using Steps = ProgramSteps<Isa>;
   using Lane = Lanes<Isa>;
   using Int = typename Lane::Int;
   using Long = typename Lane::Long;
@@ -40,19 +40,19 @@ class ScoreTile {
   ScoreTile(const ForwardArgs& args, const RowsJob& job, std::byte* memory)
       : args_(args), job_(job), program_(*args.score) {
     char* at = reinterpret_cast<char*>(memory);
-    for (int shape = 0; shape < kScoreShapes; ++shape) {
+    for (int shape = 0; shape < kValueShapes; ++shape) {
       values_[shape] = at;
       slot_bytes_[shape] = shape < kColumn ? kVectorBytes : kLineBytes;
       if (shape == kRow) slot_bytes_[shape] *= kTileRows;
       at += program_.slots[shape] * slot_bytes_[shape];
     }
-    const ScoreStep* step = program_.steps;
-    for (int shape = 0; shape < kScoreShapes; ++shape) {
+    const ProgramStep* step = program_.steps;
+    for (int shape = 0; shape < kValueShapes; ++shape) {
       first_[shape] = step;
       step += program_.counts[shape];
     }
-    first_[kScoreShapes] = step;
-    for (const ScoreStep* s = first_[kColumn]; s < first_[kTile]; ++s) {
+    first_[kValueShapes] = step;
+    for (const ProgramStep* s = first_[kColumn]; s < first_[kTile]; ++s) {
       column_reports_ = column_reports_ || is_index(*s);
     }
   }
@@ -83,7 +83,7 @@ class ScoreTile {
   // Modifies row `r` of the tile, which exists: `score` holds panels * 64 scores. Returns where the
   // results are.
   template <int kRows>
-  ScoreSource apply(int64_t r, const float* score, const TilePanel<kRows>* keys) {
+  ValueSource apply(int64_t r, const float* score, const TilePanel<kRows>* keys) {
     const char* raw = reinterpret_cast<const char*>(score);
     run_group(kTile, r, raw, panels_ * kPanelVectors, keys, panels_);
     return source(program_.result, r, raw);
@@ -101,7 +101,7 @@ class ScoreTile {
   }
 
   // Where the values of an operand lie for row `r`, whose raw scores are at `raw`.
-  ScoreSource source(int64_t operand, int64_t r, const char* raw) const {
+  ValueSource source(int64_t operand, int64_t r, const char* raw) const {
     if (operand < 0) return {raw, 1};
     const int64_t shape = operand & 3;
     const char* at = values_[shape] + (operand >> 2) * slot_bytes_[shape];
@@ -110,47 +110,47 @@ class ScoreTile {
   }
 
  private:
-  static bool is_index(const ScoreStep& step) {
-    return step.op == ScoreOp::index_i || step.op == ScoreOp::index_l;
+  static bool is_index(const ProgramStep& step) {
+    return step.op == ProgramOp::index_i || step.op == ProgramOp::index_l;
   }
 
   template <int kRows>
   void run_group(int shape, int64_t r, const char* raw, int64_t vectors,
                  const TilePanel<kRows>* keys, int panels) {
-    for (const ScoreStep* step = first_[shape]; step < first_[shape + 1]; ++step) {
+    for (const ProgramStep* step = first_[shape]; step < first_[shape + 1]; ++step) {
       char* out = values_[shape] + step->out * slot_bytes_[shape];
       if (shape == kRow) out += r * kVectorBytes;
-      const ScoreSource a = source(step->a, r, raw);
+      const ValueSource a = source(step->a, r, raw);
       switch (step->op) {
-        case ScoreOp::input_b:
+        case ProgramOp::input_b:
           fill(out, static_cast<int32_t>(job_.batch));
           break;
-        case ScoreOp::input_h:
+        case ProgramOp::input_h:
           fill(out, static_cast<int32_t>(job_.query_head));
           break;
-        case ScoreOp::input_q:
+        case ProgramOp::input_q:
           fill(out, static_cast<int32_t>(job_.first_row + row_ + r));
           break;
-        case ScoreOp::input_k:
+        case ProgramOp::input_k:
           count_keys(out);
           break;
-        case ScoreOp::constant_f:
-        case ScoreOp::constant_i:
+        case ProgramOp::constant_f:
+        case ProgramOp::constant_i:
           fill(out, static_cast<int32_t>(step->extra));
           break;
-        case ScoreOp::constant_l: {
+        case ProgramOp::constant_l: {
           const Long none{};
           Lane::store(out, none + step->extra);
           break;
         }
-        case ScoreOp::index_i:
+        case ProgramOp::index_i:
           fit<Int, int32_t>(*step, shape, r, out, vectors, a, keys, panels);
           break;
-        case ScoreOp::index_l:
+        case ProgramOp::index_l:
           fit<Long, int64_t>(*step, shape, r, out, vectors, a, keys, panels);
           break;
         default:
-          if (step->op >= ScoreOp::load_float32 && step->op <= ScoreOp::load_bool) {
+          if (step->op >= ProgramOp::load_float32 && step->op <= ProgramOp::load_bool) {
             load(*step, out, a);
             if (shape == kTile) prefetch(*step, r);
           } else {
@@ -177,10 +177,10 @@ class ScoreTile {
     }
   }
 
-  void load(const ScoreStep& step, char* out, ScoreSource offset) const {
+  void load(const ProgramStep& step, char* out, ValueSource offset) const {
     int64_t base;
     std::memcpy(&base, offset.at, sizeof(base));
-    const int64_t lane_bytes = step.op == ScoreOp::load_int64 ? 8 : 4;
+    const int64_t lane_bytes = step.op == ProgramOp::load_int64 ? 8 : 4;
     // Neighbouring panels are loaded as one.
     for (int p = 0; p < panels_;) {
       int end = p + 1;
@@ -194,7 +194,7 @@ class ScoreTile {
   }
 
   // Asks for what the next tile of rows will load, guessing that rows are equally far apart.
-  void prefetch(const ScoreStep& step, int64_t r) const {
+  void prefetch(const ProgramStep& step, int64_t r) const {
     const int64_t other = r == 0 ? 1 : r - 1;
     if (other >= live_) return;
     int64_t mine;
@@ -213,9 +213,9 @@ class ScoreTile {
     }
   }
 
-  // Makes indices fit; see ScoreOp::index_i.
+  // Makes indices fit; see ProgramOp::index_i.
   template <class V, class T, int kRows>
-  void fit(const ScoreStep& step, int shape, int64_t r, char* out, int64_t vectors, ScoreSource a,
+  void fit(const ProgramStep& step, int shape, int64_t r, char* out, int64_t vectors, ValueSource a,
            const TilePanel<kRows>* keys, int panels) {
     const T size = static_cast<T>(step.extra);
     V outside{};
@@ -241,7 +241,7 @@ class ScoreTile {
   }
 
   template <int kRows>
-  void report(const ScoreStep& step, int64_t value, int shape, int64_t r, int64_t column,
+  void report(const ProgramStep& step, int64_t value, int shape, int64_t r, int64_t column,
               const TilePanel<kRows>* keys, int panels) const {
     bool visible = shape == kUniform;
     for (int64_t row = 0; row < live_; ++row) {
@@ -260,9 +260,9 @@ class ScoreTile {
   const ForwardArgs& args_;
   const RowsJob& job_;
   const ScoreProgram& program_;
-  char* values_[kScoreShapes];
-  int64_t slot_bytes_[kScoreShapes];
-  const ScoreStep* first_[kScoreShapes + 1];
+  char* values_[kValueShapes];
+  int64_t slot_bytes_[kValueShapes];
+  const ProgramStep* first_[kValueShapes + 1];
   bool column_reports_ = false;
   bool started_ = false;
   int64_t row_ = 0;

@@ -101,9 +101,9 @@ inline bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out)
 }
 
 const char* const kScoreOps[] = {
-#define TORCHYARD_SCORE_OP(name) #name,
-#include "attention/score_ops.inc"
-#undef TORCHYARD_SCORE_OP
+#define TORCHYARD_PROGRAM_OP(name) #name,
+#include "programs/ops.inc"
+#undef TORCHYARD_PROGRAM_OP
 };
 constexpr int64_t kScoreOpCount = sizeof(kScoreOps) / sizeof(kScoreOps[0]);
 
@@ -127,19 +127,19 @@ inline bool read_score(PyObject* tuple, ScoreProgram* out) {
   }
   out->result = PyLong_AsLongLong(PyTuple_GetItem(tuple, 3));
   if (out->result == -1 && PyErr_Occurred() != nullptr) return false;
-  out->steps = reinterpret_cast<const ScoreStep*>(bytes);
+  out->steps = reinterpret_cast<const ProgramStep*>(bytes);
   int64_t total = 0;
   bool fits = operand_fits(*out, out->result, kTile);
-  for (int shape = 0; shape < kScoreShapes; ++shape) {
+  for (int shape = 0; shape < kValueShapes; ++shape) {
     const bool within = out->counts[shape] >= 0 && out->slots[shape] >= 0 &&
-                        out->counts[shape] <= kMaxScoreSteps &&
-                        out->slots[shape] <= 2 * kMaxScoreSteps;
+                        out->counts[shape] <= kMaxProgramSteps &&
+                        out->slots[shape] <= 2 * kMaxProgramSteps;
     fits = fits && within;
     total += within ? out->counts[shape] : 0;
   }
-  fits = fits && length == total * static_cast<Py_ssize_t>(sizeof(ScoreStep));
-  const ScoreStep* step = out->steps;
-  for (int shape = 0; fits && shape < kScoreShapes; ++shape) {
+  fits = fits && length == total * static_cast<Py_ssize_t>(sizeof(ProgramStep));
+  const ProgramStep* step = out->steps;
+  for (int shape = 0; fits && shape < kValueShapes; ++shape) {
     for (int64_t i = 0; fits && i < out->counts[shape]; ++i, ++step) {
       const int64_t op = static_cast<int64_t>(step->op);
       fits = op >= 0 && op < kScoreOpCount && step->out >= 0 && step->out < out->slots[shape];
@@ -212,7 +212,7 @@ inline PyObject* score_ops(PyObject*, PyObject*) {
 
 // Says which index was out of range, in torch's words.
 inline PyObject* index_error(const ScoreProgram& program) {
-  const ScoreStep& step = program.steps[program.failure->step];
+  const ProgramStep& step = program.steps[program.failure->step];
   return PyErr_Format(PyExc_IndexError,
                       "score_mod: index %lld is out of bounds for dimension %lld with size %lld",
                       static_cast<long long>(program.failure->value),

@@ -17,6 +17,7 @@
 #include "python/arguments.h"
 #include "python/direct.h"
 #include "python/linear_methods.h"
+#include "python/program_methods.h"
 #include "python/quantised_methods.h"
 #include "python/recurrent_methods.h"
 #include "python/tables.h"
@@ -205,8 +206,8 @@ PyMODINIT_FUNC PyInit__native() {
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
       torchyard::add_direct(module) != 0 || torchyard::add_linear(module) != 0 ||
-      torchyard::add_quantised(module) != 0 || torchyard::add_recurrent(module) != 0 ||
-      torchyard::add_topk(module) != 0) {
+      torchyard::add_programs(module) != 0 || torchyard::add_quantised(module) != 0 ||
+      torchyard::add_recurrent(module) != 0 || torchyard::add_topk(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

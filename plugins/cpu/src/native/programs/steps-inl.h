@@ -1,10 +1,10 @@
-// The operations of a score program over lanes.
+// The operations of a program over lanes.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "attention/score.h"
+#include "programs/step.h"
 #include "simd/element.h"
 #include "simd/functions.h"
 
@@ -13,13 +13,13 @@ namespace {
 
 // Where an operand's vectors lie. A row's or a head's value is stored as one vector of equal lanes,
 // that every step reads again.
-struct ScoreSource {
+struct ValueSource {
   const char* at;
   int64_t step;  // 1, or 0: the same vector each time
 };
 
 template <class Isa>
-struct ScoreSteps {
+struct ProgramSteps {
   using L = Lanes<Isa>;
   using Fn = Functions<Isa>;
   using Float = typename L::Float;
@@ -31,24 +31,34 @@ struct ScoreSteps {
   typedef int16_t Short __attribute__((vector_size(2 * L::kCount)));
 
   template <class V>
-  static inline __attribute__((always_inline)) V get(ScoreSource s, int64_t i) {
+  static inline __attribute__((always_inline)) V get(ValueSource s, int64_t i) {
     return L::template load<V>(s.at + i * s.step * static_cast<int64_t>(sizeof(V)));
   }
 
   template <class A, class O, class F>
-  static inline __attribute__((always_inline)) void map(char* out, int64_t n, ScoreSource a, F f) {
+  static inline __attribute__((always_inline)) void map(char* out, int64_t n, ValueSource a, F f) {
 #pragma GCC unroll 2
     for (int64_t i = 0; i < n; ++i) {
       L::template store<O>(out + i * static_cast<int64_t>(sizeof(O)), f(get<A>(a, i)));
     }
   }
   template <class A, class O, class F>
-  static inline __attribute__((always_inline)) void map(char* out, int64_t n, ScoreSource a,
-                                                        ScoreSource b, F f) {
+  static inline __attribute__((always_inline)) void map(char* out, int64_t n, ValueSource a,
+                                                        ValueSource b, F f) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < n; ++i) {
       L::template store<O>(out + i * static_cast<int64_t>(sizeof(O)),
                            f(get<A>(a, i), get<A>(b, i)));
+    }
+  }
+
+  template <class A, class O, class F>
+  static inline __attribute__((always_inline)) void map(char* out, int64_t n, ValueSource a,
+                                                        ValueSource b, ValueSource c, F f) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < n; ++i) {
+      L::template store<O>(out + i * static_cast<int64_t>(sizeof(O)),
+                           f(get<A>(a, i), get<A>(b, i), get<A>(c, i)));
     }
   }
 
@@ -91,6 +101,13 @@ struct ScoreSteps {
     return choose(wide(fits), whole, none + INT64_MIN);
   }
 
+  template <class T>
+  static inline Float rounded(Float x) {
+    T narrow[L::kCount];
+    Isa::store_first(narrow, x, L::kCount);
+    return Isa::load_first(narrow, L::kCount);
+  }
+
   // What a truth value or an integer of the tensor becomes in lanes.
   struct ElementFloat32 {
     using Stored = float;
@@ -125,7 +142,7 @@ struct ScoreSteps {
   };
 
   template <class E, class Offset>
-  static inline void gather_by(char* out, int64_t n, ScoreSource a, const void* data) {
+  static inline void gather_by(char* out, int64_t n, ValueSource a, const void* data) {
     const auto* from = static_cast<const typename E::Stored*>(data);
     const auto* offset = reinterpret_cast<const Offset*>(a.at);
     auto* to = reinterpret_cast<typename E::Lane*>(out);
@@ -140,8 +157,8 @@ struct ScoreSteps {
     for (int64_t i = 0; i < count; ++i) to[i] = E::lane(from[offset[i]]);
   }
   template <class E>
-  static __attribute__((noinline)) void gather(char* out, int64_t n, ScoreSource a,
-                                               const ScoreStep& step) {
+  static __attribute__((noinline)) void gather(char* out, int64_t n, ValueSource a,
+                                               const ProgramStep& step) {
     const void* data = reinterpret_cast<const void*>(static_cast<intptr_t>(step.data));
     if (step.extra != 0) {
       gather_by<E, int64_t>(out, n, a, data);
@@ -168,7 +185,7 @@ struct ScoreSteps {
 
   // `count` elements from `offset` on, `stride` apart, and zeros up to `lanes`.
   template <class E>
-  static __attribute__((noinline)) void load(char* out, const ScoreStep& step, int64_t offset,
+  static __attribute__((noinline)) void load(char* out, const ProgramStep& step, int64_t offset,
                                              int64_t count, int64_t lanes) {
     const int64_t stride = step.extra;
     const auto* from =
@@ -185,20 +202,31 @@ struct ScoreSteps {
   }
 
 #define TORCHYARD_UNARY(op, A, O, expression) \
-  case ScoreOp::op:                           \
+  case ProgramOp::op:                         \
     return map<A, O>(out, n, a,               \
                      [&](A x) __attribute__((always_inline)) -> O { return expression; });
 #define TORCHYARD_BINARY(op, A, O, expression) \
-  case ScoreOp::op:                            \
+  case ProgramOp::op:                          \
     return map<A, O>(out, n, a, b,             \
                      [&](A x, A y) __attribute__((always_inline)) -> O { return expression; });
+#define TORCHYARD_TERNARY(op, expression)                   \
+  case ProgramOp::op##_f:                                   \
+    return map<Float, Float>(out, n, a, b, c,               \
+                             [&](Float x, Float y, Float z) \
+                                 __attribute__((always_inline)) -> Float { return expression; });
+#define TORCHYARD_PAIRS(op, first)          \
+  TORCHYARD_TERNARY(op##_sub, (first) - z)  \
+  TORCHYARD_TERNARY(op##_mul, (first) * z)  \
+  TORCHYARD_TERNARY(op##_div, (first) / z)  \
+  TORCHYARD_TERNARY(op##_rsub, z - (first)) \
+  TORCHYARD_TERNARY(op##_rdiv, z / (first))
 #define TORCHYARD_GATHER(name, ...) \
-  case ScoreOp::gather_##name:      \
+  case ProgramOp::gather_##name:    \
     return gather<__VA_ARGS__>(out, n, a, step);
 
   // Everything but inputs, constants, indices and loads: `n` vectors.
-  static __attribute__((noinline)) void run(const ScoreStep& step, char* out, int64_t n,
-                                            ScoreSource a, ScoreSource b, ScoreSource c) {
+  static __attribute__((noinline)) void run(const ProgramStep& step, char* out, int64_t n,
+                                            ValueSource a, ValueSource b, ValueSource c) {
     switch (step.op) {
       TORCHYARD_BINARY(add_f, Float, Float, x + y)
       TORCHYARD_BINARY(sub_f, Float, Float, x - y)
@@ -210,20 +238,20 @@ struct ScoreSteps {
       TORCHYARD_BINARY(le_f, Float, Int, x <= y)
       TORCHYARD_BINARY(eq_f, Float, Int, x == y)
       TORCHYARD_BINARY(ne_f, Float, Int, x != y)
-      case ScoreOp::where_f:
-      case ScoreOp::where_i:
+      case ProgramOp::where_f:
+      case ProgramOp::where_i:
         for (int64_t i = 0; i < n; ++i) {
           const Int chosen = choose(get<Int>(a, i), get<Int>(b, i), get<Int>(c, i));
           L::store(out + i * static_cast<int64_t>(sizeof(Int)), chosen);
         }
         return;
-      case ScoreOp::where_l:
+      case ProgramOp::where_l:
         for (int64_t i = 0; i < n; ++i) {
           const Long chosen = choose(wide(get<Int>(a, i)), get<Long>(b, i), get<Long>(c, i));
           L::store(out + i * static_cast<int64_t>(sizeof(Long)), chosen);
         }
         return;
-      case ScoreOp::mul_add_f:
+      case ProgramOp::mul_add_f:
         for (int64_t i = 0; i < n; ++i) {
           const Float sum = Isa::fma(get<Float>(a, i), get<Float>(b, i), get<Float>(c, i));
           L::store(out + i * static_cast<int64_t>(sizeof(Float)), sum);
@@ -272,6 +300,17 @@ struct ScoreSteps {
         TORCHYARD_UNARY(long_of_f, Float, Long, long_of(x))
         TORCHYARD_UNARY(long_of_i, Int, Long, wide(x))
         TORCHYARD_UNARY(int_of_l, Long, Int, narrow(x))
+        TORCHYARD_PAIRS(add, x + y)
+        TORCHYARD_PAIRS(sub, x - y)
+        TORCHYARD_PAIRS(mul, x * y)
+        TORCHYARD_PAIRS(div, x / y)
+        TORCHYARD_TERNARY(add_add, (x + y) + z)
+        TORCHYARD_TERNARY(sub_add, (x - y) + z)
+        TORCHYARD_TERNARY(div_add, x / y + z)
+        TORCHYARD_TERNARY(lerp, Isa::fma(x - y, z, y))
+        TORCHYARD_TERNARY(sqrt_mul_add, Isa::fma(Isa::sqrt(x), y, z))
+        TORCHYARD_UNARY(round_bfloat16_f, Float, Float, rounded<Bf16>(x))
+        TORCHYARD_UNARY(round_float16_f, Float, Float, rounded<F16>(x))
         TORCHYARD_GATHER(float32, ElementFloat32)
         TORCHYARD_GATHER(bfloat16, ElementBfloat16)
         TORCHYARD_GATHER(float16, ElementFloat16)
@@ -288,19 +327,21 @@ struct ScoreSteps {
   }
 #undef TORCHYARD_UNARY
 #undef TORCHYARD_BINARY
+#undef TORCHYARD_TERNARY
+#undef TORCHYARD_PAIRS
 #undef TORCHYARD_GATHER
 
-  static int64_t stored_bytes(ScoreOp op) {
+  static int64_t stored_bytes(ProgramOp op) {
     switch (op) {
-      case ScoreOp::load_int64:
-      case ScoreOp::load_narrow:
+      case ProgramOp::load_int64:
+      case ProgramOp::load_narrow:
         return 8;
-      case ScoreOp::load_float32:
-      case ScoreOp::load_int32:
+      case ProgramOp::load_float32:
+      case ProgramOp::load_int32:
         return 4;
-      case ScoreOp::load_bfloat16:
-      case ScoreOp::load_float16:
-      case ScoreOp::load_int16:
+      case ProgramOp::load_bfloat16:
+      case ProgramOp::load_float16:
+      case ProgramOp::load_int16:
         return 2;
       default:
         return 1;
@@ -308,28 +349,28 @@ struct ScoreSteps {
   }
 
   // Loads the elements of panels in a row; see `load`.
-  static void load_panels(const ScoreStep& step, char* out, int64_t offset, int64_t count,
+  static void load_panels(const ProgramStep& step, char* out, int64_t offset, int64_t count,
                           int64_t lanes) {
     switch (step.op) {
-      case ScoreOp::load_float32:
+      case ProgramOp::load_float32:
         return load<ElementFloat32>(out, step, offset, count, lanes);
-      case ScoreOp::load_bfloat16:
+      case ProgramOp::load_bfloat16:
         return load<ElementBfloat16>(out, step, offset, count, lanes);
-      case ScoreOp::load_float16:
+      case ProgramOp::load_float16:
         return load<ElementFloat16>(out, step, offset, count, lanes);
-      case ScoreOp::load_int64:
+      case ProgramOp::load_int64:
         return load<ElementInteger<int64_t, int64_t>>(out, step, offset, count, lanes);
-      case ScoreOp::load_narrow:
+      case ProgramOp::load_narrow:
         return load<ElementNarrow>(out, step, offset, count, lanes);
-      case ScoreOp::load_int32:
+      case ProgramOp::load_int32:
         return load<ElementInteger<int32_t, int32_t>>(out, step, offset, count, lanes);
-      case ScoreOp::load_int16:
+      case ProgramOp::load_int16:
         return load<ElementInteger<int16_t, int32_t>>(out, step, offset, count, lanes);
-      case ScoreOp::load_int8:
+      case ProgramOp::load_int8:
         return load<ElementInteger<int8_t, int32_t>>(out, step, offset, count, lanes);
-      case ScoreOp::load_uint8:
+      case ProgramOp::load_uint8:
         return load<ElementInteger<uint8_t, int32_t>>(out, step, offset, count, lanes);
-      case ScoreOp::load_bool:
+      case ProgramOp::load_bool:
         return load<ElementBool>(out, step, offset, count, lanes);
       default:
         return;

@@ -1,0 +1,1 @@
+"""``foreach_map``: pointwise functions over lists of tensors."""

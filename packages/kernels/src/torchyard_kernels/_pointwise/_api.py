@@ -1,0 +1,176 @@
+"""``foreach_map``, which returns new tensors, and ``foreach_map_``, which writes to its lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
+from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
+from torchyard_kernels._pointwise._direct import served
+from torchyard_kernels._pointwise._errors import InPlaceGradientError
+from torchyard_kernels._pointwise._recordings import recorded
+from torchyard_programs import result_count
+
+__all__ = ["foreach_map", "foreach_map_", "write"]
+
+
+def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None = None) -> Any:
+    """Return what a pointwise function gives for the tensors of some lists.
+
+    ``fn`` is called once, on stand-ins for one element of each argument, and what it does is
+    computed for all groups by one kernel: the first tensors of all lists, the second, and so on.
+    Nothing is compiled, and functions of one structure share what was prepared. bfloat16 and
+    float16 are computed as float32 and rounded once. Differentiable in every tensor, any number of
+    times; works under torch.compile(fullgraph=True), torch.export and with fake tensors.
+
+    As torch's foreach_map, but lists must be of one length, and not as torch._foreach_*: tensors of
+    a group broadcast, and dtypes promote, as they do where ``fn`` is called on tensors.
+
+    Args:
+        fn: takes one argument per list; returns a value or a tuple of values. Uses torch's
+            pointwise functions, operators, and tensors that it captures, which broadcast with every
+            group.
+        lists: at least one list of tensors or of numbers; and tensors or numbers, which all groups
+            share. Captured numbers are part of the structure: what changes from call to call is
+            better an argument.
+        implementation: the implementation that shall compute it; an error where it cannot.
+
+    Returns:
+        A list of new contiguous tensors; a tuple of lists where ``fn`` returns a tuple.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit; names it.
+        torchyard_programs.ProgramError: ``fn`` cannot be recorded, or is not pointwise.
+        torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
+    """
+    text, captured = recorded(fn, "foreach_map", len(lists), _device(lists))
+    several = result_count(text)
+    if not torch.compiler.is_compiling() and implementation is None:
+        found = served(text, lists, captured, None)
+        if found is not None:
+            return found[0] if several is None else found
+    arguments = parse_arguments("foreach_map", lists)
+    count = 1 if several is None else several
+    if not arguments.groups:
+        return [] if several is None else tuple([[] for _ in range(count)])
+    flat = torch.ops.torchyard_kernels.pointwise(
+        arguments.tensors,
+        captured or None,
+        arguments.numbers or None,
+        arguments.form,
+        arguments.groups,
+        text,
+        implementation or "",
+    )
+    groups = arguments.groups
+    results = tuple([list(flat[start * groups : (start + 1) * groups]) for start in range(count)])
+    return results[0] if several is None else results
+
+
+def foreach_map_(
+    fn: Callable[..., Any],
+    *lists: Any,
+    out: Sequence[Sequence[Tensor]] | None = None,
+    implementation: str | None = None,
+) -> None:
+    """Do what :func:`foreach_map` does, and write the results to lists.
+
+    Args:
+        fn, lists, implementation: as of :func:`foreach_map`.
+        out: of each result the tensors to write to, one per group, of the group's broadcast shape;
+            None: the first lists, as many as there are results. A tensor may be an argument of its
+            own group; with those of other groups it shares no memory. What is written is converted
+            to its dtype, of the same kind or a wider one.
+
+    Raises:
+        As :func:`foreach_map`; InPlaceGradientError: a tensor to write to, or one that is read,
+        requires a gradient while gradients are recorded.
+    """
+    text, captured = recorded(fn, "foreach_map_", len(lists), _device(lists))
+    if out is None:
+        out = _first_lists(lists, result_count(text) or 1)
+    write(text, captured, lists, out, implementation)
+
+
+def write(
+    text: str,
+    captured: list[Tensor],
+    lists: Sequence[Any],
+    out: Sequence[Sequence[Tensor]],
+    implementation: str | None = None,
+) -> None:
+    """Compute a program and write its results.
+
+    Args:
+        text, captured: the program.
+        lists, out, implementation: as of :func:`foreach_map_`.
+
+    Raises:
+        As :func:`foreach_map_`.
+    """
+    plain = not torch.compiler.is_compiling() and implementation is None
+    if plain and served(text, lists, captured, out) is not None:
+        return
+    arguments = parse_arguments("foreach_map_", lists)
+    _check_out(arguments, captured, out, result_count(text) or 1)
+    if arguments.groups:
+        torch.ops.torchyard_kernels.pointwise_(
+            [tensor for result in out for tensor in result],
+            arguments.tensors,
+            captured or None,
+            arguments.numbers or None,
+            arguments.form,
+            arguments.groups,
+            text,
+            implementation or "",
+        )
+
+
+_CPU: Final = torch.device("cpu")
+
+
+def _device(lists: Sequence[Any]) -> torch.device:
+    """Return where the first tensor lies."""
+    for item in lists:
+        first = item[0] if isinstance(item, list | tuple) and item else item
+        if isinstance(first, Tensor):
+            return first.device
+    return _CPU
+
+
+def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:
+    first = lists[:count]
+    if len(first) < count or not all(isinstance(item, list | tuple) for item in first):
+        raise ValueError(
+            f"foreach_map_: expected the first {count} arguments to be lists of tensors, since the "
+            f"function returns as many results; pass out= where others shall be written to"
+        )
+    return first
+
+
+def _check_out(
+    arguments: Arguments,
+    captured: Sequence[Tensor],
+    out: Sequence[Sequence[Tensor]],
+    count: int,
+) -> None:
+    if len(out) != count:
+        raise ValueError(f"out: expected {count} lists, one per result, got {len(out)}")
+    for result in out:
+        if len(result) != arguments.groups:
+            raise ValueError(
+                f"out: expected lists of {arguments.groups}, as the arguments are, got "
+                f"{len(result)}"
+            )
+    if torch.is_grad_enabled():
+        tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
+        if any(tensor.requires_grad for tensor in tensors):
+            raise InPlaceGradientError(
+                "foreach_map_: expected tensors whose gradients are not recorded, since what is "
+                "written to is lost for the backward; call it under torch.no_grad(), or use "
+                "foreach_map"
+            )

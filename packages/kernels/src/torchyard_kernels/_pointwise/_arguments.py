@@ -1,0 +1,141 @@
+"""What foreach_map was given, as its ops take it.
+
+An op takes tensors, numbers and strings. So the arguments become one list of tensors, one of
+numbers, and a form: a letter for each argument. ``T`` is a list of tensors, ``t`` one tensor for
+all groups; ``F I B`` are lists of float, int and bool numbers, ``f i b`` one number for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels.contracts.pointwise import Operand
+
+__all__ = ["Arguments", "operand_of", "parse_arguments"]
+
+_LETTERS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
+_TYPES: Final[dict[str, type]] = {"b": bool, "i": int, "f": float}
+# float64 holds every integer up to here.
+_EXACT: Final = 2**53
+
+
+class Arguments(NamedTuple):
+    """The arguments of a call.
+
+    Attributes:
+        tensors: of each argument in turn.
+        numbers: likewise, as floats.
+        form: a letter for each argument.
+        groups: the length of the lists.
+    """
+
+    tensors: list[Tensor]
+    numbers: list[float]
+    form: str
+    groups: int
+
+    def items(self) -> list[Sequence[Any]]:
+        """Return what each argument is in each group."""
+        found: list[Sequence[Any]] = []
+        tensor = number = 0
+        for letter in self.form:
+            count = self.groups if letter.isupper() else 1
+            if letter in "Tt":
+                part: Sequence[Any] = self.tensors[tensor : tensor + count]
+                tensor += count
+            else:
+                kind = _TYPES[letter.lower()]
+                part = [kind(value) for value in self.numbers[number : number + count]]
+                number += count
+            found.append(part if letter.isupper() else list(part) * self.groups)
+        return found
+
+
+def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:
+    """Check foreach_map's arguments and lay them out.
+
+    Raises:
+        TypeError: an argument is neither a tensor nor a number nor a list of one of these.
+        ValueError: lists differ in length, or there is none.
+    """
+    lengths = [len(item) for item in lists if isinstance(item, list | tuple)]
+    if not lengths:
+        raise ValueError(
+            f"{function}: expected at least one list of tensors, got none; call the function itself"
+        )
+    groups = lengths[0]
+    for position, item in enumerate(lists):
+        if isinstance(item, list | tuple) and len(item) != groups:
+            raise ValueError(
+                f"{function}: argument {position}: expected a list of {groups} as the first list "
+                f"is, got {len(item)}"
+            )
+    tensors: list[Tensor] = []
+    numbers: list[float] = []
+    form = ""
+    for position, item in enumerate(lists):
+        if isinstance(item, Tensor):
+            tensors.append(item)
+            form += "t"
+        elif not isinstance(item, list | tuple):
+            form += _letter(function, position, item)
+            numbers.append(float(item))
+        elif not groups or isinstance(item[0], Tensor):
+            for part in item:
+                if not isinstance(part, Tensor):
+                    raise _mixed(function, position, part)
+            tensors.extend(item)
+            form += "T"
+        else:
+            letters = {_letter(function, position, part) for part in item}
+            # As torch's promotion: of numbers of several kinds the widest.
+            form += next(letter for letter in "fib" if letter in letters).upper()
+            numbers.extend([float(part) for part in item])
+    if not any(letter in "Tt" for letter in form):
+        raise ValueError(
+            f"{function}: expected at least one tensor, got numbers alone; call the function itself"
+        )
+    return Arguments(tensors, numbers, form, groups)
+
+
+def _letter(function: str, position: int, item: Any) -> str:
+    if isinstance(item, Tensor):
+        raise _mixed(function, position, item)
+    kind = next((kind for kind in (bool, int, float) if isinstance(item, kind)), None)
+    if kind is None:
+        raise TypeError(
+            f"{function}: argument {position}: expected a tensor, a bool, int or float, or a list "
+            f"of these, got {type(item).__name__}; let the function capture it"
+        )
+    if kind is int and abs(item) > _EXACT:
+        raise ValueError(
+            f"{function}: argument {position}: expected integers of at most 2**53, got {item}; "
+            f"pass a tensor"
+        )
+    return _LETTERS[kind]
+
+
+def _mixed(function: str, position: int, part: Any) -> TypeError:
+    return TypeError(
+        f"{function}: argument {position}: expected a list of tensors or one of numbers, got one "
+        f"with {'a tensor' if isinstance(part, Tensor) else type(part).__name__} among others"
+    )
+
+
+def operand_of(item: Any) -> Operand:
+    """Return what a tensor or a number is to a program."""
+    if isinstance(item, Tensor):
+        return str(item.dtype)[6:], min(item.dim(), 1)
+    return type(item).__name__, -1
+
+
+def device_of(tensors: Sequence[Tensor]) -> torch.device:
+    """Return where a call is computed: where its tensors lie, those of no dimension aside."""
+    for tensor in tensors:
+        if tensor.dim():
+            return tensor.device
+    return tensors[0].device

@@ -1,0 +1,69 @@
+"""Calls whose decision is known: they go to their kernel with nothing around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels._undisturbed import is_undisturbed
+from torchyard_kernels.contracts.pointwise import PointwiseKernel, PointwiseRequest
+
+__all__ = ["remember", "served"]
+
+_KEY: Final = "pointwise/1: direct"
+# Programs of more structures than this push all others out.
+_MOST: Final = 256
+
+# Of each program and way, the ``serve`` of every kind of operands that was met.
+_Known = dict[tuple[str, bool], list[tuple[PointwiseRequest, Callable[..., Any]]]]
+
+
+def served(
+    text: str,
+    lists: Sequence[Any],
+    captured: Sequence[Tensor],
+    out: Sequence[Sequence[Tensor]] | None,
+) -> Any:
+    """Compute a call like one that was decided before; None, without an effect, for any other.
+
+    Of the arguments nothing is taken for granted. That nothing is being compiled is for the caller
+    to know.
+
+    Returns:
+        A tuple of lists; True where ``out`` was written to.
+    """
+    known: _Known | None = registry().conclusions().get(_KEY)
+    if known is None or not is_undisturbed():
+        return None
+    written = None if out is None else tuple(out)
+    for _, serve in known.get((text, out is not None), ()):
+        found = serve(tuple(lists), tuple(captured), written)
+        if found is not None:
+            return found
+    return None
+
+
+def remember(
+    conclusions: dict[str, Any], kernel: PointwiseKernel, request: PointwiseRequest
+) -> None:
+    """Let calls that make such requests be served directly, where the kernel can.
+
+    Args:
+        conclusions: the registry's, from before it decided.
+        kernel: what it decided for, with no demand of the call itself.
+        request: what it decided.
+    """
+    make = getattr(kernel, "direct", None)
+    if make is None:
+        return
+    known: _Known = conclusions.setdefault(_KEY, {})
+    if len(known) >= _MOST:
+        known.clear()
+    kinds = known.setdefault((request.text, bool(request.out)), [])
+    if all(other != request for other, _ in kinds) and len(kinds) < _MOST:
+        serve = make(request)
+        if serve is not None:
+            kinds.append((request, serve))

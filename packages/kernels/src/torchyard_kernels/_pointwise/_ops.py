@@ -1,0 +1,215 @@
+"""The ops that torch sees: ``torch.ops.torchyard_kernels.pointwise`` and ``.pointwise_``.
+
+The choice of implementation is made inside of the op, from dtypes and the program only, so eager
+calls, compiled graphs, exported programs and fake tensors take the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
+from torchyard_kernels._pointwise._direct import remember
+from torchyard_kernels._pointwise._evaluation import (
+    broadcast,
+    check_results,
+    evaluated,
+    result_dtypes,
+)
+from torchyard_kernels.contracts.pointwise import (
+    POINTWISE,
+    Operand,
+    PointwiseCall,
+    PointwiseKernel,
+    PointwiseRequest,
+)
+
+__all__ = ["compute"]
+
+_NAMESPACE: Final = "torchyard_kernels"
+_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+
+# A list of nothing is None, because an AOTInductor package hands an op no list for an empty one.
+_COMMON: Final = (
+    "Tensor[] tensors, Tensor[]? captured, float[]? numbers, str form, int groups, str text, "
+    "str use"
+)
+# Result after result, each of all groups.
+_NEW: Final = f"pointwise({_COMMON}) -> Tensor[]"
+_IN_PLACE: Final = f"pointwise_(Tensor(a!)[] out, {_COMMON}) -> ()"
+
+
+def compute(
+    arguments: Arguments,
+    captured: Sequence[Tensor],
+    text: str,
+    out: tuple[Sequence[Tensor], ...] = (),
+    use: str | None = None,
+) -> tuple[list[Tensor], ...]:
+    """Compute a call; see the contract.
+
+    Groups of equal operands are computed together, by what the registry decides for them.
+    """
+    items = arguments.items()
+    traits = tuple(operand_of(tensor) for tensor in captured)
+    kinds: dict[tuple[str, tuple[Operand, ...], tuple[str, ...]], list[int]] = {}
+    for group in range(arguments.groups):
+        given = [item[group] for item in items]
+        tensors = [item for item in (*given, *captured) if isinstance(item, Tensor)]
+        inputs = tuple([operand_of(item) for item in given])
+        written = tuple([str(result[group].dtype)[6:] for result in out])
+        kinds.setdefault((device_of(tensors).type, inputs, written), []).append(group)
+    found: list[list[Any]] = []
+    for (device, inputs, written), groups in kinds.items():
+        request = PointwiseRequest(device, text, inputs, traits, written, len(groups))
+        conclusions = registry().conclusions()
+        kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
+        if use is None:
+            remember(conclusions, kernel, request)
+        call = PointwiseCall(
+            request,
+            tuple([item[group] for group in groups] for item in items),
+            tuple(captured),
+            tuple([result[group] for group in groups] for result in out),
+        )
+        if out:
+            check_results(call)
+        results = kernel(call)
+        found = found or [[None] * arguments.groups for _ in results]
+        for into, result in zip(found, results, strict=True):
+            for group, tensor in zip(groups, result, strict=True):
+                into[group] = tensor
+    return tuple(found)
+
+
+def _arguments(
+    tensors: list[Tensor], numbers: list[float] | None, form: str, groups: int
+) -> Arguments:
+    return Arguments(tensors, numbers or [], form, groups)
+
+
+def _pointwise(
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> list[Tensor]:
+    arguments = _arguments(tensors, numbers, form, groups)
+    with torch.no_grad():
+        results = compute(arguments, captured or (), text, use=use or None)
+    return [tensor for result in results for tensor in result]
+
+
+def _pointwise_fake(
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> list[Tensor]:
+    items = _arguments(tensors, numbers, form, groups).items()
+    traits = tuple(operand_of(tensor) for tensor in captured or ())
+    results: list[list[Tensor]] = []
+    for group in range(groups):
+        given = [item[group] for item in items]
+        dtypes = result_dtypes(text, tuple(operand_of(item) for item in given), traits)
+        shape = broadcast((*given, *(captured or ())))
+        results.append([tensors[0].new_empty(shape, dtype=dtype) for dtype in dtypes])
+    return [tensor for result in zip(*results, strict=True) for tensor in result]
+
+
+def _pointwise_in_place(
+    out: list[Tensor],
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> None:
+    arguments = _arguments(tensors, numbers, form, groups)
+    written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
+    with torch.no_grad():
+        compute(arguments, captured or (), text, written, use or None)
+
+
+def _pointwise_in_place_fake(*args: Any) -> None:
+    return None
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    tensors, captured, numbers, form, groups, text, _ = inputs
+    ctx.save_for_backward(*tensors, *(captured or ()))
+    ctx.split = len(tensors)
+    ctx.has_captured = captured is not None
+    ctx.plain = (numbers, form, groups, text)
+    ctx.mark_non_differentiable(*[tensor for tensor in output if not _differentiable(tensor)])
+
+
+def _differentiable(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _differentiate(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
+    """Compute each group anew by torch's own operations, and differentiate these."""
+    saved = ctx.saved_tensors
+    numbers, form, groups, text = ctx.plain
+    flags = list(ctx.needs_input_grad[0])
+    if ctx.has_captured:
+        flags += ctx.needs_input_grad[1]
+    with torch.enable_grad():
+        leaves = [
+            tensor.view_as(tensor) if wanted else tensor
+            for tensor, wanted in zip(saved, flags, strict=True)
+        ]
+        tensors, captured = leaves[: ctx.split], leaves[ctx.split :]
+        items = _arguments(tensors, numbers, form, groups).items()
+        traits = tuple(operand_of(tensor) for tensor in captured)
+        outputs: list[Tensor] = []
+        given: list[Tensor] = []
+        for group in range(groups):
+            parts = [item[group] for item in items]
+            inputs = tuple(operand_of(part) for part in parts)
+            results = evaluated(text, inputs, traits, parts, captured)
+            for number, result in enumerate(results):
+                gradient = gradients[number * groups + group]
+                if gradient is not None and result.requires_grad:
+                    outputs.append(result)
+                    given.append(gradient)
+        wanted = [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
+        found: Sequence[Tensor | None] = [None] * len(wanted)
+        if outputs:
+            found = torch.autograd.grad(
+                outputs,
+                wanted,
+                given,
+                allow_unused=True,
+                create_graph=torch.is_grad_enabled() and any(g.requires_grad for g in given),
+            )
+    results_of = iter(found)
+    grads = [next(results_of) if flag else None for flag in flags]
+    return grads[: ctx.split], grads[ctx.split :] if ctx.has_captured else None, *[None] * 5
+
+
+for _schema, _kernel, _fake in (
+    (_NEW, _pointwise, _pointwise_fake),
+    (_IN_PLACE, _pointwise_in_place, _pointwise_in_place_fake),
+):
+    _name = _schema.partition("(")[0]
+    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
+    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
+torch.library.register_autograd(
+    f"{_NAMESPACE}::pointwise", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+)

@@ -1,0 +1,15 @@
+// The Python module's functions on programs.
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+namespace torchyard {
+
+// Adds them; -1 with an exception set where that fails.
+int add_programs(PyObject* module);
+
+// Adds DirectMap; likewise. Called by add_programs.
+int add_direct_map(PyObject* module);
+
+}  // namespace torchyard
