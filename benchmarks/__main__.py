@@ -20,6 +20,7 @@ from benchmarks.limits import Limits, Probe
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
 from benchmarks.plot import draw_short
+from benchmarks.recurrent import measure_recurrent
 from benchmarks.report import (
     bars_table,
     brief_table,
@@ -33,7 +34,7 @@ from benchmarks.suites import SUITES
 
 __all__: list[str] = []
 
-_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel")
+_PROBES: Final = ("scaling", "memory", "cold", "collectives", "context-parallel", "recurrent")
 
 
 def _arguments() -> argparse.Namespace:
@@ -148,6 +149,8 @@ class _Run:
                 found = measure_collectives(**given)
             elif suite == "context-parallel":
                 found = measure_context_parallel(**given)
+            elif suite == "recurrent":
+                found = measure_recurrent(**given)
             else:
                 found = measure_cold(plots=self.arguments.plots, **given)
         except (WrongResultError, torchyard.UnsupportedError) as error:
