@@ -58,19 +58,9 @@ def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") ->
         return Verdict.no(
             ReasonCode.SHAPE, f"expected at most {_MOST_CELLS} layers and directions, got {cells}"
         )
-    if isa and isa not in _isa.FEATURES:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
-        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
 
 
