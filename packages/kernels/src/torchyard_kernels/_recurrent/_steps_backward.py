@@ -137,28 +137,28 @@ class _Run:
             cell = torch.zeros_like(slopes.forget[0])
             cell = cell if grad_cell is None else grad_cell.to(wide)
         steps = range(self._before.shape[0])
-        totals, sums = [hidden] * len(steps), [hidden] * len(steps)
+        totals = torch.empty_like(self._before)
+        sums = torch.empty_like(slopes.recurrent)
         for t in steps if self._reverse else reversed(steps):
-            total = totals[t] = hidden + grad_output[t]
+            total = torch.add(hidden, grad_output[t], out=totals[t])
             grad = total if weights.w_hr is None else total @ weights.w_hr
             if cell is None:
-                parts = grad[:, None] * slopes.recurrent[t]
+                parts = torch.mul(grad[:, None], slopes.recurrent[t], out=sums[t])
             else:
                 assert slopes.cell is not None
                 assert slopes.forget is not None
                 cell = torch.addcmul(cell, grad, slopes.cell[t])
                 # The first three gates act on the cell state, the fourth on the hidden one.
-                parts = torch.stack([cell, cell, cell, grad], dim=1) * slopes.recurrent[t]
+                acting = torch.stack([cell, cell, cell, grad], dim=1)
+                parts = torch.mul(acting, slopes.recurrent[t], out=sums[t])
                 cell = cell * slopes.forget[t]
-            sums[t] = parts.flatten(1)
-            hidden = sums[t] @ weights.w_hh
+            hidden = parts.flatten(1) @ weights.w_hh
             if slopes.kept is not None:
-                hidden = torch.addcmul(hidden, total, slopes.kept[t])
-        total, to_recurrent = torch.stack(totals), torch.cat(sums)
-        to_inputs = to_recurrent
+                hidden = hidden.addcmul_(total, slopes.kept[t])
+        to_recurrent = to_inputs = sums.flatten(0, 1).flatten(1)
         if slopes.inputs is not None:
-            to_inputs = (total[:, :, None] * slopes.inputs).flatten(0, 1).flatten(1)
-        own = self._weight_gradients(to_inputs, to_recurrent, total)
+            to_inputs = (totals[:, :, None] * slopes.inputs).flatten(0, 1).flatten(1)
+        own = self._weight_gradients(to_inputs, to_recurrent, totals)
         values = self._product(to_inputs, weights.w_ih).view(self._values.shape)
         return RecurrentGradients(values, hidden, cell, (own,))
 
