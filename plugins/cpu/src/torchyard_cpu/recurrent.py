@@ -82,12 +82,12 @@ def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
         return Verdict.no(
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
-    if request.ragged or request.reserve:
+    if request.ragged or request.reserve or request.proj_size:
         what = "has lengths" if request.ragged else "records its own gradient"
-        return _for_others(f"a call that {what}")
+        return _for_others(f"a call that {'projects' if request.proj_size else what}")
     best = ""
     brief = request.steps < _BRIEF
-    if request.kind is RecurrentKind.LSTM and not request.proj_size:
+    if request.kind is RecurrentKind.LSTM:
         missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
         if not missing and not (brief and request.packed):
             best = "an lstm by oneDNN"
