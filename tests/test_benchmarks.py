@@ -19,6 +19,7 @@ from benchmarks.limits import Limits, Probe
 from benchmarks.linear import check, measure_linear
 from benchmarks.measure import Effort, Row, WrongResultError, measure, met
 from benchmarks.paged import paged
+from benchmarks.recurrent import RecurrentCase, _cases, _measured, judged
 from benchmarks.suites import SUITES
 from torchyard_attention import explain
 
@@ -205,3 +206,28 @@ def test_a_wrong_linear_layer_is_refused() -> None:
     for wrong in (right * 1.01, right.roll(1, 1), right * torch.nan):
         with pytest.raises(WrongResultError, match="linear, case, who: expected within"):
             check("case", "who", wrong, x, weight)
+
+
+def test_a_recurrent_layer_that_is_wrong_is_not_timed() -> None:
+    case = RecurrentCase("gru", torch.bfloat16, 16, 2, steps=3)
+    module = case.module
+    ways: dict[str, Callable[..., object]] = {"torch": module}
+    ways["torchyard"] = lambda x: (module(x)[0] * 1.1,)
+    with torch.no_grad(), pytest.raises(WrongResultError, match="gru bfloat16 16 batch 2 3 steps"):
+        judged(case, ways)
+
+
+def test_a_recurrent_case_tells_times_errors_and_what_was_asked() -> None:
+    case = RecurrentCase("lstm", torch.float16, 16, 2, 1e9, steps=3)
+    found = list(_measured(case, 3, 0.1))
+    assert {finding.who for finding in found} == {
+        "torch",
+        "torch in float32",
+        "torchyard",
+        "torchyard, packed",
+    }
+    assert [finding.enough for finding in found if finding.asked] == [False]
+    asked = {(case.kind, case.dtype, case.hidden, case.batch, case.asked) for case in _cases(False)}
+    for kind, dtype in (("gru", torch.bfloat16), ("gru", torch.float16), ("lstm", torch.float16)):
+        for hidden in (256, 1024):
+            assert {(kind, dtype, hidden, batch, 2.0) for batch in (1, 8)} <= asked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -133,6 +134,17 @@ def test_packed_weights_are_passed_over_where_gradients_are_recorded():
     output, _ = module(inputs)
     output.sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_a_packed_module_is_pickled_compiled_and_exported_from_its_plain_weights():
+    module = nn.GRU(8, 8, batch_first=True).eval().prepack()
+    inputs = torch.randn(2, 5, 8), torch.randn(1, 2, 8)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        expected = module(*inputs)
+        close(compiled(*inputs), expected)
+        close(torch.export.export(module, inputs).module()(*inputs), expected)
+        close(pickle.loads(pickle.dumps(module))(*inputs), expected)
 
 
 def test_packed_weights_serve_the_functions_and_know_their_layers():

@@ -14,7 +14,7 @@ from packages.kernels.tests.recurrent import Case, cases, misses
 from torchyard import ReasonCode, probe_platform, registry
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._recurrent_forward import NativeRecurrent, run_kernel
-from torchyard_cpu.recurrent import supports, supports_onednn
+from torchyard_cpu.recurrent import supports, supports_torch
 from torchyard_kernels.contracts.recurrent import FORWARD, RecurrentKind, RecurrentRequest
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
@@ -179,30 +179,45 @@ def request(kind=RecurrentKind.LSTM, dtype="float32", **more):
     return RecurrentRequest("cpu", dtype, kind, 128, 1, 256, 256, **more)
 
 
-def test_torchs_own_lstm_serves_where_onednn_does_and_native_kernels_elsewhere():
+def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewhere():
     def chosen(request):
         return registry().decide(FORWARD, request).name
 
-    assert chosen(request()) == "cpu.onednn"
-    assert chosen(request(grad=True)) == "cpu.onednn"
+    def brief(kind, dtype, steps, batch=1, **more):
+        return chosen(RecurrentRequest("cpu", dtype, kind, steps, batch, 256, 256, **more))
+
+    assert chosen(request()) == "cpu.torch"
+    assert chosen(request(grad=True)) == "cpu.torch"
     assert chosen(request(dtype="float16")) == "cpu.native"
     assert chosen(request(ragged=True)) == "cpu.native"
     assert chosen(request(proj_size=8)) == "cpu.native"
     assert chosen(request(grad=True, reserve=True)) == "cpu.native"
     for kind in set(RecurrentKind) - {RecurrentKind.LSTM}:
         assert chosen(request(kind)) == "cpu.native"
+        assert chosen(request(kind, grad=True)) == "cpu.native"
+    gru = RecurrentKind.GRU
+    assert brief(gru, "float32", 128, 32, grad=True) == "cpu.native"
+    assert brief(gru, "bfloat16", 128, 32, grad=True) == "cpu.torch"
+    assert brief(gru, "bfloat16", 128, 8, grad=True) == "cpu.native"
+    assert brief(gru, "float32", 3, 8) == "cpu.torch"
+    assert brief(gru, "float32", 4, 8) == "cpu.native"
+    assert brief(gru, "float16", 1) == "cpu.torch"
+    assert brief(gru, "float16", 1, 8) == "cpu.native"
+    assert brief(gru, "float32", 1, packed=True) == "cpu.native"
+    assert brief(RecurrentKind.LSTM, "float32", 1, packed=True) == "cpu.native"
+    assert brief(RecurrentKind.LSTM, "float32", 128, packed=True) == "cpu.torch"
     assert chosen(request(dtype="float64")) == "kernels.aten"
-    trace = registry().decide(FORWARD, request(RecurrentKind.GRU)).render()
-    assert "E_PURPOSE: stands for the lstm that torch gives oneDNN, which is no gru" in trace
+    trace = registry().decide(FORWARD, request(gru)).render()
+    assert "E_PURPOSE: stands for calls that torch's own layers serve best; this is gru" in trace
 
 
 def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
     platform = probe_platform()
     new = replace(platform, cpu_features=frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}))
     old = replace(platform, cpu_features=frozenset({"avx2", "fma", "f16c"}))
-    assert supports_onednn(request(dtype="bfloat16"), new).supported
-    assert supports_onednn(request(dtype="bfloat16"), old).code is ReasonCode.PURPOSE
-    assert supports_onednn(request(dtype="float16"), new).code is ReasonCode.PURPOSE
+    assert supports_torch(request(dtype="bfloat16"), new).supported
+    assert supports_torch(request(dtype="bfloat16"), old).code is ReasonCode.PURPOSE
+    assert supports_torch(request(dtype="float16"), new).code is ReasonCode.PURPOSE
 
 
 def test_an_instruction_set_that_is_asked_for_and_missing_is_a_refusal():

@@ -203,6 +203,36 @@ def recurrent_forward(
     /,
 ) -> None: ...
 
+# Weights that recurrent_pack wrote, as DirectRecurrent takes them. Whoever asks for it keeps their
+# memory.
+class PackedWeights: ...
+
+def packed_weights(
+    kernel: str, sizes: _RecurrentSizes, packed: int, bias: bool, /
+) -> PackedWeights: ...
+
+# Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct.
+class DirectRecurrent:
+    def serve(
+        self, weights: PackedWeights, input: Tensor, hidden: Tensor, cell: Tensor | None, /
+    ) -> tuple[Tensor, Any] | None: ...
+
+    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); kind;
+    # T and B with the contract's rounding; I, H, P, whether there is a projection, layers,
+    # directions, whether there are biases.
+    def admit(self, request: tuple[int, ...], /) -> None: ...
+
+# Return a DirectRecurrent that was admitted nothing, as direct_forward does.
+def direct_recurrent(
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectRecurrent | None: ...
+
 # Serves attention calls that were decided before, from tensors, through torch's C functions.
 #
 # It does what torchyard_attention.direct.DirectForward promises.

@@ -1,4 +1,4 @@
-"""cpu.onednn and cpu.native: recurrent layers by torch's oneDNN, and by native kernels."""
+"""cpu.torch and cpu.native: recurrent layers where torch's own are best, and native kernels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchyard_kernels.contracts.recurrent import (
     RecurrentRequest,
 )
 
-__all__ = ["DEVICES", "DTYPES", "NAME", "supports", "supports_onednn", "torchyard_implementations"]
+__all__ = ["DEVICES", "DTYPES", "NAME", "supports", "supports_torch", "torchyard_implementations"]
 
 NAME: Final = "cpu.native"
 DEVICES: Final = ("cpu",)
@@ -33,6 +33,13 @@ _ONEDNN: Final[Mapping[str, frozenset[str]]] = {
     "float32": frozenset(),
     "bfloat16": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),
 }
+# Steps that take less time than packing their weights.
+_BRIEF: Final = 4
+# torch multiplies matrices of these an order of magnitude slower than others.
+_SLOW: Final = ("float16",)
+# What oneDNN multiplies faster than float32, and from how many sequences on that counts.
+_NARROW: Final = ("bfloat16",)
+_MANY: Final = 16
 # Layers times directions.
 _MOST_CELLS: Final = 256
 
@@ -58,44 +65,46 @@ def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") ->
         return Verdict.no(
             ReasonCode.SHAPE, f"expected at most {_MOST_CELLS} layers and directions, got {cells}"
         )
-    if isa and isa not in _isa.FEATURES:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
-        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
 
 
-def supports_onednn(request: RecurrentRequest, platform: Platform) -> Verdict:
-    """Say whether torch gives the request to oneDNN, which no kernel here is faster than."""
+def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
+    """Say whether torch's own layers are the best there is for the request.
+
+    They are where torch gives an LSTM to oneDNN, where laying out weights for a few steps would
+    cost more than the steps, and where many sequences train in bfloat16, whose gradients the
+    recorded backward computes in float32.
+    """
     if request.device not in DEVICES:
         return Verdict.no(
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
-    other = ""
-    if request.kind is not RecurrentKind.LSTM:
-        other = str(request.kind)
-    elif not _ONEDNN.get(request.dtype, frozenset({request.dtype})) <= platform.cpu_features:
-        other = f"{request.dtype} on this processor"
-    elif request.ragged:
-        other = "lstm with lengths"
-    elif request.proj_size:
-        other = "lstm with a projection"
-    elif request.reserve:
-        other = "lstm that records its own gradient"
-    if other:
-        return Verdict.no(
-            ReasonCode.PURPOSE, f"stands for the lstm that torch gives oneDNN, which is no {other}"
-        )
-    return Verdict.yes("torch's own, by oneDNN")
+    if request.ragged or request.reserve or request.proj_size:
+        what = "has lengths" if request.ragged else "records its own gradient"
+        return _for_others(f"a call that {'projects' if request.proj_size else what}")
+    best = ""
+    brief = request.steps < _BRIEF
+    if request.kind is RecurrentKind.LSTM:
+        missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
+        if not missing and not (brief and request.packed):
+            best = "an lstm by oneDNN"
+    calls = request.steps * request.batch
+    if brief and not request.packed and (request.dtype not in _SLOW or calls < _BRIEF):
+        best = best or "few steps with weights as they are"
+    if request.grad and request.dtype in _NARROW and request.batch >= _MANY:
+        best = best or "training on many sequences"
+    if not best:
+        return _for_others(f"{request.kind} in {request.dtype}")
+    return Verdict.yes(f"torch's own: {best}")
+
+
+def _for_others(what: str) -> Verdict:
+    return Verdict.no(
+        ReasonCode.PURPOSE, f"stands for calls that torch's own layers serve best; this is {what}"
+    )
 
 
 @hookimpl
@@ -104,7 +113,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     isa = plugin_setting("cpu", "isa")
     claims = frozenset({Claim.DETERMINISTIC})
     return [
-        Implementation(FORWARD, "cpu.onednn", supports_onednn, _load_onednn),
+        Implementation(FORWARD, "cpu.torch", supports_torch, _load_torch),
         Implementation(
             FORWARD, NAME, partial(supports, isa=isa), partial(_load, isa), claims=claims
         ),
@@ -117,7 +126,7 @@ def _load(isa: str) -> Forward:
     return NativeRecurrent(isa)
 
 
-def _load_onednn() -> Forward:
-    from torchyard_cpu._recurrent_onednn import OnednnLstm
+def _load_torch() -> Forward:
+    from torchyard_cpu._recurrent_torch import TorchLayers
 
-    return OnednnLstm()
+    return TorchLayers()

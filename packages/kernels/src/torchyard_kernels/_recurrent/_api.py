@@ -9,10 +9,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from torchyard import note_use
 from torchyard_kernels._recurrent._ops import decided, recorded
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
 from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels._recurrent._plain import is_plain
+from torchyard_kernels._recurrent._streaming import served
 from torchyard_kernels._recurrent._validation import (
     check_input,
     check_lengths_form,
@@ -73,6 +75,10 @@ def lstm(
         UnsupportedError: nothing may serve the call.
     """
     hidden, cell = _pair(state)
+    if lengths is None and implementation is None and not (training and dropout):
+        found = served(RecurrentKind.LSTM, input, hidden, cell, weights, batch_first)
+        if found is not None:
+            return LstmOutput(found[0], LstmState(*found[1]))
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
     result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
     assert result.cell is not None
@@ -97,6 +103,10 @@ def gru(
     The reset gate is applied after the recurrent product, as torch does. Arguments as for
     :func:`lstm`, with weights of [3 H, ...] and a state of one tensor, [layers * D, B, H].
     """
+    if lengths is None and implementation is None and not (training and dropout):
+        found = served(RecurrentKind.GRU, input, state, None, weights, batch_first)
+        if found is not None:
+            return RecurrentOutput(*found)
     run = _Layers(RecurrentKind.GRU, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, dropout if training else 0.0, implementation)
     return RecurrentOutput(result.output, result.hidden)
@@ -125,6 +135,10 @@ def rnn(
     if nonlinearity not in kinds:
         raise ValueError(f"nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
     kind = kinds[nonlinearity]
+    if lengths is None and implementation is None and not (training and dropout):
+        found = served(kind, input, state, None, weights, batch_first)
+        if found is not None:
+            return RecurrentOutput(*found)
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, dropout if training else 0.0, implementation)
     return RecurrentOutput(result.output, result.hidden)
@@ -185,6 +199,8 @@ class _Layers:
         use: str | None,
     ) -> RecurrentResult:
         """Return the outputs in the form of the input."""
+        if not torch.compiler.is_compiling():
+            note_use("kernels.recurrent", self._input.device.type)
         batch = self._input.shape[1]
         w_hh = self._cells[0].w_hh
         hidden = self._state("state", hidden, batch, w_hh.shape[1])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_kernels._calls import Calls
 from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
 from torchyard_kernels._recurrent._request import cells, request_of
 from torchyard_kernels.contracts.recurrent import (
@@ -28,7 +29,9 @@ from torchyard_kernels.contracts.recurrent import (
     reserve_columns,
 )
 
-__all__ = ["check_lengths", "decided", "recorded"]
+__all__ = ["CALLS", "check_lengths", "decided", "recorded"]
+
+CALLS: Final = Calls(FORWARD)
 
 _NAMESPACE: Final = "torchyard_kernels"
 _LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
@@ -84,8 +87,9 @@ def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = 
     """
     check_lengths(call)
     request = request_of(call, grad=grad, packed=packed)
-    chosen: Forward = registry().resolve(FORWARD, request, use=use)
-    return chosen
+    if use is not None:
+        return registry().resolve(FORWARD, request, use=use)
+    return CALLS.chosen(request)
 
 
 def check_lengths(call: RecurrentCall) -> None:

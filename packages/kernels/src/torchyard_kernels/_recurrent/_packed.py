@@ -50,6 +50,8 @@ class PackedRecurrent:
         self.weights = tuple(weights)
         self.num_layers = num_layers
         self.bidirectional = bidirectional
+        # Tensors of inference mode keep no counter.
+        self._unversioned = any(weight.is_inference() for weight in self.weights)
         self._made: list[tuple[weakref.ref[Any], tuple[int, ...], object]] = []
 
     def repack(self) -> None:
@@ -61,7 +63,7 @@ class PackedRecurrent:
         pack = getattr(forward, "pack", None)
         if pack is None:
             return None
-        versions = tuple(-1 if w.is_inference() else w._version for w in self.weights)
+        versions = self._versions()
         for known, at, made in self._made:
             if known() is forward and at == versions:
                 return made
@@ -69,8 +71,20 @@ class PackedRecurrent:
             weights = cells(self.weights, self.num_layers, self.bidirectional)
             fresh: object = pack(self.kind, weights, self.num_layers, self.bidirectional)
         kept = [entry for entry in self._made if entry[0]() not in (None, forward)]
-        self._made = [*kept, (weakref.ref(forward), versions, fresh)]
+        self._made = [(weakref.ref(forward), versions, fresh), *kept]
         return fresh
+
+    def latest(self) -> object | None:
+        """Return what was packed last; None where the weights have changed since."""
+        if not self._made:
+            return None
+        _, at, made = self._made[0]
+        return made if at == self._versions() else None
+
+    def _versions(self) -> tuple[int, ...]:
+        if self._unversioned:
+            return ()
+        return tuple([weight._version for weight in self.weights])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_made": []}

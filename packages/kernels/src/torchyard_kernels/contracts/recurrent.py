@@ -224,7 +224,10 @@ class Forward(Protocol):
 
     It may have ``differentiable = True``: it consists of operations that torch differentiates, and
     is called with autograd recording where gradients are wanted. It may have ``pack(kind, weights,
-    num_layers, bidirectional)``, which returns what ``RecurrentCall.packed`` then holds.
+    num_layers, bidirectional)``, which returns what ``RecurrentCall.packed`` then holds. And it may
+    have ``direct()``, see ``contracts.direct``: its ``serve(packed, input, hidden, cell)`` takes
+    what ``pack`` made and a call's tensors, cell or None, and returns output and hidden, or output
+    and (hidden, cell).
     """
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:

@@ -84,11 +84,19 @@ class _Recurrent(torch.nn.Module):
         }
 
     def _weights_or_packed(self) -> list[Tensor] | PackedRecurrent:
-        weights = self._weights()
-        if self._packed is None or torch.compiler.is_compiling():
-            return weights
-        if any(a is not b for a, b in zip(self._packed.weights, weights, strict=True)):
-            self.prepack()
+        packed = self._packed
+        if packed is None or torch.compiler.is_compiling():
+            return self._weights()
+        own = self._parameters.get
+        for name, weight in zip(self._weight_names, packed.weights, strict=True):
+            if own(name) is not weight:
+                return self._repacked()
+        return packed
+
+    def _repacked(self) -> PackedRecurrent:
+        # A parametrised weight is made anew at each access, and then so is this.
+        self.prepack()
+        assert self._packed is not None
         return self._packed
 
     def _through(self, function: Callable[..., Any], input: Any, state: Any) -> tuple[Any, Any]:

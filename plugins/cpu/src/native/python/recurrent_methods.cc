@@ -1,15 +1,13 @@
 // The module's functions of recurrent layers; their signatures are in torchyard_cpu/_native.pyi.
 #include "python/recurrent_methods.h"
 
-#include "base/scratch.h"
 #include "python/arguments.h"
+#include "python/recurrent_arguments.h"
 #include "recurrent/recurrent.h"
 
 namespace torchyard {
 
 namespace {
-
-constexpr int64_t kMostCells = 256;
 
 const char* element_name(DType dtype) {
   switch (dtype) {
@@ -23,23 +21,6 @@ const char* element_name(DType dtype) {
   return "";
 }
 
-// `tuple` is kind, I, H, P, layers, directions, whether projected.
-bool read_sizes(PyObject* tuple, RecurrentSizes* out) {
-  int64_t s[7];
-  if (!read_integers(tuple, "sizes", 7, s)) return false;
-  const bool fits = s[0] >= 0 && s[0] < kRecurrentKinds && s[1] >= 0 && s[2] >= 1 && s[3] >= 1 &&
-                    s[4] >= 1 && (s[5] == 1 || s[5] == 2) && s[4] * s[5] <= kMostCells &&
-                    (s[6] == 0 ? s[2] == s[3] : s[6] == 1 && s[0] == 0);
-  if (!fits) {
-    PyErr_SetString(PyExc_ValueError,
-                    "sizes: expected a kind, I, H, P, layers, 1 or 2 directions and whether there "
-                    "is a projection, without one P = H");
-    return false;
-  }
-  *out = {static_cast<RecurrentKind>(s[0]), s[1], s[2], s[3], s[4], s[5], s[6] != 0};
-  return true;
-}
-
 bool takes(const char* function, Py_ssize_t expected, Py_ssize_t given) {
   if (given == expected) return true;
   PyErr_Format(PyExc_TypeError, "%s: expected %zd arguments, got %zd", function, expected, given);
@@ -50,7 +31,7 @@ PyObject* packed_bytes(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   RecurrentSizes sizes;
   if (!takes("recurrent_packed_bytes", 2, argc)) return nullptr;
   const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
-  if (kernel == nullptr || !read_sizes(argv[1], &sizes)) return nullptr;
+  if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes)) return nullptr;
   return PyLong_FromSize_t(recurrent_packed_bytes(sizes, *kernel));
 }
 
@@ -59,12 +40,13 @@ PyObject* pack(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   int threads;
   if (!takes("recurrent_pack", 5, argc)) return nullptr;
   const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
-  if (kernel == nullptr || !read_sizes(argv[1], &sizes) || !read_threads(argv[4], &threads)) {
+  if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes) ||
+      !read_threads(argv[4], &threads)) {
     return nullptr;
   }
   const int64_t cells = sizes.layers * sizes.directions;
-  int64_t addresses[5 * kMostCells];
-  CellWeights weights[kMostCells];
+  int64_t addresses[5 * kMostRecurrentCells];
+  CellWeights weights[kMostRecurrentCells];
   if (!read_integers(argv[2], "weights", 5 * cells, addresses)) return nullptr;
   for (int64_t i = 0; i < cells; ++i) {
     const int64_t* at = addresses + 5 * i;
@@ -94,7 +76,7 @@ PyObject* forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   int64_t at[8];
   if (!takes("recurrent_forward", 7, argc)) return nullptr;
   const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
-  if (kernel == nullptr || !read_sizes(argv[1], &args.sizes) ||
+  if (kernel == nullptr || !read_recurrent_sizes(argv[1], &args.sizes) ||
       !read_integers(argv[2], "run", 2, run) || !read_integers(argv[3], "input", 3, input) ||
       !read_integers(argv[4], "addresses", 8, at) || !read_run(argv + 5, &with)) {
     return nullptr;
@@ -179,6 +161,9 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-int add_recurrent(PyObject* module) { return PyModule_AddFunctions(module, methods); }
+int add_recurrent(PyObject* module) {
+  if (PyModule_AddFunctions(module, methods) != 0) return -1;
+  return add_recurrent_direct(module);
+}
 
 }  // namespace torchyard
