@@ -229,6 +229,30 @@ def test_a_version_that_is_none_changes_nothing(
     assert foreign.git(orchard, "status", "--porcelain") == ""
 
 
+_FULL = """
+import resource, sys
+from torchyard_release._cli import command
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+command(["--root", sys.argv[1], "cut"])
+"""
+
+
+@pytest.mark.parametrize("room", [0, 600, 1800], ids=["nothing", "the journal", "some of git"])
+def test_a_full_disk_cuts_nothing_and_the_same_command_cuts_it_later(
+    orchard: Path, release: Callable[..., Result], room: int
+) -> None:
+    refs = _refs(orchard)
+    words = [sys.executable, "-c", _FULL, str(orchard), str(room)]
+    full = subprocess.run(words, capture_output=True, text=True)
+    assert full.returncode == 1, full.stderr
+    assert "\ndo: " in full.stderr
+    assert _refs(orchard) == refs
+    assert release("cut").exit_code == 0
+    kinds = [entry.kind for entry in Workspace.find(orchard).release.entries()]
+    assert kinds.count("cut.done") == 1
+    assert kinds[-1] == "ended"
+
+
 _DYING = """
 import os, signal, sys
 from click.testing import CliRunner
