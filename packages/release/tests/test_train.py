@@ -78,6 +78,7 @@ def test_a_workspace_is_found_from_a_folder_below(orchard: Path) -> None:
         ('["cpu", "cuda"]', '["abacus"]', "hardware: expected names of [hardware]: cpu, cuda"),
         ('"py3-none-PLATFORM"', '"linux"', "wheels: expected tags such as py3-none-any"),
         ("reverse = true", 'reverse = "yes"', "reverse: expected true or false, got 'yes'"),
+        ("reverse = true", 'module = "a-b"', "module: expected the name of a Python package"),
         ("reverse = true", "patch = -1", "patch: expected at least 0, got -1"),
         ("reverse = true", 'torch = "new"', 'torch: expected a specifier such as ">=2.11"'),
         ("[hardware]", "[signing.keys]\nann = 'ff'\n[hardware]", "an Ed25519 public key"),
