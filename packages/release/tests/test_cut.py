@@ -270,8 +270,27 @@ def dying(descriptor, line):
         os.kill(os.getpid(), signal.SIGKILL)
     write(descriptor, line)
 _journal._write = dying
-command(["--root", sys.argv[1], "cut"])
+command(["--root", sys.argv[1], "cut", *sys.argv[4:]])
 """
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_killed_while_making_a_further_candidate_it_is_made_once(
+    orchard: Path, release: Callable[..., Result], number: int
+) -> None:
+    assert release("cut").exit_code == 0
+    foreign.git(orchard, "switch", "--quiet", "release/1.4")
+    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, mended\n")
+    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
+    words = [sys.executable, "-c", _DYING, str(orchard), "within", str(number), "--candidate"]
+    killed = subprocess.run(words, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    result = release("cut", "--candidate")
+    assert (result.exit_code == 0) == (number < 4), result.output
+    tags = foreign.git(orchard, "tag", "--list").split()
+    assert tags == ["v1.4.0-rc1", "v1.4.0-rc2"]
+    done = [e for e in Workspace.find(orchard).release.entries() if e.kind == "cut.done"]
+    assert [entry.data["tag"] for entry in done] == tags
 
 
 @pytest.mark.parametrize(

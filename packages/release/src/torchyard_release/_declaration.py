@@ -245,11 +245,9 @@ def _parse_package(name: str, row: Table, owner: str, targets: tuple[str, ...]) 
     if package.folder.is_absolute() or ".." in package.folder.parts:
         raise row.error("folder", "a folder inside the repository", repr(str(package.folder)))
     try:
-        specifier = SpecifierSet(package.torch)
+        SpecifierSet(package.torch)
     except InvalidSpecifier:
         raise row.error("torch", 'a specifier such as ">=2.11"', repr(package.torch)) from None
-    if str(specifier) != str(SpecifierSet(package.torch)):
-        raise row.error("torch", "a specifier", repr(package.torch))
     for target in package.hardware:
         if target not in targets:
             raise row.error("hardware", f"names of [hardware]: {', '.join(targets)}", repr(target))
