@@ -144,6 +144,30 @@ def _latest_error(root: Path) -> str:
     return ""
 
 
+def test_a_flat_package_whose_builder_reads_the_version_goes_the_same_way(tmp_path: Path) -> None:
+    root = foreign.make(tmp_path / "orchard", agreed=True, only="orchard")
+    folder = root / "packages" / "orchard"
+    (folder / "src" / "orchard").rename(folder / "trees")
+    (folder / "src").rmdir()
+    init = folder / "trees" / "__init__.py"
+    init.write_text(init.read_text().replace("orchard._version", "trees._version"))
+    train = (root / "train.toml").read_text()
+    train = train.replace('["src/orchard/_version.py"]', '["trees/_version.py"]\nmodule = "trees"')
+    foreign.write(root, "train.toml", train)
+    project = (folder / "pyproject.toml").read_text()
+    project = project.replace('version = "1.4.0.dev0"', 'dynamic = ["version"]')
+    project = project.replace("src/orchard", "trees")
+    project += '\n[tool.hatch.version]\npath = "trees/_version.py"\n'
+    foreign.write(root, "packages/orchard/pyproject.toml", project)
+    foreign.git(root, "add", "--all")
+    foreign.git(root, "commit", "--quiet", "--message=Flatten")
+    for words in (["check"], ["cut"], ["build", "--no-isolation"], ["inspect"]):
+        result = foreign.release(root, *words)
+        assert result.exit_code == 0, result.output
+    wheel = root / ".train/1.4.0/rc1/dist/orchard-1.4.0-py3-none-any.whl"
+    assert members_of(wheel)["trees/_version.py"] == b'__version__ = "1.4.0"\n'
+
+
 def test_nothing_to_build_is_an_error(tmp_path: Path) -> None:
     root = foreign.make(tmp_path / "uncut", agreed=True, only="orchard")
     result = foreign.release(root, "build")

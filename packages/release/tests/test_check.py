@@ -110,6 +110,12 @@ def test_a_copy_that_drifts_is_named_and_derived(
         ),
         (
             "packages/shop/pyproject.toml",
+            'version = "1.4.0.dev0"',
+            'dynamic = ["version"]',
+            "version: dynamic, declared: a file that its builder reads; list that file in `vers",
+        ),
+        (
+            "packages/shop/pyproject.toml",
             '"orchard==1',
             '"torch>=2", "orchard==1',
             "torch>=2, declared: no torch; give the package its `torch` in train.toml",

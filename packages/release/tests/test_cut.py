@@ -229,6 +229,30 @@ def test_a_version_that_is_none_changes_nothing(
     assert foreign.git(orchard, "status", "--porcelain") == ""
 
 
+_FULL = """
+import resource, sys
+from torchyard_release._cli import command
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), resource.RLIM_INFINITY))
+command(["--root", sys.argv[1], "cut"])
+"""
+
+
+@pytest.mark.parametrize("room", [0, 600, 1800], ids=["nothing", "the journal", "some of git"])
+def test_a_full_disk_cuts_nothing_and_the_same_command_cuts_it_later(
+    orchard: Path, release: Callable[..., Result], room: int
+) -> None:
+    refs = _refs(orchard)
+    words = [sys.executable, "-c", _FULL, str(orchard), str(room)]
+    full = subprocess.run(words, capture_output=True, text=True)
+    assert full.returncode == 1, full.stderr
+    assert "\ndo: " in full.stderr
+    assert _refs(orchard) == refs
+    assert release("cut").exit_code == 0
+    kinds = [entry.kind for entry in Workspace.find(orchard).release.entries()]
+    assert kinds.count("cut.done") == 1
+    assert kinds[-1] == "ended"
+
+
 _DYING = """
 import os, signal, sys
 from click.testing import CliRunner
@@ -246,8 +270,27 @@ def dying(descriptor, line):
         os.kill(os.getpid(), signal.SIGKILL)
     write(descriptor, line)
 _journal._write = dying
-command(["--root", sys.argv[1], "cut"])
+command(["--root", sys.argv[1], "cut", *sys.argv[4:]])
 """
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_killed_while_making_a_further_candidate_it_is_made_once(
+    orchard: Path, release: Callable[..., Result], number: int
+) -> None:
+    assert release("cut").exit_code == 0
+    foreign.git(orchard, "switch", "--quiet", "release/1.4")
+    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, mended\n")
+    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
+    words = [sys.executable, "-c", _DYING, str(orchard), "within", str(number), "--candidate"]
+    killed = subprocess.run(words, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    result = release("cut", "--candidate")
+    assert (result.exit_code == 0) == (number < 4), result.output
+    tags = foreign.git(orchard, "tag", "--list").split()
+    assert tags == ["v1.4.0-rc1", "v1.4.0-rc2"]
+    done = [e for e in Workspace.find(orchard).release.entries() if e.kind == "cut.done"]
+    assert [entry.data["tag"] for entry in done] == tags
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,14 @@ def _outcomes(root: Path, number: int = 1) -> dict[str, str]:
 
 
 def test_a_candidate_that_is_as_declared_passes_and_gets_a_bill(orchard: Path) -> None:
+    before = json.loads(foreign.release(orchard, "status", "--json").stdout)
+    assert before["next"] == "torchyard release inspect"
     result = foreign.release(orchard, "inspect")
     assert result.exit_code == 0, result.output
     assert "rc1: 6 artifacts are as declared" in result.output
+    status = json.loads(foreign.release(orchard, "status", "--json").stdout)
+    assert status["candidates"][0]["gates"] == ["api", "build", "check", "inspect", "sbom"]
+    assert status["next"] == "torchyard release scorecard"
     assert _outcomes(orchard) == dict.fromkeys(["api", "build", "check", "inspect", "sbom"], "pass")
     bill = json.loads((orchard / ".train/1.4.0/rc1/sbom/orchard-1.4.0.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"

@@ -47,3 +47,11 @@ def test_commands_and_findings_in_the_guide_exist() -> None:
     table = _GUIDE.partition("## Inspect")[2].partition("## What is remembered")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(Fault)
+
+
+def test_every_step_answers_programs_too() -> None:
+    context = click.Context(command)
+    for name in ("bump", "build", "check", "cut", "history", "inspect", "plan", "status"):
+        step = command.get_command(context, name)
+        assert step is not None
+        assert "--json" in {option for parameter in step.params for option in parameter.opts}

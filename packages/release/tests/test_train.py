@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packages.release.tests import foreign
@@ -78,6 +78,7 @@ def test_a_workspace_is_found_from_a_folder_below(orchard: Path) -> None:
         ('["cpu", "cuda"]', '["abacus"]', "hardware: expected names of [hardware]: cpu, cuda"),
         ('"py3-none-PLATFORM"', '"linux"', "wheels: expected tags such as py3-none-any"),
         ("reverse = true", 'reverse = "yes"', "reverse: expected true or false, got 'yes'"),
+        ("reverse = true", 'module = "a-b"', "module: expected the name of a Python package"),
         ("reverse = true", "patch = -1", "patch: expected at least 0, got -1"),
         ("reverse = true", 'torch = "new"', 'torch: expected a specifier such as ">=2.11"'),
         ("[hardware]", "[signing.keys]\nann = 'ff'\n[hardware]", "an Ed25519 public key"),
@@ -133,6 +134,7 @@ def test_a_circle_of_packages_is_shown(orchard: Path) -> None:
     assert all(b in requires[a] for a, b in itertools.pairwise(circle))
 
 
+@settings(deadline=None)
 @given(
     st.integers(1, 9).flatmap(
         lambda n: st.lists(
@@ -166,6 +168,7 @@ def test_versions_are_the_series_and_a_packages_own_patch() -> None:
     assert developing.pin_of(developing.package("orchard")) == "==1.4.0.dev0"
 
 
+@settings(deadline=None)
 @given(st.dates(datetime.date(2020, 1, 1), datetime.date(2090, 1, 1)), st.integers(1, 30))
 def test_a_later_train_leaves_on_the_same_weekday_of_its_month(
     departs: datetime.date, months: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 import datetime
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import click
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
@@ -27,11 +29,12 @@ from torchyard_release._evidence import Evidence, Outcome, record
 from torchyard_release._journal import Journal
 from torchyard_release._members import explain
 from torchyard_release._package import Package
-from torchyard_release._round import ROUNDS, age_files, build_package
+from torchyard_release._round import ROUNDS, Conditions, age_files, build_package
 from torchyard_release._train import Train
 from torchyard_release._workspace import Workspace
 
-DIST = "dist"
+DIST: Final = "dist"
+SCRATCH: Final = "building"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +104,14 @@ def build_candidate(
         )
     tag = workspace.train.candidate_tag(number)
     commit, epoch = git.commit(tag), git.time(tag)
-    scratch = folder / "building"
+    scratch = folder / SCRATCH
     shutil.rmtree(scratch, ignore_errors=True)
     # Until there is a record again, there is no candidate.
     (folder / "candidate.json").unlink(missing_ok=True)
     shutil.rmtree(folder / DIST, ignore_errors=True)
     journal.append("build.begin", candidate=f"rc{number}", tag=tag, commit=commit)
     began = time.monotonic()
-    sources = {}
-    for conditions in ROUNDS:
-        source = scratch / conditions.name / conditions.depth / "source"
-        source.parent.mkdir(parents=True)
-        git.export(commit, source)
-        age_files(source, conditions, epoch)
-        sources[conditions.name] = source
+    sources = _exports(workspace, commit, epoch, scratch)
     first = Workspace.read(sources[ROUNDS[0].name])
     train = first.train
     leaving = set(departing(git, train))
@@ -125,19 +122,12 @@ def build_candidate(
     for package in packages:
         progress(f"building {package.name}, twice")
         start = time.monotonic()
-        outs = {}
         # Its own, so that what a pick left alone comes out byte for byte as in the last candidate,
         # and what was proven about it stays proven.
         changed = git.changed(commit, str(package.folder))
-        for conditions in ROUNDS:
-            out = scratch / conditions.name / "out" / package.name
-            log = folder / "log" / f"{package.name}-{conditions.name}.txt"
-            source = sources[conditions.name]
-            outs[conditions.name] = build_package(
-                source, package, out, log, conditions, changed, isolated=isolated
-            )
-        differences |= _compare(*outs.values())
-        made = [_artifact(path, package, train) for path in outs[ROUNDS[0].name]]
+        outs = _twice(sources, package, folder, changed, isolated=isolated)
+        differences |= _compare(*outs)
+        made = [_artifact(path, package, train) for path in outs[0]]
         artifacts += made
         seconds[package.name] = round(time.monotonic() - start, 3)
         journal.append(
@@ -159,6 +149,33 @@ def build_candidate(
     shutil.rmtree(scratch)
     journal.append("build.done", candidate=candidate.candidate, digest=candidate.digest)
     return built
+
+
+def _exports(workspace: Workspace, commit: str, epoch: int, scratch: Path) -> dict[str, Path]:
+    """Write the commit out once for each round; return the folders by the rounds' names."""
+    sources = {}
+    for conditions in ROUNDS:
+        source = scratch / conditions.name / conditions.depth / "source"
+        source.parent.mkdir(parents=True)
+        workspace.git.export(commit, source)
+        age_files(source, conditions, epoch)
+        sources[conditions.name] = source
+    return sources
+
+
+def _twice(
+    sources: Mapping[str, Path], package: Package, folder: Path, epoch: int, *, isolated: bool
+) -> tuple[tuple[Path, ...], ...]:
+    """Build a package in every round, side by side; return the files of each."""
+
+    def once(conditions: Conditions) -> tuple[Path, ...]:
+        out = folder / SCRATCH / conditions.name / "out" / package.name
+        log = folder / "log" / f"{package.name}-{conditions.name}.txt"
+        source = sources[conditions.name]
+        return build_package(source, package, out, log, conditions, epoch, isolated=isolated)
+
+    with ThreadPoolExecutor(len(ROUNDS)) as pool:
+        return tuple(pool.map(once, ROUNDS))
 
 
 def evidence_of(

@@ -80,10 +80,12 @@ def judge_sdist(
         if f"{top}{needed}" not in members:
             text = f"expected {top}{needed}, got none"
             yield Finding(file, Fault.METADATA, text, _BRANCH)
-    if not any(name.startswith(f"{top}src/{package.module}/") for name in members):
-        text = f"expected sources under {top}src/{package.module}/, got none"
+    folders = (f"{top}src/{package.module}/", f"{top}{package.module}/")
+    if not any(name.startswith(folders) for name in members):
+        text = f"expected sources under {folders[0]}, got none"
         yield Finding(file, Fault.METADATA, text, _BRANCH)
-    yield from _versions(file, members, f"{top}src/{package.module}/", train.version_of(package))
+    for folder in folders:
+        yield from _versions(file, members, folder, train.version_of(package))
 
 
 def _readme(project: Mapping[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.tags import parse_tag
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from torchyard_release._calendar import Phase
@@ -226,6 +227,7 @@ def _parse_package(name: str, row: Table, owner: str, targets: tuple[str, ...]) 
         raise row.error("name", "the name of a distribution", repr(name)) from None
     package = Package(
         name=name,
+        module=row.text("module", canonicalize_name(name).replace("-", "_")),
         folder=PurePosixPath(row.text("folder")),
         requires=row.words("requires", ()),
         torch=row.text("torch", ""),
@@ -238,14 +240,14 @@ def _parse_package(name: str, row: Table, owner: str, targets: tuple[str, ...]) 
         reverse=row.flag("reverse", False),
         version_files=row.words("version_files", ()),
     )
+    if not package.module.isidentifier():
+        raise row.error("module", "the name of a Python package", repr(package.module))
     if package.folder.is_absolute() or ".." in package.folder.parts:
         raise row.error("folder", "a folder inside the repository", repr(str(package.folder)))
     try:
-        specifier = SpecifierSet(package.torch)
+        SpecifierSet(package.torch)
     except InvalidSpecifier:
         raise row.error("torch", 'a specifier such as ">=2.11"', repr(package.torch)) from None
-    if str(specifier) != str(SpecifierSet(package.torch)):
-        raise row.error("torch", "a specifier", repr(package.torch))
     for target in package.hardware:
         if target not in targets:
             raise row.error("hardware", f"names of [hardware]: {', '.join(targets)}", repr(target))

@@ -130,8 +130,10 @@ class _Judged:
             if line is None or line.specifier != SpecifierSet(self._package.torch):
                 expected = f"torch{self._package.torch}"
                 yield self._found(Fault.TORCH_PIN, expected, str(line or "nothing"))
-        declared = set(_declared(self._project))
         written = {_normal(line) for line in found}
+        declared = set(_declared(self._project))
+        if "dependencies" in self._project.get("dynamic", []):
+            declared |= written
         for text in sorted(declared - written):
             yield self._found(Fault.REQUIREMENTS, f"`{text}`, as pyproject.toml has it", "nothing")
         for text in sorted(written - declared):

@@ -14,6 +14,7 @@ class Package:
 
     Attributes:
         name: of the distribution, as published.
+        module: the one top-level name that it imports as.
         folder: where it is, relative to the root of the repository.
         requires: the siblings that it requires, extras left out.
         torch: the specifier of the torch that users may have; empty where it needs none.
@@ -28,6 +29,7 @@ class Package:
     """
 
     name: str
+    module: str
     folder: PurePosixPath
     requires: tuple[str, ...]
     torch: str
@@ -39,11 +41,6 @@ class Package:
     patch: int | None
     reverse: bool
     version_files: tuple[str, ...]
-
-    @property
-    def module(self) -> str:
-        """The one top-level name that it imports as."""
-        return self.stem
 
     @property
     def stem(self) -> str:

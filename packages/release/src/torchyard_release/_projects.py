@@ -44,7 +44,11 @@ class _Project:
             self._differs(
                 "name", repr(project.get("name")), self._package.name, "rename one of them"
             )
-        self._key(project, "version", self._train.version_of(self._package))
+        if "version" not in project.get("dynamic", []):
+            self._key(project, "version", self._train.version_of(self._package))
+        elif not self._package.version_files:
+            declared = "a file that its builder reads"
+            self._differs("version", "dynamic", declared, "list that file in `version_files`")
         self._key(project, "requires-python", self._train.requires_python)
         required = self._lines(project.get("dependencies", []), "dependencies")
         for lines in project.get("optional-dependencies", {}).values():
@@ -152,7 +156,10 @@ def _version_files(root: Path, train: Train, package: Package) -> Derived:
         elif found != [declared]:
             drifts.append(Drift(path, "__version__", found[0], declared))
             texts[path] = _VERSION.sub(rf"\g<1>{declared}\g<3>", text)
-    for file in sorted((root / package.folder / "src").rglob("*.py")):
+    sources = root / package.folder / "src"
+    if not sources.is_dir():
+        sources = root / package.folder / package.module
+    for file in sorted(sources.rglob("*.py")):
         path = file.relative_to(root).as_posix()
         listed = {str(package.folder / name) for name in package.version_files}
         if path not in listed and _VERSION.search(file.read_text(encoding="utf-8")):

@@ -27,7 +27,7 @@ from typing import Final
 import click
 from filelock import FileLock, Timeout
 
-from torchyard_release._atomic import write_json_atomically
+from torchyard_release._atomic import write_atomically, write_json_atomically
 from torchyard_release._candidate import Candidate, read_candidate
 from torchyard_release._errors import CandidateError, JournalError, LockedError
 from torchyard_release._journal import Entry, Journal, read_journal
@@ -138,7 +138,7 @@ class State:
         # So that the work tree stays clean in any repository, whatever its own .gitignore says.
         ignore = self.folder / ".gitignore"
         if not ignore.exists():
-            ignore.write_text("*\n", encoding="utf-8")
+            write_atomically(ignore, b"*\n")
 
     @contextlib.contextmanager
     def _held(self, argv: Sequence[str], actor: str) -> Iterator[None]:

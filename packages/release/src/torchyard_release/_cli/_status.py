@@ -11,6 +11,7 @@ from torchyard_release._cli._command import Answer, release_command
 from torchyard_release._cut import candidate_numbers
 from torchyard_release._evidence import FOLDER, read_evidence
 from torchyard_release._journal import Entry
+from torchyard_release._train import Train
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def status(workspace: Workspace) -> Answer:
         "commits_since_candidate": picked,
         "released": published,
         "interrupted": interrupted,
-        "next": _next(train.main, cut, newest, picked, published, interrupted),
+        "next": _next(train, cut, newest, picked, published, interrupted),
     }
     return Answer(data, lambda out: _show(out, data))
 
@@ -54,13 +55,16 @@ def _candidate(workspace: Workspace, number: int, built: bool) -> dict[str, Any]
         "built": built,
         "artifacts": 0,
         "evidence": {},
+        "gates": [],
     }
     if built:
         folder = workspace.release.candidate(number)
         candidate = read_candidate(folder)
         row["artifacts"] = len(candidate.artifacts)
         for evidence in read_evidence(folder / FOLDER).values():
-            word = str(evidence.outcome) if evidence.fresh(candidate.sums) else "stale"
+            fresh = evidence.fresh(candidate.sums)
+            word = str(evidence.outcome) if fresh else "stale"
+            row["gates"] = sorted({*row["gates"], *([evidence.gate] * fresh)})
             row["evidence"][word] = row["evidence"].get(word, 0) + 1
     return row
 
@@ -76,7 +80,7 @@ def _interrupted(entries: tuple[Entry, ...]) -> str:
 
 
 def _next(
-    main: str,
+    train: Train,
     cut: bool,
     newest: dict[str, Any] | None,
     picked: int,
@@ -93,8 +97,11 @@ def _next(
         return "torchyard release cut --candidate"
     if not newest["built"]:
         return "torchyard release build"
-    if not newest["evidence"].get("pass"):
+    unknown = {gate.name for gate in train.gates} - set(newest["gates"])
+    if "inspect" in unknown:
         return "torchyard release inspect"
+    if unknown:
+        return "torchyard release verify"
     return "torchyard release scorecard"
 
 
