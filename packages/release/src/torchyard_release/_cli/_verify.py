@@ -1,0 +1,83 @@
+"""``torchyard release verify``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from torchyard_release._attempts import attempt
+from torchyard_release._candidate import read_candidate
+from torchyard_release._cli._command import DONE, REFUSED, Answer, console, release_command
+from torchyard_release._cli._group import argv_of
+from torchyard_release._errors import ReleaseError
+from torchyard_release._evidence import Evidence, Outcome, record
+from torchyard_release._verification import Bench, expected_cells, try_cell
+from torchyard_release._workspace import Workspace
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command()
+@click.option("--candidate", type=click.IntRange(min=1), help="Its number; default the newest.")
+@click.option("--gate", "gates", multiple=True, help="Only these; default all that can be tried.")
+@click.option("--cell", "cells", multiple=True, help="Only these cells.")
+@release_command
+def verify(
+    workspace: Workspace, candidate: int | None, gates: tuple[str, ...], cells: tuple[str, ...]
+) -> Answer:
+    """Install a candidate into clean environments, try it, and record what came as evidence.
+
+    Exit status 3 where something failed. What cannot be tried here is recorded as unverified.
+    """
+    number = candidate or workspace.release.latest()[0]
+    folder = workspace.release.candidate(number)
+    known = {gate.name: gate for gate in workspace.train.gates}
+    if strange := [name for name in gates if name not in known]:
+        raise ReleaseError(
+            f"--gate: expected one of {', '.join(known)}, got {', '.join(strange)}",
+            "name a gate of train.toml",
+        )
+    expected = expected_cells(workspace)
+    tried: list[Evidence] = []
+    log = console(stderr=True)
+    with (
+        workspace.operation(argv_of(click.get_current_context())) as journal,
+        Bench.open(workspace, read_candidate(folder), folder) as bench,
+    ):
+        for gate in known.values():
+            # Others are recorded by the command that does them, such as build and inspect.
+            own = gate.name in expected or gate.session or gate.command or gate.name in _WHOLE
+            if (gates and gate.name not in gates) or not own:
+                continue
+            named = [cell for cell in gate.cells if cell != "*"]
+            for cell in named or expected.get(gate.name, ()) or ("",):
+                if cells and cell not in cells:
+                    continue
+                evidence = try_cell(gate, cell, bench, attempt)
+                record(folder, journal, evidence)
+                tried.append(evidence)
+                name = f"{gate.name} {cell}".rstrip()
+                log.print(
+                    f"{evidence.seconds:7.1f} s  {name}: {evidence.outcome}: {evidence.summary}"
+                )
+    if not tried:
+        raise ReleaseError(
+            "verify: expected cells to try, found none", "name gates and cells of train.toml"
+        )
+    failed = [item for item in tried if item.outcome is Outcome.FAIL]
+    return Answer(
+        [item.to_json() for item in tried],
+        lambda out: _show(out, tried),
+        REFUSED if failed else DONE,
+    )
+
+
+_WHOLE = ("together", "decisions", "benchmark")
+
+
+def _show(out: Console, tried: list[Evidence]) -> None:
+    counts = {outcome: sum(item.outcome is outcome for item in tried) for outcome in Outcome}
+    out.print(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
+    out.print("next: `torchyard release scorecard`")
