@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from packages.release.tests.wheels import write_wheel
 from securesystemslib.signer import Key
+
+from packages.release.tests.wheels import write_wheel
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import (
     make_key,
@@ -49,7 +50,9 @@ def test_two_of_three_signatures_are_enough_and_name_who_signed(
     tmp_path: Path, keys: list[Path], manifest: Manifest
 ) -> None:
     path = _signed(manifest, tmp_path / "manifest.json", *keys[:2])
-    found, signed = read_manifest(path, _public(*keys), threshold=2, project="yard", version="1.0.0")
+    found, signed = read_manifest(
+        path, _public(*keys), threshold=2, project="yard", version="1.0.0"
+    )
     assert found == manifest
     assert len(signed) == 2
     assert not check_files(found, tmp_path / "dist")
@@ -63,7 +66,9 @@ def test_one_signature_twice_counts_once(
         read_manifest(path, _public(*keys), threshold=2)
 
 
-def test_a_stranger_counts_for_nothing(tmp_path: Path, keys: list[Path], manifest: Manifest) -> None:
+def test_a_stranger_counts_for_nothing(
+    tmp_path: Path, keys: list[Path], manifest: Manifest
+) -> None:
     path = _signed(manifest, tmp_path / "manifest.json", keys[0], keys[2])
     with pytest.raises(ReleaseError, match="too few people approved") as caught:
         read_manifest(path, _public(*keys[:2]), threshold=2)
@@ -99,7 +104,10 @@ def test_every_changed_byte_of_it_is_refused(
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(noise=st.binary(max_size=200) | st.recursive(st.none(), st.lists).map(json.dumps).map(str.encode))
+@given(
+    noise=st.binary(max_size=200)
+    | st.recursive(st.none(), st.lists).map(json.dumps).map(str.encode)
+)
 def test_what_is_no_manifest_is_refused_with_a_remedy(
     tmp_path: Path, keys: list[Path], noise: bytes
 ) -> None:
@@ -140,7 +148,9 @@ def test_a_private_key_is_its_owners_alone_and_is_never_overwritten(keys: list[P
 
 
 def test_keys_that_are_none_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "rsa.pem").write_text("-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----")
+    (tmp_path / "rsa.pem").write_text(
+        "-----BEGIN PRIVATE KEY-----\nAA==\n-----END PRIVATE KEY-----"
+    )
     for read in (read_private_key, read_public_key):
         with pytest.raises(ReleaseError, match="expected"):
             read(tmp_path / "rsa.pem")

@@ -1,4 +1,4 @@
-"""Publishing: whatever an index answers, each file is there once, with the bytes that were signed."""
+"""Publishing: whatever an index answers, each file is there once, with the signed bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from packages.release.tests.faulty_index import FaultyIndex
 from packages.release.tests.wheels import write_wheel
 from torchyard_release._errors import ReleaseError
@@ -179,7 +180,9 @@ def test_an_index_that_is_down_stops_with_what_to_do(site: Site) -> None:
     assert set(site.steps().values()) == {Step.UPLOADED}
 
 
-@pytest.mark.parametrize("spoil", [lambda p: p[::-1], lambda p: (), lambda p: (Parcel("x", (), {}),)])
+@pytest.mark.parametrize(
+    "spoil", [lambda p: p[::-1], lambda p: (), lambda p: (Parcel("x", (), {}),)]
+)
 def test_an_order_that_cannot_be_is_refused(
     site: Site, spoil: Callable[[tuple[Parcel, ...]], tuple[Parcel, ...]]
 ) -> None:

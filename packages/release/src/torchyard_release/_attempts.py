@@ -26,6 +26,11 @@ _KEPT_LINES: Final = 40
 _UNVERIFIED: Final = "UNVERIFIED"
 
 
+def can_try(gate: Gate) -> bool:
+    """Whether `verify` tries a gate; others are recorded by a command of their own."""
+    return bool(gate.session or gate.command) or gate.name in _ATTEMPTS
+
+
 def attempt(gate: Gate, cell: str, bench: Bench) -> Finding:
     """Try one cell of a gate."""
     if gate.session or gate.command:

@@ -52,7 +52,12 @@ class IndexServer:
         self.uploads: list[str] = []
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(
+            # How long closing waits, in seconds.
+            target=self._server.serve_forever,
+            args=(0.02,),
+            daemon=True,
+        )
 
     @property
     def simple(self) -> str:

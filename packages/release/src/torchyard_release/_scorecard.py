@@ -12,13 +12,11 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from torchyard_release._candidate import sha256
 from torchyard_release._evidence import Evidence
-from torchyard_release._train import Gate, Waiver
-
-ANY_CELL: Final = "*"
+from torchyard_release._train import ANY_CELL, Gate, Waiver
 
 
 class Status(StrEnum):
@@ -152,7 +150,8 @@ def judge(
 
 def _cells(gate: Gate, found: Iterable[Evidence], expected: Sequence[str]) -> list[str]:
     """Return the cells that are expected, then those that were tried besides."""
-    named = [cell for cell in gate.cells if cell != ANY_CELL] or list(expected)
+    named = [cell for cell in gate.cells if cell != ANY_CELL]
+    named += expected if ANY_CELL in gate.cells else ()
     tried = sorted({evidence.cell for evidence in found if evidence.gate == gate.name})
     return [*named, *(cell for cell in tried if cell not in named)] or [""]
 

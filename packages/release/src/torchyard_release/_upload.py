@@ -88,6 +88,8 @@ class Index:
         self.repository, self.simple = repository, simple
         self._timeout = timeout
         self._pages: dict[str, dict[str, Listed]] = {}
+        self._session = requests.Session()
+        self._client = PyPISimple(simple, session=self._session)
 
     def upload(self, path: Path) -> Told:
         """Upload a file once; credentials come from ``.pypirc``, keyring or TWINE_ variables."""
@@ -127,7 +129,7 @@ class Index:
     def fetch(self, listed: Listed) -> bytes:
         """Return a file's content as the index serves it."""
         try:
-            answer = requests.get(listed.url, timeout=self._timeout)
+            answer = self._session.get(listed.url, timeout=self._timeout)
             answer.raise_for_status()
         except requests.RequestException as error:
             raise _unread(listed.url, error) from error
@@ -138,13 +140,12 @@ class Index:
         return self.fetch(replace(listed, url=f"{listed.url.partition('#')[0]}.metadata"))
 
     def _read(self, project: str) -> dict[str, Listed]:
-        with PyPISimple(self.simple) as client:
-            try:
-                page = client.get_project_page(project, timeout=self._timeout)
-            except NoSuchProjectError:
-                return {}
-            except (requests.RequestException, UnsupportedContentTypeError) as error:
-                raise _unread(f"{self.simple}{project}/", error) from error
+        try:
+            page = self._client.get_project_page(project, timeout=self._timeout)
+        except NoSuchProjectError:
+            return {}
+        except (requests.RequestException, UnsupportedContentTypeError) as error:
+            raise _unread(f"{self.simple}{project}/", error) from error
         return {
             package.filename: Listed(
                 package.filename,

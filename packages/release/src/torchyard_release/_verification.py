@@ -20,7 +20,7 @@ from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome
 from torchyard_release._index_server import IndexServer
 from torchyard_release._package import Package
-from torchyard_release._train import Gate
+from torchyard_release._train import ANY_CELL, Gate
 from torchyard_release._workspace import Workspace
 
 # The gates that this file knows how to try. Others say in train.toml what is run.
@@ -69,6 +69,14 @@ def expected_cells(workspace: Workspace) -> dict[str, tuple[str, ...]]:
         REVERSE: tuple(package.name for package in workspace.packages if package.reverse),
         "hardware": tuple(name for name, _ in train.hardware),
     }
+
+
+def cells_of(workspace: Workspace, gate: Gate) -> tuple[str, ...]:
+    """Return the cells of a gate: those that it names, and those that follow from the train."""
+    named = [cell for cell in gate.cells if cell != ANY_CELL]
+    if ANY_CELL in gate.cells:
+        named += expected_cells(workspace).get(gate.name, ())
+    return tuple(dict.fromkeys(named)) or ("",)
 
 
 @dataclass(slots=True)

@@ -41,7 +41,5 @@ def notes(workspace: Workspace, output: Path | None) -> Answer:
     }
     return Answer(
         data,
-        lambda out: out.print(
-            "\n".join([told.since.sentence(), *written]), soft_wrap=True
-        ),
+        lambda out: out.print("\n".join([told.since.sentence(), *written]), soft_wrap=True),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
 from torchyard_release._cli._command import DONE, FAILED, Answer, console, release_command
 from torchyard_release._cli._group import argv_of
@@ -59,13 +60,8 @@ def open_index(workspace: Workspace, name: str) -> Index:
             f"--index: expected one of {', '.join(known) or '(none)'}, got {name!r}",
             "name one of [indexes] of train.toml",
         )
-    if not known[name].simple:
-        raise ReleaseError(
-            f"[indexes.{name}] of train.toml: simple: expected an address to read back from, got "
-            "none; what was uploaded could not be verified",
-            "write the address of its simple pages there",
-        )
-    return Index(known[name].repository, known[name].simple)
+    # Without an address it is the one that installers use when nobody told them another.
+    return Index(known[name].repository, known[name].simple or PYPI_SIMPLE_ENDPOINT)
 
 
 def parcels_of(workspace: Workspace, manifest: Manifest) -> tuple[Parcel, ...]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._attempts import attempt
+from torchyard_release._attempts import attempt, can_try
 from torchyard_release._candidate import read_candidate
 from torchyard_release._cli._command import DONE, REFUSED, Answer, console, release_command
 from torchyard_release._cli._group import argv_of
 from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome, record
-from torchyard_release._verification import Bench, expected_cells, try_cell
+from torchyard_release._verification import Bench, cells_of, try_cell
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def verify(
             f"--gate: expected one of {', '.join(known)}, got {', '.join(strange)}",
             "name a gate of train.toml",
         )
-    expected = expected_cells(workspace)
     tried: list[Evidence] = []
     log = console(stderr=True)
     with (
@@ -47,12 +46,9 @@ def verify(
         Bench.open(workspace, read_candidate(folder), folder) as bench,
     ):
         for gate in known.values():
-            # Others are recorded by the command that does them, such as build and inspect.
-            own = gate.name in expected or gate.session or gate.command or gate.name in _WHOLE
-            if (gates and gate.name not in gates) or not own:
+            if (gates and gate.name not in gates) or not can_try(gate):
                 continue
-            named = [cell for cell in gate.cells if cell != "*"]
-            for cell in named or expected.get(gate.name, ()) or ("",):
+            for cell in cells_of(workspace, gate):
                 if cells and cell not in cells:
                     continue
                 evidence = try_cell(gate, cell, bench, attempt)
@@ -72,9 +68,6 @@ def verify(
         lambda out: _show(out, tried),
         REFUSED if failed else DONE,
     )
-
-
-_WHOLE = ("together", "decisions", "benchmark")
 
 
 def _show(out: Console, tried: list[Evidence]) -> None:
