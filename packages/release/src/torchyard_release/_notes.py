@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from torchyard import Feature, Stage, child_environ
+from torchyard import Feature, Stage
 from torchyard._errors import MaturityError
 from torchyard._maturity import parse_features
 from torchyard_release._errors import ReleaseError
+from torchyard_release._fragments import Fragment, read_fragments
 from torchyard_release._history_range import Since, since
 from torchyard_release._scorecard import Scorecard, Status
 from torchyard_release._workspace import Workspace
@@ -23,8 +23,6 @@ from torchyard_release._workspace import Workspace
 # is how torch itself puts it since its release 2.8.
 STAGES: Final = {Stage.STABLE: "Stable", Stage.BETA: "Beta", Stage.PROTOTYPE: "Prototype"}
 PROMISES: Final = {"stable": "API-Stable", "unstable": "API-Unstable"}
-_HEADING: Final = re.compile(r"^### (.+)$")
-_ITEM: Final = re.compile(r"^[-*] (.+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,6 @@ class Notes:
         features: the table, by class.
         highlights: prose that somebody wrote; empty where nobody did.
         open: rows of the scorecard that are not green, which a reader must know.
-        changes: the fragments as the changelog has them.
     """
 
     name: str
@@ -64,7 +61,6 @@ class Notes:
     features: tuple[FeatureLine, ...]
     highlights: str
     open: tuple[str, ...]
-    changes: str
 
     def release_notes(self) -> str:
         """Return the notes as Markdown."""
@@ -87,9 +83,8 @@ def notes_of(workspace: Workspace, card: Scorecard | None, *, revision: str = "H
         ReleaseError: there are no fragments, or no commits.
     """
     train = workspace.train
-    changes = _changes(workspace)
-    sections = sections_of(changes)
-    if not any(items for _, items in sections):
+    sections = sections_of(read_fragments(workspace.root, train), _kinds(workspace))
+    if not sections:
         raise ReleaseError(
             "expected fragments of changes, found none",
             "write them into the folder that [tool.towncrier] names; what no user can notice is "
@@ -108,7 +103,6 @@ def notes_of(workspace: Workspace, card: Scorecard | None, *, revision: str = "H
         features=_features(workspace),
         highlights=highlights.read_text(encoding="utf-8").strip() if highlights else "",
         open=() if card is None else open_rows(card),
-        changes=changes,
     )
 
 
@@ -121,17 +115,26 @@ def open_rows(card: Scorecard) -> tuple[str, ...]:
     )
 
 
-def sections_of(changes: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return heading -> items of a changelog's section, items that run on joined."""
-    found: list[tuple[str, list[str]]] = []
-    for line in changes.splitlines():
-        if heading := _HEADING.match(line):
-            found.append((heading[1].strip(), []))
-        elif found and (item := _ITEM.match(line)):
-            found[-1][1].append(item[1].strip())
-        elif found and found[-1][1] and line.startswith("  ") and line.strip():
-            found[-1][1][-1] += f" {line.strip()}"
-    return tuple((heading, tuple(items)) for heading, items in found)
+def sections_of(
+    fragments: Sequence[Fragment], kinds: Mapping[str, str]
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return heading -> items, in the order of the types; a type without fragments is left out.
+
+    Args:
+        fragments: of the changes.
+        kinds: type -> heading.
+    """
+    found = []
+    for kind, heading in kinds.items():
+        items = [
+            f"**{item.package}**: {item.text}"
+            + (f" (#{item.change})" if item.change.isdigit() else "")
+            for item in sorted(fragments, key=lambda item: (item.package, item.change))
+            if item.kind == kind
+        ]
+        if items:
+            found.append((heading, tuple(items)))
+    return tuple(found)
 
 
 def feature_lines(
@@ -182,23 +185,11 @@ def _features(workspace: Workspace) -> tuple[FeatureLine, ...]:
     return feature_lines(now, before, workspace.train.notes.vocabulary)
 
 
-def _changes(workspace: Workspace) -> str:
-    words = (sys.executable, "-m", "towncrier", "build", "--draft")
-    done = subprocess.run(
-        (*words, "--version", workspace.train.release),
-        cwd=workspace.root,
-        capture_output=True,
-        text=True,
-        env=child_environ({}),
-    )
-    if done.returncode:
-        raise ReleaseError(
-            f"towncrier ended with {done.returncode}: {' '.join(done.stderr.split())}",
-            "correct [tool.towncrier] or the fragment that it names",
-        )
-    # Before the section it says what it loads.
-    _, _, text = done.stdout.partition("\n\n")
-    return text.strip()
+def _kinds(workspace: Workspace) -> dict[str, str]:
+    """Return towncrier's types and their headings, in the order in which it writes them."""
+    text = (workspace.root / "pyproject.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["tool"]["towncrier"]["type"]
+    return {str(row["directory"]): str(row["name"]) for row in rows}
 
 
 def _render(template: str, notes: Notes) -> str:
