@@ -21,8 +21,14 @@ from torchyard_release._bisect import Bisection, Tried
 from torchyard_release._bisect import bisect as search
 from torchyard_release._candidate import read_candidate
 from torchyard_release._clean_room import CleanRoom
-from torchyard_release._cli._command import DONE, REFUSED, Answer, console, release_command
-from torchyard_release._cli._group import argv_of
+from torchyard_release._cli._command import (
+    DONE,
+    REFUSED,
+    Answer,
+    console,
+    operation,
+    release_command,
+)
 from torchyard_release._cli._publish import open_index
 from torchyard_release._errors import ReleaseError
 from torchyard_release._index_server import IndexServer
@@ -54,7 +60,7 @@ def audit(workspace: Workspace, name: str, yank: str | None) -> Answer:
             f"{workspace.train.release}: nothing was promoted, so nothing can be audited",
             "audit after `torchyard release publish`",
         )
-    with workspace.operation(argv_of(click.get_current_context())) as journal:
+    with operation(workspace) as journal:
         manifest = signed_manifest(workspace, int(label.removeprefix("rc")))
         vouched = _vouched(workspace)
         versions = sorted({version for found in vouched.values() for version in found[-1:]})
@@ -99,7 +105,7 @@ def bisect(
     def say(tried: Tried) -> None:
         log.print(f"{tried.sha[:12]} {tried.judgement}: {tried.text}")
 
-    with workspace.operation(argv_of(click.get_current_context())) as journal:
+    with operation(workspace) as journal:
 
         def step(tried: Tried) -> None:
             say(tried)

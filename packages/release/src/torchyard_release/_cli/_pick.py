@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._cli._command import DONE, REFUSED, Answer, release_command
-from torchyard_release._cli._group import argv_of
+from torchyard_release._cli._command import DONE, REFUSED, Answer, operation, release_command
 from torchyard_release._errors import ReleaseError
 from torchyard_release._pick import Missing, Pick, ledger, missing
 from torchyard_release._pick import pick as pick_commit
@@ -45,7 +44,7 @@ def pick(
         raise ReleaseError("--reason: expected why it is declined, got nothing", "say --reason WHY")
     if commits or declined:
         today = datetime.datetime.now(datetime.UTC).date()
-        with workspace.operation(argv_of(click.get_current_context())) as journal:
+        with operation(workspace) as journal:
             for name in declined:
                 sha = workspace.git.commit(name)
                 journal.append("pick.declined", commit=sha, reason=reason)

@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-from torchyard_release._cli._command import DONE, FAILED, Answer, console, release_command
-from torchyard_release._cli._group import argv_of
+from torchyard_release._cli._command import (
+    DONE,
+    FAILED,
+    Answer,
+    console,
+    operation,
+    release_command,
+)
 from torchyard_release._errors import ReleaseError
 from torchyard_release._manifest import Manifest
 from torchyard_release._promote import promoted, signed_manifest
@@ -38,7 +44,7 @@ def publish(workspace: Workspace, name: str, for_real: bool) -> Answer:
         fates = Publication(folder, parcels, index, _Nothing()).plan()
         return Answer(_data(name, fates, dry=True), lambda out: _show(out, name, fates, dry=True))
     log = console(stderr=True)
-    with workspace.operation(argv_of(click.get_current_context())) as journal:
+    with operation(workspace) as journal:
         journal.append("publish", index=name, candidate=f"rc{number}")
         say = lambda fate: log.print(f"{fate.file}: {fate.step} {fate.reason}".rstrip())  # noqa: E731
         fates = Publication(folder, parcels, index, journal, say=say).run()

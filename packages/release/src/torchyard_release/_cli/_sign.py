@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from torchyard_release._cli._command import Answer, release_command
-from torchyard_release._cli._group import argv_of
+from torchyard_release._cli._command import Answer, operation, release_command
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import make_key, read_private_key, read_public_key
 from torchyard_release._manifest import check_files, read_manifest
@@ -50,7 +49,7 @@ def approve(workspace: Workspace, path: Path, candidate: int | None) -> Answer:
     """Sign a candidate: its files, and the evidence about them as it is now."""
     number = candidate or workspace.release.latest()[0]
     signer = read_private_key(path)
-    with workspace.operation(argv_of(click.get_current_context())) as journal:
+    with operation(workspace) as journal:
         count = approve_candidate(workspace, number, signer, journal)
     needed = workspace.train.signing.threshold
     text = f"rc{number}: {count} of {needed} signatures"
@@ -65,7 +64,7 @@ def approve(workspace: Workspace, path: Path, candidate: int | None) -> Answer:
 def promote(workspace: Workspace, candidate: int | None) -> Answer:
     """Make a candidate the release: its very bytes, and a tag at its commit."""
     number = candidate or workspace.release.latest()[0]
-    with workspace.operation(argv_of(click.get_current_context())) as journal:
+    with operation(workspace) as journal:
         tag = promote_candidate(workspace, number, journal)
     text = f"{tag} is rc{number}; push it by hand, then: `torchyard release publish`"
     return Answer({"candidate": f"rc{number}", "tag": tag}, lambda out: out.print(text))

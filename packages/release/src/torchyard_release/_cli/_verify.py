@@ -8,8 +8,14 @@ import click
 
 from torchyard_release._attempts import attempt, can_try
 from torchyard_release._candidate import read_candidate
-from torchyard_release._cli._command import DONE, REFUSED, Answer, console, release_command
-from torchyard_release._cli._group import argv_of
+from torchyard_release._cli._command import (
+    DONE,
+    REFUSED,
+    Answer,
+    console,
+    operation,
+    release_command,
+)
 from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome, record
 from torchyard_release._verification import Bench, cells_of, try_cell
@@ -42,7 +48,7 @@ def verify(
     tried: list[Evidence] = []
     log = console(stderr=True)
     with (
-        workspace.operation(argv_of(click.get_current_context())) as journal,
+        operation(workspace) as journal,
         Bench.open(workspace, read_candidate(folder), folder) as bench,
     ):
         for gate in known.values():
