@@ -16,7 +16,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
-from requests_toolbelt.multipart.decoder import MultipartDecoder
+from requests_toolbelt.multipart.decoder import (
+    ImproperBodyPartContentException,
+    MultipartDecoder,
+    NonMultipartContentTypeException,
+)
 
 from torchyard_release._atomic import write_atomically
 from torchyard_release._errors import ReleaseError
@@ -24,6 +28,7 @@ from torchyard_release._index_folder import project_and_version, write_index
 
 _JSON: Final = "application/vnd.pypi.simple.v1+json"
 _HTML: Final = "text/html; charset=utf-8"
+_NO_FORM: Final = (ImproperBodyPartContentException, NonMultipartContentTypeException)
 _LIMIT: Final = 2 << 30
 
 
@@ -139,7 +144,7 @@ def _handler(index: IndexServer) -> type[BaseHTTPRequestHandler]:
             try:
                 form = _form(body, self.headers.get("Content-Type", ""))
                 said, (name, content) = form["sha256_digest"][1].decode(), form["content"]
-            except (KeyError, ValueError) as error:
+            except (KeyError, ValueError, *_NO_FORM) as error:
                 self._answer(Answer(HTTPStatus.BAD_REQUEST, f"no upload: {error}".encode()))
                 return
             self._answer(index.take(name, content, said))
