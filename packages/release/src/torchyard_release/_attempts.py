@@ -18,7 +18,7 @@ from torchyard_release._clean_room import CleanRoom, Installed, strangers
 from torchyard_release._comparisons import try_benchmark, try_decisions, try_reverse
 from torchyard_release._evidence import Outcome
 from torchyard_release._train import Gate
-from torchyard_release._verification import Bench, Finding, normalised, unverified
+from torchyard_release._verification import Bench, Finding, unverified
 from torchyard_release._wheel import requirements_of
 
 _KEPT_LINES: Final = 40
@@ -49,11 +49,12 @@ def _try_alone(gate: Gate, cell: str, bench: Bench) -> Finding:
 
 
 def _try_together(gate: Gate, cell: str, bench: Bench) -> Finding:
-    return _installed(bench, tuple(package.name for package in bench.workspace.packages))
+    return _installed(bench, bench.packages)
 
 
 def _try_torch(gate: Gate, cell: str, bench: Bench) -> Finding:
-    using = [package for package in bench.workspace.packages if package.torch]
+    train = bench.workspace.train
+    using = [train.package(name) for name in bench.packages if train.package(name).torch]
     if not using:
         return unverified("no package of this train needs torch", "take the gate out of train.toml")
     refusing = [
@@ -71,12 +72,12 @@ def _try_torch(gate: Gate, cell: str, bench: Bench) -> Finding:
 
 
 def _try_dependencies(gate: Gate, cell: str, bench: Bench) -> Finding:
-    names = tuple(package.name for package in bench.workspace.packages)
+    names = bench.packages
     if cell == "newest":
         return _installed(bench, names)
     if cell != "lowest":
         return unverified(f"{cell!r} is neither lowest nor newest", "correct cells in train.toml")
-    siblings = set(normalised(bench.workspace.packages))
+    siblings = {canonicalize_name(package.name) for package in bench.workspace.packages}
     pins, endless = [], []
     for artifact in bench.candidate.artifacts:
         if artifact.kind != "wheel":
@@ -107,9 +108,10 @@ def _installed(
     wanted = bench.pins(*packages)
     installed = room.install(*wanted, overlay=bench.overlay, pins=pins)
     names = bench.workspace.requirements(*packages)
-    wrong = strangers(installed, normalised(bench.workspace.packages), bench.candidate.sums)
+    wrong = strangers(installed, _normalised(bench.packages), bench.candidate.sums)
     wrong += [f"{name}: {line}" for name, lines in room.smoke(names).items() for line in lines]
-    wrong += room.check()
+    # One package alone has nothing that it could disagree with.
+    wrong += room.check() if len(names) > 1 else ()
     listing = tuple(f"{item.name} {item.version}" for item in installed)
     command = ("pip", "install", *wanted)
     if wrong:
@@ -176,7 +178,7 @@ def _try_command(gate: Gate, cell: str, bench: Bench) -> Finding:
 
 
 def _whole(bench: Bench) -> CleanRoom:
-    packages = tuple(package.name for package in bench.workspace.packages)
+    packages = bench.packages
     room = bench.room(packages)
     room.install(*bench.pins(*packages), overlay=bench.overlay)
     return room
@@ -204,8 +206,13 @@ def _highest(pins: Sequence[str]) -> list[str]:
 
 
 def _those(installed: Sequence[Installed], names: Sequence[str]) -> int:
-    wanted = {canonicalize_name(name) for name in names}
+    wanted = _normalised(names)
     return sum(item.name in wanted for item in installed)
+
+
+def _normalised(names: Sequence[str]) -> set[str]:
+    """Return names as installers compare them."""
+    return {canonicalize_name(name) for name in names}
 
 
 _ATTEMPTS: Final[Mapping[str, Callable[[Gate, str, Bench], Finding]]] = MappingProxyType(

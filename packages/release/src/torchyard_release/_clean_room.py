@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -166,7 +166,7 @@ class CleanRoom:
 
 
 def strangers(
-    installed: Sequence[Installed], names: Sequence[str], sums: Mapping[str, str]
+    installed: Sequence[Installed], names: Collection[str], sums: Mapping[str, str]
 ) -> list[str]:
     """Return which of the train's packages are not the candidate's bytes, and where they are from.
 

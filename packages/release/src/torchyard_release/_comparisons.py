@@ -11,11 +11,10 @@ from typing import Final
 
 from packaging.version import Version
 
-from torchyard_release._candidate import read_candidate
 from torchyard_release._clean_room import CleanRoom, InstallError
 from torchyard_release._evidence import Outcome
 from torchyard_release._train import Gate
-from torchyard_release._verification import Bench, Finding, unverified
+from torchyard_release._verification import Bench, Finding, released_folders, unverified
 
 DECISIONS_FILE: Final = "decisions.json"
 _ROUNDS: Final = 5
@@ -170,9 +169,8 @@ def try_reverse(gate: Gate, cell: str, bench: Bench) -> Finding:
 
 
 def _room_of(bench: Bench) -> CleanRoom:
-    packages = tuple(package.name for package in bench.workspace.packages)
-    room = bench.room(packages)
-    room.install(*bench.pins(*packages), overlay=bench.overlay)
+    room = bench.room(bench.packages)
+    room.install(*bench.pins(*bench.packages), overlay=bench.overlay)
     return room
 
 
@@ -181,13 +179,9 @@ def _last_release(bench: Bench) -> Path | None:
     tag = bench.workspace.train.previous
     if not tag:
         return None
-    release = bench.workspace.state.release(str(Version(tag)))
-    promoted = [entry for entry in release.entries() if entry.kind == "promote"]
-    if not promoted:
-        return None
-    folder = release.folder / str(promoted[-1].data["candidate"])
-    read_candidate(folder)
-    return folder
+    version = str(Version(tag))
+    kept = [path for path in released_folders(bench.workspace) if path.parent.name == version]
+    return kept[0] if kept else None
 
 
 def _kept_by_the_last(bench: Bench, name: str) -> Path | None:

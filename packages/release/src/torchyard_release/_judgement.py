@@ -36,7 +36,7 @@ def scorecard_of(
         found,
         candidate.sums,
         today=today,
-        expected=expected_cells(workspace),
+        expected=expected_cells(workspace, candidate),
     )
     return Scorecard(
         project=train.name,

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from torchyard_release._candidate import Candidate, verify_files
 from torchyard_release._clean_room import CleanRoom
 from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome
 from torchyard_release._index_server import IndexServer
-from torchyard_release._package import Package
 from torchyard_release._train import ANY_CELL, Gate
 from torchyard_release._workspace import Workspace
 
@@ -59,11 +58,11 @@ def unverified(reason: str, remedy: str) -> Finding:
     return Finding(Outcome.UNVERIFIED, f"{reason}; {remedy}")
 
 
-def expected_cells(workspace: Workspace) -> dict[str, tuple[str, ...]]:
-    """Return the cells of each gate that follow from the train."""
+def expected_cells(workspace: Workspace, candidate: Candidate) -> dict[str, tuple[str, ...]]:
+    """Return the cells of each gate that follow from the train and from what departs with it."""
     train = workspace.train
     return {
-        ALONE: tuple(package.name for package in workspace.packages),
+        ALONE: departing(workspace, candidate),
         DEPENDENCIES: ("lowest", "newest"),
         TORCH: tuple(dict.fromkeys(version for version in train.torch if version)),
         REVERSE: tuple(package.name for package in workspace.packages if package.reverse),
@@ -71,11 +70,17 @@ def expected_cells(workspace: Workspace) -> dict[str, tuple[str, ...]]:
     }
 
 
-def cells_of(workspace: Workspace, gate: Gate) -> tuple[str, ...]:
+def departing(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]:
+    """Return the packages that a candidate has files of, each after all that it requires."""
+    found = {artifact.package for artifact in candidate.artifacts}
+    return tuple(package.name for package in workspace.packages if package.name in found)
+
+
+def cells_of(workspace: Workspace, candidate: Candidate, gate: Gate) -> tuple[str, ...]:
     """Return the cells of a gate: those that it names, and those that follow from the train."""
     named = [cell for cell in gate.cells if cell != ANY_CELL]
     if ANY_CELL in gate.cells:
-        named += expected_cells(workspace).get(gate.name, ())
+        named += expected_cells(workspace, candidate).get(gate.name, ())
     return tuple(dict.fromkeys(named)) or ("",)
 
 
@@ -107,9 +112,17 @@ class Bench:
         verify_files(candidate, dist)
         with tempfile.TemporaryDirectory(prefix="train-verify-") as name:
             scratch = Path(name)
-            shutil.copytree(dist, scratch / "index" / "files")
+            # What does not depart this time is what was released before.
+            for earlier in released_folders(workspace):
+                shutil.copytree(earlier / "dist", scratch / "index" / "files", dirs_exist_ok=True)
+            shutil.copytree(dist, scratch / "index" / "files", dirs_exist_ok=True)
             with IndexServer(scratch / "index") as index:
                 yield cls(workspace, candidate, folder, scratch, index.simple)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The packages that depart, each after all that it requires."""
+        return departing(self.workspace, self.candidate)
 
     def files_of(self, *packages: str) -> tuple[str, ...]:
         """Return the wheels of packages and of every sibling that they require."""
@@ -123,7 +136,9 @@ class Bench:
     def pins(self, *packages: str) -> tuple[str, ...]:
         """Return an exact requirement of each package in the candidate's version."""
         versions = {item.package: item.version for item in self.candidate.artifacts}
-        return tuple(f"{name}=={versions[name]}" for name in packages)
+        return tuple(
+            f"{name}=={versions.get(name) or self.workspace.version_of(name)}" for name in packages
+        )
 
     def room(self, packages: Sequence[str], torch: str = "") -> CleanRoom:
         """Make a room; over one with torch where one of the packages requires it.
@@ -181,6 +196,11 @@ def try_cell(
     return evidence
 
 
-def normalised(packages: Sequence[Package]) -> tuple[str, ...]:
-    """Return packages' names as installers compare them."""
-    return tuple(canonicalize_name(package.name) for package in packages)
+def released_folders(workspace: Workspace) -> tuple[Path, ...]:
+    """Return the folder of every candidate kept here that became a release, oldest first."""
+    found = []
+    for version in sorted(workspace.state.releases(), key=Version):
+        release = workspace.state.release(version)
+        labels = [entry.data["candidate"] for entry in release.entries() if entry.kind == "promote"]
+        found += [release.folder / str(label) for label in labels[-1:]]
+    return tuple(found)

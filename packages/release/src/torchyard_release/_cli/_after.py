@@ -33,6 +33,7 @@ from torchyard_release._cli._publish import open_index
 from torchyard_release._errors import ReleaseError
 from torchyard_release._index_server import IndexServer
 from torchyard_release._promote import promoted, signed_manifest
+from torchyard_release._verification import released_folders
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -77,10 +78,11 @@ def audit(workspace: Workspace, name: str, yank: str | None) -> Answer:
             )
         wrong = [item for item in found if not item.fine]
         journal.append("audit", index=name, observed=len(found), wrong=[i.about for i in wrong])
+        journal.code = REFUSED if wrong else DONE
     return Answer(
         [asdict(item) for item in found],
         lambda out: _show_audit(out, found),
-        REFUSED if wrong else DONE,
+        journal.code,
     )
 
 
@@ -143,32 +145,22 @@ def serve(folder: Path, port: int) -> None:
 
 def _vouched(workspace: Workspace) -> dict[str, list[str]]:
     """Return distribution -> the versions that were promoted here, oldest first."""
-    from packaging.version import Version
-
     found: dict[str, list[str]] = {package.name: [] for package in workspace.packages}
-    for version in sorted(workspace.state.releases(), key=Version):
-        release = workspace.state.release(version)
-        labels = [e.data["candidate"] for e in release.entries() if e.kind == "promote"]
-        for label in labels[-1:]:
-            for item in read_candidate(release.folder / label).artifacts:
-                versions = found.setdefault(item.package, [])
-                if item.version not in versions:
-                    versions.append(item.version)
+    for folder in released_folders(workspace):
+        for item in read_candidate(folder).artifacts:
+            versions = found.setdefault(item.package, [])
+            if item.version not in versions:
+                versions.append(item.version)
     return found
 
 
 def _releases(workspace: Workspace) -> list[str]:
     """Return what installs each release that was promoted here: all of its packages at once."""
-    from packaging.version import Version
-
     found = []
-    for version in sorted(workspace.state.releases(), key=Version):
-        release = workspace.state.release(version)
-        labels = [e.data["candidate"] for e in release.entries() if e.kind == "promote"]
-        for label in labels[-1:]:
-            items = read_candidate(release.folder / label).artifacts
-            pins = {f"{item.package}=={item.version}" for item in items if item.kind == "wheel"}
-            found.append(" ".join(sorted(pins)))
+    for folder in released_folders(workspace):
+        items = read_candidate(folder).artifacts
+        pins = {f"{item.package}=={item.version}" for item in items if item.kind == "wheel"}
+        found.append(" ".join(sorted(pins)))
     return found
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
+from torchyard_release._candidate import read_candidate
 from torchyard_release._cli._command import (
     DONE,
     FAILED,
@@ -20,6 +21,7 @@ from torchyard_release._manifest import Manifest
 from torchyard_release._promote import promoted, signed_manifest
 from torchyard_release._publish import Fate, Parcel, Publication, Step
 from torchyard_release._upload import Index
+from torchyard_release._verification import departing
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -51,10 +53,11 @@ def publish(workspace: Workspace, name: str, for_real: bool) -> Answer:
         short = [fate for fate in fates if fate.step in {Step.BLOCKED, Step.FAILED}]
         if not short:
             journal.append("published", index=name, candidate=f"rc{number}", files=len(fates))
+        journal.code = FAILED if short else DONE
     return Answer(
         _data(name, fates, dry=False),
         lambda out: _show(out, name, fates, dry=False),
-        FAILED if short else DONE,
+        journal.code,
     )
 
 
@@ -72,17 +75,16 @@ def open_index(workspace: Workspace, name: str) -> Index:
 
 def parcels_of(workspace: Workspace, manifest: Manifest) -> tuple[Parcel, ...]:
     """Return each package with its files, after those that it requires."""
-    candidate = workspace.release.candidate(int(manifest.candidate.removeprefix("rc")))
-    from torchyard_release._candidate import read_candidate
-
-    owner = {item.file: item.package for item in read_candidate(candidate).artifacts}
+    folder = workspace.release.candidate(int(manifest.candidate.removeprefix("rc")))
+    candidate = read_candidate(folder)
+    owner = {item.file: item.package for item in candidate.artifacts}
     return tuple(
         Parcel(
-            package.name,
-            package.requires,
-            {name: sha for name, sha in manifest.files.items() if owner[name] == package.name},
+            name,
+            workspace.train.package(name).requires,
+            {file: sha for file, sha in manifest.files.items() if owner[file] == name},
         )
-        for package in workspace.packages
+        for name in departing(workspace, candidate)
     )
 
 

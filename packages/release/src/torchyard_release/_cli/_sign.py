@@ -18,6 +18,7 @@ from torchyard_release._promote import promote as promote_candidate
 from torchyard_release._workspace import Workspace
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 
 
 @click.group()
@@ -27,18 +28,24 @@ def key() -> None:
 
 @key.command()
 @click.argument("file", type=_FILE)
-def make(file: Path) -> None:
+@_JSON
+def make(file: Path, as_json: bool) -> None:
     """Write a private key to FILE and its public one beside it, as .pub; print the latter."""
     with _told():
-        click.echo(make_key(file))
+        _show_key(make_key(file), as_json)
 
 
 @key.command()
 @click.argument("file", type=_FILE)
-def show(file: Path) -> None:
+@_JSON
+def show(file: Path, as_json: bool) -> None:
     """Print the public key of a private key's FILE, as train.toml lists it."""
     with _told():
-        click.echo(read_private_key(file).public)
+        _show_key(read_private_key(file).public, as_json)
+
+
+def _show_key(public: str, as_json: bool) -> None:
+    click.echo(json.dumps({"public": public}) if as_json else public)
 
 
 @click.command()
@@ -77,7 +84,7 @@ def promote(workspace: Workspace, candidate: int | None) -> Answer:
 @click.option("--threshold", type=click.IntRange(min=1), show_default="every key named")
 @click.option("--version", default="", help="Refuse another version's manifest.")
 @click.option("--some", is_flag=True, help="FOLDER holds some of the files only.")
-@click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
+@_JSON
 def authenticate(
     folder: Path,
     keys: tuple[Path, ...],
