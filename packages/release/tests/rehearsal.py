@@ -51,7 +51,7 @@ class Rehearsal:
     def release(self, *words: str, code: int = 0) -> Any:
         """Run ``torchyard release`` and return its document; the exit status must be the one."""
         program = "from torchyard_release._cli import command; command(prog_name='release')"
-        line = [sys.executable, "-c", program, "--root", str(self.root), *words, "--json"]
+        line = [sys.executable, "-c", program, *words, "--json"]
         out = self._run(line, ("torchyard", "release", *words), code)
         return json.loads(out) if out.strip() else None
 
@@ -67,7 +67,7 @@ class Rehearsal:
 
     def _run(self, line: Sequence[str], shown: tuple[str, ...], code: int) -> str:
         began = time.monotonic()
-        done = subprocess.run(line, capture_output=True, text=True)
+        done = subprocess.run(line, cwd=self.root, capture_output=True, text=True)
         seconds = time.monotonic() - began
         if shown[0] != "git":
             self.ran.append(Ran(shown, seconds, done.returncode))

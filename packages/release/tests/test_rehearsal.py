@@ -28,7 +28,7 @@ cells = ["*"]
 
 [[gates]]
 name = "hardware"
-cells = ["*"]
+cells = ["cuda"]
 session = "hardware"
 level = "informing"
 
