@@ -1,6 +1,7 @@
 """A whole train on a repository's clone: every command, its wall time, and where it ended.
 
-``python -m packages.release.tests.rehearsal CLONE`` runs it on a clone of this repository.
+``python -m packages.release.tests.rehearsal FOLDER`` runs it on FOLDER/clone, a clone of this
+repository; ``nox -s rehearsal`` makes the clone.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torchyard_release._index_server import IndexServer
 
@@ -205,3 +206,39 @@ def _outsider(train: Rehearsal, index: IndexServer) -> dict[str, Any]:
     victim.write_bytes(bytes(data))
     train.release("authenticate", str(fetched), *keys, code=1)
     return said
+
+
+# What one machine can do in minutes. The sessions of the gate "tests" have a machine of their own,
+# and the newest torch brings more than it would.
+_OURS: Final = (
+    ("--gate", "alone", "--gate", "together", "--gate", "dependencies"),
+    ("--gate", "torch", "--cell", "2.13.0"),
+    ("--gate", "accelerators", "--gate", "reverse", "--gate", "decisions"),
+)
+
+
+def _correct(root: Path) -> None:
+    path = root / "packages/context-parallel/src/torchyard_context_parallel/__init__.py"
+    path.write_text(f"{path.read_text()}\n# Corrected in the rehearsal.\n")
+
+
+def main() -> None:
+    """Rehearse on a clone of this repository, and say where the pages are."""
+    folder = Path(sys.argv[1]).resolve()
+    train = Rehearsal(folder / "clone", folder, say=lambda line: print(line, flush=True))
+    for key, value in (("user.name", "Rehearsal"), ("user.email", "rehearsal@example.org")):
+        train.git("config", key, value)
+    train.git("checkout", "--quiet", "-B", "main")
+    began = time.monotonic()
+    end = rehearse(train, fix=_correct, verify=_OURS)
+    print(f"{time.monotonic() - began:7.1f} s  in all, {len(train.ran)} commands")
+    print(f"scorecard: {end['card']['counts']}, ready: {end['card']['ready']}")
+    print(f"notes: {end['notes']['sentence']}")
+    for path in sorted(train.root.glob(".train/*/rc2/scorecard.html")):
+        print(f"page: {path}")
+    for name in end["notes"]["files"]:
+        print(f"page: {name}")
+
+
+if __name__ == "__main__":
+    main()

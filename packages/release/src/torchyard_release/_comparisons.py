@@ -16,6 +16,7 @@ from torchyard_release._evidence import Outcome
 from torchyard_release._train import Gate
 from torchyard_release._verification import Bench, Finding, released_folders, unverified
 
+BENCHMARKS: Final = "benchmarks/release.py"
 DECISIONS_FILE: Final = "decisions.json"
 _ROUNDS: Final = 5
 # A candidate may take this much longer than the last release, in the median of the rounds. Less is
@@ -61,26 +62,29 @@ def try_decisions(gate: Gate, cell: str, bench: Bench) -> Finding:
 
 
 def try_benchmark(gate: Gate, cell: str, bench: Bench) -> Finding:
-    """Run the gate's script on the last release and on the candidate in turns, and compare.
+    """Run benchmarks on the last release and on the candidate in turns, and compare.
 
-    The script is a file ``benchmark.py`` beside train.toml: it prints one JSON document, name ->
-    seconds, on its last line.
+    ``benchmarks/release.py`` prints, on its last line, one JSON document: name -> seconds.
     """
-    script = bench.workspace.root / "benchmark.py"
+    script = bench.workspace.root / BENCHMARKS
     if not script.is_file():
-        return unverified("no benchmark.py is beside train.toml", "write one; it prints JSON")
+        return unverified(f"there is no {BENCHMARKS}", "write one; it prints JSON: name -> seconds")
     last = _last_release(bench)
     if last is None:
         return unverified("no earlier release is kept here", "from the next release on it is")
     rooms = {"before": CleanRoom(bench.scratch / "before").make(), "after": _room_of(bench)}
     wheels = [str(path) for path in sorted((last / "dist").glob("*.whl"))]
-    rooms["before"].install(*wheels)
+    needs_torch = any(package.torch for package in bench.workspace.packages)
+    if needs_torch:
+        rooms["before"].install(f"torch=={bench.workspace.train.torch[0]}", *wheels)
+    else:
+        rooms["before"].install(*wheels)
     seconds: dict[str, dict[str, list[float]]] = {}
     for _ in range(_ROUNDS):
         for which, room in rooms.items():
             done = room.run(str(script))
             if done.returncode:
-                return _broken(f"benchmark.py ({which})", done)
+                return _broken(f"{BENCHMARKS} ({which})", done)
             for name, value in json.loads(done.stdout.splitlines()[-1]).items():
                 seconds.setdefault(name, {}).setdefault(which, []).append(float(value))
     return _compared(seconds)
