@@ -103,6 +103,7 @@ def rehearse(
         train.release("cut")
         train.git("switch", "--quiet", _branch(train))
         train.release("build", *build)
+        train.release("inspect")
         for words in verify:
             train.release("verify", *words)
         first = train.release("scorecard", code=3)
@@ -110,6 +111,7 @@ def rehearse(
         _fix(train, fix)
         train.release("cut", "--candidate")
         train.release("build", *build)
+        train.release("inspect")
         second = train.release("scorecard", code=3)
         for words in verify:
             train.release("verify", *words)
