@@ -33,11 +33,11 @@ def main() -> None:
     from torchyard_attention import flex_attention
 
     torch.manual_seed(0)
-    long = [torch.randn(1, 4, 512, 64) for _ in range(3)]
-    short = [torch.randn(1, 4, 1, 64), *(torch.randn(1, 4, 512, 64) for _ in range(2))]
+    query, key, value = (torch.randn(1, 4, 512, 64) for _ in range(3))
+    last = query[:, :, -1:].contiguous()
     timed = {
-        "attention.forward": _seconds(lambda: flex_attention(*long)),
-        "attention.decode": _seconds(lambda: flex_attention(*short)),
+        "attention.forward": _seconds(lambda: flex_attention(query, key, value)),
+        "attention.decode": _seconds(lambda: flex_attention(last, key, value)),
     }
     print(json.dumps(timed))
 
