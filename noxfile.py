@@ -446,9 +446,12 @@ def wheels(session: nox.Session, package: str) -> None:
 def rehearsal(session: nox.Session) -> None:
     """Rehearse a whole train on a clone, from its calendar to the audit; print each command's time.
 
-    Nothing leaves the machine: the index is a folder that is served on the loopback.
+    Nothing leaves the machine: the index is a folder that is served on the loopback. First the
+    same on a monorepo that is not ours, and the faults that take long.
     """
-    install(session, "release", extra=[])
+    install(session, "release", extra=group("test"))
+    tests_of_trains = [f"packages/release/tests/test_{name}.py" for name in ("faults", "rehearsal")]
+    session.run("pytest", "-m", "sweep", *tests_of_trains)
     # Kept, because the scorecard's page, the notes and the index are there.
     folder = tempfile.mkdtemp(prefix="torchyard-rehearsal-")
     session.run("git", "clone", "--quiet", str(ROOT), f"{folder}/clone", external=True)

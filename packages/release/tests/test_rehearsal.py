@@ -10,6 +10,9 @@ import pytest
 from packages.release.tests import foreign
 from packages.release.tests.rehearsal import Rehearsal, rehearse
 
+# It builds and installs for half a minute; `nox -s rehearsal` runs it, before our own train.
+pytestmark = pytest.mark.sweep
+
 _GATES: Final = """
 [[gates]]
 name = "alone"

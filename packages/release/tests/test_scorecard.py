@@ -76,7 +76,9 @@ def test_evidence_about_these_bytes_counts(tmp_path: Path) -> None:
 def test_what_was_not_tried_is_unverified_and_stops(tmp_path: Path) -> None:
     card = _card(tmp_path)
     assert (card.rows[0].status, card.ready) == (Status.UNVERIFIED, False)
-    assert "torchyard release verify --gate inspect" in card.rows[0].text
+    assert "run `torchyard release inspect`" in card.rows[0].text
+    other = _card(tmp_path, gates=(replace(_GATE, name="alone"),))
+    assert "run `torchyard release verify --gate alone`" in other.rows[0].text
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FAIL, Outcome.UNVERIFIED])

@@ -12,11 +12,20 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from torchyard_release._candidate import sha256
 from torchyard_release._evidence import Evidence
 from torchyard_release._train import ANY_CELL, Gate, Waiver
+
+# The gates that a step of the train records as it goes, and that step.
+_RECORDED: Final = {
+    "api": "inspect",
+    "build": "build",
+    "check": "build",
+    "inspect": "inspect",
+    "sbom": "inspect",
+}
 
 
 class Status(StrEnum):
@@ -186,14 +195,13 @@ def _row(
         "owner": gate.owner,
     }
     if best is None:
-        again = f"`torchyard release verify --gate {gate.name}`"
-        status, text = Status.UNVERIFIED, f"nothing was tried; run {again}"
+        status, text = Status.UNVERIFIED, f"nothing was tried; run {_again(gate)}"
     else:
         path, evidence = best
         stale = not evidence.fresh(artifacts)
         status, text = Status(evidence.outcome.value), evidence.summary
         if stale:
-            status, text = Status.UNVERIFIED, _why_stale(evidence, artifacts)
+            status, text = Status.UNVERIFIED, _why_stale(gate, evidence, artifacts)
         fixed |= {
             "stale": stale,
             "evidence": str(path),
@@ -215,7 +223,7 @@ def _row(
     return Row(**fixed, status=Status.WAIVED, text=f"{who}. Without it: {text}", before=status)
 
 
-def _why_stale(evidence: Evidence, artifacts: Mapping[str, str]) -> str:
+def _why_stale(gate: Gate, evidence: Evidence, artifacts: Mapping[str, str]) -> str:
     differing = sorted(
         name for name, digest in evidence.artifacts.items() if artifacts.get(name) != digest
     )
@@ -224,9 +232,14 @@ def _why_stale(evidence: Evidence, artifacts: Mapping[str, str]) -> str:
     what += [f"{len(added)} files are new"] if added else []
     return (
         f"stale: it was {evidence.outcome} on {evidence.candidate}, and "
-        f"{' and '.join(what) or 'it names no file'}; run "
-        f"`torchyard release verify --gate {evidence.gate}`"
+        f"{' and '.join(what) or 'it names no file'}; run {_again(gate)}"
     )
+
+
+def _again(gate: Gate) -> str:
+    """Return the command that leaves evidence of a gate."""
+    own = not gate.session and not gate.command and gate.name in _RECORDED
+    return f"`torchyard release {_RECORDED[gate.name] if own else f'verify --gate {gate.name}'}`"
 
 
 def _idle(waivers: Sequence[Waiver], rows: Sequence[Row]) -> list[str]:

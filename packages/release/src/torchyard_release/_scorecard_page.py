@@ -9,6 +9,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from torchyard_release._scorecard import Scorecard, Status
 
 
+def _link(evidence: str) -> str:
+    """Return where evidence is from a page in a candidate's folder; it may be an earlier one's."""
+    return "/".join(("..", *Path(evidence).parts[-3:]))
+
+
 def scorecard_page(card: Scorecard) -> str:
     """Return the page."""
     environment = Environment(
@@ -27,6 +32,6 @@ def scorecard_page(card: Scorecard) -> str:
         gates=gates,
         stopping=[row for row in card.rows if row.stops],
         statuses=[status.value for status in Status],
-        name_of=lambda path: Path(path).name,
+        link_to=_link,
     )
     return f"{text.rstrip()}\n"
