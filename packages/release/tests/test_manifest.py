@@ -7,11 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from securesystemslib.signer import Key
 
 from packages.release.tests.wheels import write_wheel
+from torchyard_release._cli import command
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import (
     make_key,
@@ -156,3 +158,55 @@ def test_keys_that_are_none_are_refused(tmp_path: Path) -> None:
             read(tmp_path / "rsa.pem")
     with pytest.raises(ReleaseError, match="64 hexadecimal digits"):
         parse_public_key("abc", owner="alice")
+
+
+def _authenticate(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(command, ["authenticate", str(folder), *words])
+
+
+def test_an_outsider_needs_the_files_and_the_public_keys_alone(
+    tmp_path: Path, keys: list[Path], manifest: Manifest
+) -> None:
+    dist = tmp_path / "dist"
+    _signed(manifest, dist / "manifest.json", *keys[:2])
+    public = [word for key in keys[:2] for word in ("--key", str(key.with_suffix(".pub")))]
+    good = _authenticate(dist, *public, "--version", "1.0.0")
+    assert (good.exit_code, "2 of 2 files are as 2 key(s) signed them" in good.output) == (0, True)
+    wheel = sorted(dist.glob("*.whl"))[0]
+    data = wheel.read_bytes()
+    for place in range(0, len(data), 97):
+        wheel.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        bad = _authenticate(dist, *public)
+        assert (bad.exit_code, "changed: base" in bad.output) == (1, True)
+        assert "do: do not install these files" in bad.output
+    wheel.unlink()
+    assert "missing: base" in _authenticate(dist, *public).output
+    assert _authenticate(dist, *public, "--some").exit_code == 0
+    for path in dist.glob("*.whl"):
+        path.unlink()
+    assert _authenticate(dist, *public, "--some").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--key", "mallory"], "expected 1 valid signature"),
+        (["--key", "ann-is-not-here"], "expected a public key as PEM"),
+        (["--key", "alice", "--version", "9.9.9"], "version: expected '9.9.9'"),
+        (["--key", "alice", "--key", "mallory"], "expected 2 valid signature"),
+    ],
+)
+def test_an_outsider_is_told_why_a_release_is_refused(
+    tmp_path: Path, keys: list[Path], manifest: Manifest, words: list[str], said: str
+) -> None:
+    _signed(manifest, tmp_path / "dist" / "manifest.json", keys[0])
+    named = [str(tmp_path / f"{w}.pub") if "-" not in w and "." not in w else w for w in words]
+    result = _authenticate(tmp_path / "dist", *named)
+    assert (result.exit_code, said in result.output) == (1, True), result.output
+    assert "do: " in result.output
+
+
+def test_an_unsigned_release_is_refused(tmp_path: Path, keys: list[Path]) -> None:
+    (tmp_path / "dist").mkdir(exist_ok=True)
+    result = _authenticate(tmp_path / "dist", "--key", str(keys[0].with_suffix(".pub")))
+    assert (result.exit_code, "expected a signed manifest" in result.output) == (1, True)
