@@ -17,7 +17,7 @@ from torchyard_release._calendar import Phase
 from torchyard_release._errors import TrainError
 from torchyard_release._package import Package
 from torchyard_release._table import Table
-from torchyard_release._train import FILE, Gate, Index, Notes, Signing, Train, Waiver
+from torchyard_release._train import ANY_CELL, FILE, Gate, Index, Notes, Signing, Train, Waiver
 
 _SCHEMA: Final = 1
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]*")
@@ -286,7 +286,9 @@ def _agree(train: Train) -> None:
     _once("phase", [phase.name for phase in train.phases])
     gates = {gate.name: gate for gate in train.gates}
     for waiver in train.waivers:
-        if waiver.gate not in gates or waiver.cell not in gates[waiver.gate].cells:
+        cells = gates[waiver.gate].cells if waiver.gate in gates else ()
+        # The cells of "*" follow from the train; the scorecard names a waiver of none of them.
+        if waiver.cell not in cells and ANY_CELL not in cells:
             raise TrainError(
                 f"{FILE}: [[waivers]] gate {waiver.gate!r}, cell {waiver.cell!r}: no gate has "
                 f"that row",

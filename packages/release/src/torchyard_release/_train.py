@@ -12,6 +12,8 @@ from torchyard_release._calendar import Phase
 from torchyard_release._package import Package
 
 FILE: Final = "train.toml"
+# As a gate's one cell: those that follow from the train, such as each package.
+ANY_CELL: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,8 @@ class Gate:
         name: a word.
         blocking: whether a red one keeps the train; otherwise it only informs.
         owner: who answers for it.
-        cells: one row of the scorecard each; a single empty one where the gate is one row.
+        cells: one row of the scorecard each; a single empty one where the gate is one row, and
+            ``*`` for those that follow from the rest of the train, such as its packages.
         session: a nox session, in which ``{cell}`` is the cell; empty where it is none.
         command: a command instead; empty where the train's own tool records the outcome.
     """

@@ -12,14 +12,32 @@ from torchyard_release._cli._command import WORDS
 
 # Name -> (module:attribute, one line).
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "approve": ("torchyard_release._cli._sign:approve", "Sign a candidate and its evidence."),
+    "audit": ("torchyard_release._cli._after:audit", "Compare the index with what was signed."),
+    "authenticate": (
+        "torchyard_release._cli._sign:authenticate",
+        "Verify a release's files by public keys alone.",
+    ),
+    "bisect": ("torchyard_release._cli._after:bisect", "Find the commit that broke a command."),
     "build": ("torchyard_release._cli._build:build", "Build the candidate, twice."),
     "bump": ("torchyard_release._cli._bump:bump", "Give the tree another version."),
     "check": ("torchyard_release._cli._check:check", "Find what differs from train.toml."),
     "cut": ("torchyard_release._cli._cut:cut", "Make the branch and the tag of a candidate."),
     "history": ("torchyard_release._cli._history:history", "What was run, by whom, how it ended."),
+    "index": ("torchyard_release._cli._after:index", "Serve a package index for a rehearsal."),
     "inspect": ("torchyard_release._cli._inspect:inspect", "Hold the files against train.toml."),
+    "key": ("torchyard_release._cli._sign:key", "Make and show signing keys."),
+    "notes": ("torchyard_release._cli._notes:notes", "Write release notes and a blog post."),
+    "pick": ("torchyard_release._cli._pick:pick", "Bring commits of main onto the branch."),
     "plan": ("torchyard_release._cli._plan:plan", "Show the calendar, and what is due."),
+    "promote": ("torchyard_release._cli._sign:promote", "Make a candidate the release."),
+    "publish": ("torchyard_release._cli._publish:publish", "Upload the release, file by file."),
+    "scorecard": (
+        "torchyard_release._cli._scorecard:scorecard",
+        "Show where a candidate stands, and write its page.",
+    ),
     "status": ("torchyard_release._cli._status:status", "Show where the train stands."),
+    "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
 }
 
 

@@ -1,0 +1,37 @@
+"""The scorecard as one HTML page: no script, no font, no picture from elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
+from torchyard_release._scorecard import Scorecard, Status
+
+
+def _link(evidence: str) -> str:
+    """Return where evidence is from a page in a candidate's folder; it may be an earlier one's."""
+    return "/".join(("..", *Path(evidence).parts[-3:]))
+
+
+def scorecard_page(card: Scorecard) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("torchyard_release", "pages"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    gates: dict[str, list[object]] = {}
+    for row in card.rows:
+        gates.setdefault(row.gate, []).append(row)
+    text = environment.get_template("scorecard.html.jinja").render(
+        card=card,
+        counts=card.counts(),
+        gates=gates,
+        stopping=[row for row in card.rows if row.stops],
+        statuses=[status.value for status in Status],
+        link_to=_link,
+    )
+    return f"{text.rstrip()}\n"

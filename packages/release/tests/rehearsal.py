@@ -1,0 +1,246 @@
+"""A whole train on a repository's clone: every command, its wall time, and where it ended.
+
+``python -m packages.release.tests.rehearsal FOLDER`` runs it on FOLDER/clone, a clone of this
+repository; ``nox -s rehearsal`` makes the clone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from torchyard_release._index_server import IndexServer
+
+__all__ = ["Ran", "Rehearsal", "rehearse"]
+
+_DEPARTS_IN = datetime.timedelta(days=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One command that was run."""
+
+    words: tuple[str, ...]
+    seconds: float
+    code: int
+
+
+@dataclass
+class Rehearsal:
+    """A clone on which a train is rehearsed.
+
+    Attributes:
+        root: the clone's root; it is changed.
+        folder: where keys, the index and what is fetched from it are put.
+        say: told each command, and how it ended.
+        ran: every command so far.
+    """
+
+    root: Path
+    folder: Path
+    say: Callable[[str], object] = print
+    ran: list[Ran] = field(default_factory=list)
+
+    def release(self, *words: str, code: int = 0) -> Any:
+        """Run ``torchyard release`` and return its document; the exit status must be the one."""
+        program = "from torchyard_release._cli import command; command(prog_name='release')"
+        line = [sys.executable, "-c", program, *words, "--json"]
+        out = self._run(line, ("torchyard", "release", *words), code)
+        return json.loads(out) if out.strip() else None
+
+    def git(self, *words: str) -> str:
+        """Run git in the clone."""
+        return self._run(["git", "-C", str(self.root), *words], ("git", *words), 0).strip()
+
+    def commit(self, message: str) -> str:
+        """Commit everything and return the commit."""
+        self.git("add", "--all")
+        self.git("commit", "--quiet", f"--message={message}")
+        return self.git("rev-parse", "HEAD")
+
+    def _run(self, line: Sequence[str], shown: tuple[str, ...], code: int) -> str:
+        began = time.monotonic()
+        done = subprocess.run(line, cwd=self.root, capture_output=True, text=True)
+        seconds = time.monotonic() - began
+        if shown[0] != "git":
+            self.ran.append(Ran(shown, seconds, done.returncode))
+            self.say(f"{seconds:7.1f} s  exit {done.returncode}  {' '.join(shown)}")
+        if done.returncode != code:
+            raise AssertionError(
+                f"{' '.join(shown)}: expected exit status {code}, got {done.returncode}\n"
+                f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            )
+        return done.stdout
+
+
+def rehearse(
+    train: Rehearsal,
+    *,
+    fix: Callable[[Path], object],
+    verify: Sequence[Sequence[str]] = ((),),
+    build: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Run a train from its calendar to the audit; return what a test looks at afterwards.
+
+    Args:
+        train: the clone.
+        fix: changes one package on main after the cut, as a bug fix would.
+        verify: the words of each ``verify``.
+        build: further words of ``build``.
+    """
+    with IndexServer(train.folder / "index") as index:
+        _prepare(train, index)
+        train.release("plan")
+        train.release("check", "--no-nox")
+        train.release("cut")
+        train.git("switch", "--quiet", _branch(train))
+        train.release("build", *build)
+        train.release("inspect")
+        for words in verify:
+            train.release("verify", *words)
+        first = train.release("scorecard", code=3)
+        _waive(train, first)
+        _fix(train, fix)
+        train.release("cut", "--candidate")
+        train.release("build", *build)
+        train.release("inspect")
+        second = train.release("scorecard", code=3)
+        for words in verify:
+            train.release("verify", *words)
+        card = train.release("scorecard")
+        for name in ("ann", "bob"):
+            train.release("approve", "--key", str(train.folder / f"{name}.pem"))
+        train.release("promote")
+        train.release("publish", "--index", "rehearsal")
+        train.release("publish", "--index", "rehearsal", "--for-real")
+        again = train.release("publish", "--index", "rehearsal", "--for-real")
+        audit = train.release("audit", "--index", "rehearsal")
+        notes = train.release("notes")
+        outsider = _outsider(train, index)
+        history = train.release("history")
+        return {
+            "first": first,
+            "second": second,
+            "card": card,
+            "again": again,
+            "audit": audit,
+            "notes": notes,
+            "outsider": outsider,
+            "history": history,
+            "uploads": list(index.uploads),
+        }
+
+
+def _prepare(train: Rehearsal, index: IndexServer) -> None:
+    """Have the train depart soon, name who signs and where to publish, on main."""
+    path = train.root / "train.toml"
+    departs = datetime.datetime.now(datetime.UTC).date() + _DEPARTS_IN
+    text = re.sub(r"(?m)^departs = .*$", f"departs = {departs}", path.read_text())
+    keys = {
+        name: train.release("key", "make", str(train.folder / f"{name}.pem"))
+        for name in ("ann", "bob", "cy")
+    }
+    text = re.sub(r"(?ms)^\[signing[^\[]*(?=^\[|\Z)", "", text)
+    lines = ["\n[signing]\nthreshold = 2\n\n[signing.keys]"]
+    lines += [f'{name} = "{said["public"]}"' for name, said in keys.items()]
+    lines += [f'\n[indexes.rehearsal]\nrepository = "{index.legacy}"\nsimple = "{index.simple}"\n']
+    path.write_text(text + "\n".join(lines))
+    train.release("check", "--write", "--no-nox")
+    train.commit("Prepare the rehearsal")
+
+
+def _branch(train: Rehearsal) -> str:
+    return train.git("for-each-ref", "--format=%(refname:short)", "refs/heads/release/")
+
+
+def _waive(train: Rehearsal, card: dict[str, Any]) -> None:
+    """Waive on main what this machine cannot verify, and pick that; no package changes by it."""
+    stopping = [row for row in card["rows"] if row["stops"]]
+    failed = [row for row in stopping if row["status"] == "fail"]
+    assert not failed, failed
+    train.git("switch", "--quiet", "main")
+    path = train.root / "train.toml"
+    text = path.read_text()
+    expires = datetime.datetime.now(datetime.UTC).date() + 2 * _DEPARTS_IN
+    for row in stopping:
+        text += (
+            f'\n[[waivers]]\ngate = "{row["gate"]}"\ncell = "{row["cell"]}"\nowner = "ann"\n'
+            f'reason = "a rehearsal on a machine without it"\nexpires = {expires}\n'
+        )
+    path.write_text(text)
+    sha = train.commit("Waive what the rehearsal's machine has not got")
+    train.git("switch", "--quiet", _branch(train))
+    train.release("pick", sha, "--as", "release-only")
+
+
+def _fix(train: Rehearsal, fix: Callable[[Path], object]) -> None:
+    train.git("switch", "--quiet", "main")
+    fix(train.root)
+    sha = train.commit("Correct what the first candidate showed")
+    train.git("switch", "--quiet", _branch(train))
+    train.release("pick", sha, "--as", "regression")
+    train.release("pick")
+
+
+def _outsider(train: Rehearsal, index: IndexServer) -> dict[str, Any]:
+    """Fetch the release as anybody does; verify it by public keys alone; then change one byte."""
+    fetched = train.folder / "fetched"
+    fetched.mkdir()
+    for path in sorted((index.folder / "files").iterdir()):
+        if path.suffix != ".metadata":
+            (fetched / path.name).write_bytes(path.read_bytes())
+    (manifest,) = train.root.glob(".train/*/rc2/manifest.json")
+    (fetched / manifest.name).write_bytes(manifest.read_bytes())
+    public = [str(train.folder / f"{name}.pub") for name in ("ann", "bob")]
+    keys = ["--key", public[0], "--key", public[1]]
+    said: dict[str, Any] = train.release("authenticate", str(fetched), *keys)
+    victim = sorted(fetched.glob("*.whl"))[0]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(bytes(data))
+    train.release("authenticate", str(fetched), *keys, code=1)
+    return said
+
+
+# What one machine can do in minutes. The sessions of the gate "tests" have a machine of their own,
+# and the newest torch brings more than it would.
+_OURS: Final = (
+    ("--gate", "alone", "--gate", "together", "--gate", "dependencies"),
+    ("--gate", "torch", "--cell", "2.13.0"),
+    ("--gate", "accelerators", "--gate", "reverse", "--gate", "decisions"),
+)
+
+
+def _correct(root: Path) -> None:
+    path = root / "packages/context-parallel/src/torchyard_context_parallel/__init__.py"
+    path.write_text(f"{path.read_text()}\n# Corrected in the rehearsal.\n")
+
+
+def main() -> None:
+    """Rehearse on a clone of this repository, and say where the pages are."""
+    folder = Path(sys.argv[1]).resolve()
+    train = Rehearsal(folder / "clone", folder, say=lambda line: print(line, flush=True))
+    for key, value in (("user.name", "Rehearsal"), ("user.email", "rehearsal@example.org")):
+        train.git("config", key, value)
+    train.git("checkout", "--quiet", "-B", "main")
+    began = time.monotonic()
+    end = rehearse(train, fix=_correct, verify=_OURS)
+    print(f"{time.monotonic() - began:7.1f} s  in all, {len(train.ran)} commands")
+    print(f"scorecard: {end['card']['counts']}, ready: {end['card']['ready']}")
+    print(f"notes: {end['notes']['sentence']}")
+    for path in sorted(train.root.glob(".train/*/rc2/scorecard.html")):
+        print(f"page: {path}")
+    for name in end["notes"]["files"]:
+        print(f"page: {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The fault matrix of promoting and publishing: killed at every line, resumed to one end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from packages.release.tests import foreign
+from packages.release.tests.faulty_index import FaultyIndex
+from packages.release.tests.killing import HOW, die, finish
+from packages.release.tests.prepared import VERSION, add_candidate, pass_gates, people, train_toml
+from torchyard_release._journal import read_journal
+from torchyard_release._workspace import Workspace
+
+_PUBLISH = ("publish", "--for-real")
+_GATES = ("check", "build", "inspect")
+
+
+@dataclass
+class Scene:
+    """A monorepo whose candidate is approved, the index that it is published to, and a copy."""
+
+    root: Path
+    index: FaultyIndex
+
+    @property
+    def journal(self) -> Path:
+        return self.root / ".train" / VERSION / "journal.jsonl"
+
+    def lines(self) -> int:
+        return len(read_journal(self.journal))
+
+
+@pytest.fixture(scope="module")
+def approved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a monorepo whose rc1 two of three people approved."""
+    folder = tmp_path_factory.mktemp("approved")
+    root = foreign.make(folder / "orchard")
+    train_toml(root, **{'version = "1.4.0.dev0"': f'version = "{VERSION}"'})
+    keys = people(root, folder, "ann", "bob", "cy", threshold=2)
+    train_toml(root, more='\n[indexes.release]\nrepository = "ADDRESS"\nsimple = "SIMPLE"\n')
+    pass_gates(root, add_candidate(root), *_GATES)
+    for key in keys[:2]:
+        assert finish(root, ("approve", "--key", str(key))) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def promoted(approved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy in which rc1 is the release."""
+    root = tmp_path_factory.mktemp("promoted") / "orchard"
+    shutil.copytree(approved, root)
+    assert finish(root, ("promote",)) == 0
+    return root
+
+
+@pytest.fixture
+def scene(approved: Path, tmp_path: Path) -> Iterator[Scene]:
+    with FaultyIndex(tmp_path / "index") as index:
+        yield _scene(approved, tmp_path / "orchard", index)
+
+
+def _scene(approved: Path, root: Path, index: FaultyIndex) -> Scene:
+    shutil.copytree(approved, root)
+    path = root / "train.toml"
+    text = path.read_text().replace('"ADDRESS"', f'"{index.legacy}"')
+    path.write_text(text.replace('"SIMPLE"', f'"{index.simple}"'))
+    return Scene(root, index)
+
+
+def _check_end(scene: Scene) -> None:
+    """Assert what every story must end with: the same bytes, once each, and every line kept."""
+    dist = scene.root / ".train" / VERSION / "rc1" / "dist"
+    there = scene.index.folder / "files"
+    assert {p.name: p.read_bytes() for p in there.glob("*.whl")} == {
+        p.name: p.read_bytes() for p in dist.iterdir()
+    }
+    assert sorted(scene.index.uploads) == sorted(p.name for p in dist.iterdir())
+    kinds = [entry.kind for entry in read_journal(scene.journal)]
+    assert kinds.count("promote") == 1
+    assert kinds.count("published") >= 1
+
+
+# In the middle of a write is the hardest; `nox -s rehearsal` runs the other two as well.
+@pytest.mark.parametrize(
+    "how", [HOW[0], *(pytest.param(how, marks=pytest.mark.sweep) for how in HOW[1:])]
+)
+def test_killed_at_any_line_of_publishing_it_resumes_to_the_same_bytes(
+    promoted: Path, tmp_path: Path, how: str
+) -> None:
+    at = 0
+    while True:
+        at += 1
+        with FaultyIndex(tmp_path / f"index{at}") as index:
+            scene = _scene(promoted, tmp_path / f"orchard{at}", index)
+            before = read_journal(scene.journal)
+            code = die(scene.root, _PUBLISH, at=at, how=how)
+            after = read_journal(scene.journal)
+            assert after[: len(before)] == before
+            if code == 0:
+                break
+            # "full" ends by itself, with a message; the others are killed.
+            assert code == (1 if how == "full" else -9)
+            assert finish(scene.root, _PUBLISH) == 0
+            assert read_journal(scene.journal)[: len(after)] == after
+            _check_end(scene)
+    # command, publish, three of sending, answer and done, published, ended.
+    assert at - 1 == 13
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_killed_at_any_line_of_promoting_it_promotes_once(
+    approved: Path, tmp_path: Path, how: str
+) -> None:
+    for at in (1, 2, 3):
+        with FaultyIndex(tmp_path / f"index{at}") as index:
+            scene = _scene(approved, tmp_path / f"orchard{at}", index)
+            assert die(scene.root, ("promote",), at=at, how=how) != 0
+            assert finish(scene.root, ("promote",)) == 0
+            kinds = [entry.kind for entry in read_journal(scene.journal)]
+            assert kinds.count("promote") == 1
+            workspace = Workspace.find(scene.root)
+            assert workspace.git.commit(f"v{VERSION}") == workspace.git.commit(f"v{VERSION}-rc1")
+
+
+def test_a_second_operator_is_turned_away_and_told_who_works(scene: Scene) -> None:
+    from torchyard_release._errors import LockedError
+
+    workspace = Workspace.find(scene.root)
+    with workspace.operation(["promote"]):
+        assert finish(scene.root, ("promote",)) == 1
+        with pytest.raises(LockedError, match="Pomona"), workspace.operation(["publish"]):
+            pass
+    assert finish(scene.root, ("promote",)) == 0
+
+
+def test_a_tag_that_somebody_else_made_stops_the_promotion(scene: Scene) -> None:
+    (scene.root / "more").write_text("x")
+    foreign.git(scene.root, "add", "--all")
+    foreign.git(scene.root, "commit", "--quiet", "--message=Another")
+    foreign.git(scene.root, "tag", f"v{VERSION}")
+    assert finish(scene.root, ("promote",)) == 1
+    assert not [e for e in read_journal(scene.journal) if e.kind == "promote"]
+
+
+@pytest.mark.parametrize("spoil", ["missing", "extra", "changed"])
+def test_a_candidate_whose_files_changed_is_neither_promoted_nor_published(
+    scene: Scene, spoil: str
+) -> None:
+    dist = scene.root / ".train" / VERSION / "rc1" / "dist"
+    wheel = sorted(dist.iterdir())[0]
+    original = wheel.read_bytes()
+    if spoil == "missing":
+        wheel.unlink()
+    elif spoil == "extra":
+        (dist / "stray-1.0-py3-none-any.whl").write_bytes(original)
+    else:
+        wheel.write_bytes(original[:-1] + b"x")
+    assert finish(scene.root, ("promote",)) == 1
+    assert not Workspace.find(scene.root).git.has_tag(f"v{VERSION}")
+    assert finish(scene.root, _PUBLISH) == 1
+    assert not scene.index.asked
+
+
+def test_publishing_before_promotion_is_refused(scene: Scene) -> None:
+    assert finish(scene.root, _PUBLISH) == 1
+    assert not scene.index.asked
+
+
+def test_a_dry_run_leaves_no_trace(scene: Scene) -> None:
+    assert finish(scene.root, ("promote",)) == 0
+    lines = scene.lines()
+    assert finish(scene.root, ("publish",)) == 0
+    assert scene.lines() == lines
+    assert not scene.index.asked
