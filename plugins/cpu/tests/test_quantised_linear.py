@@ -45,7 +45,8 @@ def excess(out, x, packed, bias, activation):
     """Return the greatest error over its bound; up to 1 passes.
 
     Sums are of float32 products, each of which may round once, and what is stored rounds once. An
-    activation within a float32 rounding of the middle between two codes may become either.
+    activation within a float32 rounding of the middle between two codes may become either. Many
+    rows of bfloat16 may be multiplied by weights of groups as they are unpacked, in bfloat16.
     """
     wide = x.double()
     weight = packed.unpack().double() if packed.dtype == torch.float32 else exact(packed)
@@ -57,6 +58,8 @@ def excess(out, x, packed, bias, activation):
         wide = codes.round() * step
         slack = (tie * step) @ weight.abs().mT
     result, size = wide @ weight.mT, wide.abs() @ weight.abs().mT
+    if packed.dtype == torch.bfloat16 and packed.options["group"] and not activation:
+        slack = slack + size * (2.0**-8 if len(x) >= 8 else 0)
     if bias is not None:
         result, size = result + bias.double(), size + bias.double().abs()
     # The zero of a group is taken from the sum of its codes, 15 of which are the most.

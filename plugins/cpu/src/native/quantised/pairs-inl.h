@@ -1,4 +1,4 @@
-// Many rows of bfloat16: codes are turned into pairs of bfloat16 once, which holds them exactly.
+// Many rows of bfloat16: a panel is turned into pairs of bfloat16 once.
 #pragma once
 
 #include <immintrin.h>
@@ -26,17 +26,53 @@ struct PairPanel {
   using Tile = QuantisedTile<Sum, kBits>;
   static constexpr int kVectors = 4;
 
-  // pairs[octets * 4][64] of the codes of `octets`.
-  static TORCHYARD_NOINLINE void turn(const uint8_t* codes, int64_t octets, uint32_t* pairs) {
+  // What the codes of an octet are multiplied by, and what is taken from them first.
+  struct Group {
+    __m512 scale[kVectors];
+    __m512 offset[kVectors];
+  };
+
+  static TORCHYARD_INLINE Group group_of(const QuantisedArgs& args, int64_t panel, int64_t depth) {
+    Group found;
+    const int64_t group = panel * args.groups() + depth / args.group;
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512 weight = Tile::scale(args, group, v * Isa::kLanes);
+      found.scale[v] = Isa::mul(weight, Isa::set1(Sum::kWeight));
+      found.offset[v] = Isa::zero();
+      if (args.zeros != nullptr) {
+        const uint8_t* zeros = args.zeros + group * kQuantisedColumns + v * Isa::kLanes;
+        found.offset[v] = Isa::mul(Tile::offset(zeros), Isa::set1(1.0f / Sum::kWeight));
+      }
+    }
+    return found;
+  }
+
+  // pairs[octets * 4][64] of the codes of `octets` from `depth` on. Of groups they are the weights,
+  // rounded to bfloat16 as the weight was before; otherwise the codes, which that holds exactly.
+  static TORCHYARD_NOINLINE void turn(const QuantisedArgs& args, int64_t panel, int64_t depth,
+                                      int64_t octets, uint32_t* pairs) {
+    const __m512i interleave =
+        _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
+                         21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const uint8_t* codes =
+        args.codes + panel * args.panel_bytes() + depth / kQuantisedPad * Tile::kOctetBytes;
+    Group group;
     for (int64_t o = 0; o < octets; ++o, codes += Tile::kOctetBytes) {
+      const int64_t at = depth + o * kQuantisedPad;
+      if (args.group != 0 && (o == 0 || at % args.group == 0)) group = group_of(args, panel, at);
       for (int half = 0; half < 2; ++half) {
         for (int v = 0; v < kVectors; ++v) {
           const auto words = Floats::load(codes + v * 64, half);
           for (int j = 0; j < 4; j += 2) {
-            const __m512i low = _mm512_castps_si512(Floats::value(words, j));
-            const __m512i high = _mm512_castps_si512(Floats::value(words, j + 1));
+            __m512 low = Floats::value(words, j);
+            __m512 high = Floats::value(words, j + 1);
+            if (args.group != 0) {
+              low = Isa::mul(Isa::sub(low, group.offset[v]), group.scale[v]);
+              high = Isa::mul(Isa::sub(high, group.offset[v]), group.scale[v]);
+            }
+            const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
             _mm512_storeu_si512(pairs + j / 2 * kQuantisedColumns + v * 16,
-                                _mm512_or_si512(_mm512_srli_epi32(low, 16), high));
+                                _mm512_permutexvar_epi16(interleave, both));
           }
         }
         pairs += 2 * kQuantisedColumns;
@@ -51,40 +87,42 @@ struct PairPanel {
                                       const uint32_t* pairs, float* sums) {
     const int64_t x_stride = rows.row_bytes / 4;
     const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.words) + row * x_stride + depth / 2;
-    const int64_t longest = args.segment() / kQuantisedPad;
-    for (int64_t done = 0; done < octets; done += longest) {
-      const int64_t count = (octets - done < longest ? octets - done : longest) * 4;
-      __m512 total[kRows][kVectors];
+    __m512 total[kRows][kVectors];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) total[r][v] = _mm512_setzero_ps();
+    }
+    for (int64_t w = 0; w < octets * 4; ++w, ++x, pairs += kQuantisedColumns) {
+      __m512bh column[kVectors];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        column[v] = (__m512bh)_mm512_loadu_si512(pairs + v * 16);
+      }
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) total[r][v] = _mm512_setzero_ps();
-      }
-      for (int64_t w = 0; w < count; ++w, ++x, pairs += kQuantisedColumns) {
-        __m512bh column[kVectors];
+        const __m512bh word = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r * x_stride]));
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          column[v] = (__m512bh)_mm512_loadu_si512(pairs + v * 16);
-        }
-#pragma GCC unroll 6
-        for (int r = 0; r < kRows; ++r) {
-          const __m512bh word = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[r * x_stride]));
-#pragma GCC unroll 4
-          for (int v = 0; v < kVectors; ++v) {
-            total[r][v] = _mm512_dpbf16_ps(total[r][v], column[v], word);
-          }
+          total[r][v] = _mm512_dpbf16_ps(total[r][v], column[v], word);
         }
       }
-      const int64_t s = (depth + done * kQuantisedPad) / args.segment();
+    }
+    if (args.group == 0) {
       // What the zeros add is the whole segment's: with its first part.
-      const bool begins = (depth + done * kQuantisedPad) % args.segment() == 0;
+      QuantisedArgs part = args;
+      if (depth % args.segment() != 0) part.zeros = nullptr;
       const int32_t* row_sums = rows.sums + row * args.segments();
-      if (begins || args.zeros == nullptr) {
-        Tile::template add<kRows, kVectors>(args, total, s, panel, 0, row_sums, sums);
-      } else {
-        QuantisedArgs plain = args;
-        plain.zeros = nullptr;
-        Tile::template add<kRows, kVectors>(plain, total, s, panel, 0, row_sums, sums);
+      Tile::template add<kRows, kVectors>(part, total, depth / args.segment(), panel, 0, row_sums,
+                                          sums);
+      return;
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        float* place = sums + r * kQuantisedColumns + v * Isa::kLanes;
+        Isa::store(place, Isa::add(total[r][v], Isa::load(place)));
       }
     }
   }
@@ -95,11 +133,10 @@ struct PairPanel {
     uint32_t* pairs = reinterpret_cast<uint32_t*>(scratch);
     float* sums = reinterpret_cast<float*>(scratch + kPairDepth / 2 * kQuantisedColumns * 4);
     std::memset(sums, 0, static_cast<size_t>(count * kQuantisedColumns) * sizeof(float));
-    const uint8_t* codes = args.codes + panel * args.panel_bytes();
     for (int64_t depth = 0; depth < args.padded(); depth += kPairDepth) {
       const int64_t left = args.padded() - depth;
       const int64_t octets = (left < kPairDepth ? left : kPairDepth) / kQuantisedPad;
-      turn(codes + depth / kQuantisedPad * Tile::kOctetBytes, octets, pairs);
+      turn(args, panel, depth, octets, pairs);
       int64_t row = 0;
       const auto place = [&] { return sums + row * kQuantisedColumns; };
       for (; row + 6 <= count; row += 6) {
