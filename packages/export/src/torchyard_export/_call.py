@@ -76,8 +76,8 @@ class Call:
 def _refuse_packed(path: str, value: Any) -> None:
     if isinstance(value, PackedSequence):
         raise TypeError(
-            f"{path}: expected a padded tensor and its lengths, got a PackedSequence, whose size is "
-            "the sum of its lengths; call pack_padded_sequence inside of forward"
+            f"{path}: expected a padded tensor and its lengths, got a PackedSequence, whose "
+            "size is the sum of its lengths; call pack_padded_sequence inside of forward"
         )
     if isinstance(value, Mapping):
         for key, item in value.items():
