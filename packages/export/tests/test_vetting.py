@@ -174,6 +174,58 @@ def test_a_node_that_calls_another_function_is_refused(
         load_program(_edited(members, change))
 
 
+def _injected(model: Any, place: str, text: str) -> None:
+    graph = model["graph_module"]["graph"]
+    if place == "guards":
+        model["guards_code"] = [text]
+    elif place == "input":
+        _renamed(model, graph["inputs"][2]["as_tensor"]["name"], text)
+    elif place == "operator":
+        graph["nodes"][0]["inputs"][0]["arg"] = {"as_operator": "torch.hub.load"}
+    else:
+        calls = model["graph_module"]["module_call_graph"]
+        calls[0]["signature"]["in_spec"] = text
+
+
+def _renamed(data: Any, old: str, new: str) -> None:
+    if isinstance(data, dict):
+        for key in list(data):
+            if data[key] == old:
+                data[key] = new
+            _renamed(data[key], old, new)
+            if key == old:
+                data[new] = data.pop(key)
+    elif isinstance(data, list):
+        for index, item in enumerate(data):
+            if item == old:
+                data[index] = new
+            _renamed(item, old, new)
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "match"),
+    [
+        ("input", "x=print(1)", "expected a name"),
+        ("input", "x\n", "expected a name"),
+        ("operator", "", "expected nodes that call operators"),
+        ("tree", "[1, print(1)]", "in_spec: expected a name"),
+    ],
+)
+def test_a_name_that_is_code_is_refused(
+    members: dict[str, bytes], place: str, text: str, match: str
+) -> None:
+    with pytest.raises(ArtifactError, match=match):
+        load_program(_edited(members, lambda model: _injected(model, place, text)))
+
+
+def test_guards_of_a_file_are_not_executed(members: dict[str, bytes]) -> None:
+    text = "__import__('builtins').setattr(__import__('torch'), 'guarded', 1)"
+    loaded = load_program(_edited(members, lambda model: _injected(model, "guards", text)))
+    assert loaded._guards_code == []
+    loaded.module()(torch.randn(2, 3, 4), 1.0)
+    assert not hasattr(torch, "guarded")
+
+
 def test_no_json_no_zip_and_no_model_are_refused(members: dict[str, bytes]) -> None:
     with pytest.raises(ArtifactError, match=r"expected a \.pt2 file"):
         load_program(b"PK")

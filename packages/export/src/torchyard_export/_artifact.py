@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from torchyard_export._report import Report
 from torchyard_export._signing import read_public_key, sign, signer
 from torchyard_export._targets import find_target
 from torchyard_export._tree import unflatten
+from torchyard_export._vetting import allowing
 from torchyard_export.contract import ExportRequest, Target, TargetError
 
 
@@ -43,10 +44,16 @@ class Artifact:
     """
 
     def __init__(
-        self, members: Mapping[str, bytes], *, author: str = "", made: bool = False
+        self,
+        members: Mapping[str, bytes],
+        *,
+        author: str = "",
+        made: bool = False,
+        namespaces: Collection[str] = (),
     ) -> None:
         self._members = dict(members)
         self._trusted = made or bool(author)
+        self._namespaces = frozenset(namespaces)
         self._runners: dict[str, Runner] = {}
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
         self.author = author
@@ -86,7 +93,8 @@ class Artifact:
             folder = tempfile.TemporaryDirectory(prefix="torchyard-export-")
             self._folders.append(folder)
             try:
-                self._runners[target] = self._target(target).load(files, Path(folder.name))
+                with allowing(self._namespaces):
+                    self._runners[target] = self._target(target).load(files, Path(folder.name))
             except (TargetError, UnsupportedError) as error:
                 raise ArtifactError(f"target {target!r}: {error}") from error
         return self._runners[target]
@@ -177,7 +185,9 @@ class Artifact:
         return target
 
 
-def load(path: str | Path, *, key: str | Path | None = None) -> Artifact:
+def load(
+    path: str | Path, *, key: str | Path | None = None, namespaces: Collection[str] = ()
+) -> Artifact:
     """Read an artifact from a file.
 
     Nothing is unpickled, evaluated or written to a disk, and nothing runs yet.
@@ -185,6 +195,8 @@ def load(path: str | Path, *, key: str | Path | None = None) -> Artifact:
     Args:
         path: of the file.
         key: a PEM file with the author's public Ed25519 key; None asks for no author.
+        namespaces: libraries of operators, besides torch's and this tree's, that the program may
+            call, such as ``torchvision``.
 
     Raises:
         ArtifactError: what was expected, and what came.
@@ -206,7 +218,7 @@ def load(path: str | Path, *, key: str | Path | None = None) -> Artifact:
         author = signer(signature, members[MANIFEST])
         if author != wanted:
             raise ArtifactError(f"signature: expected one of {key} ({wanted}), got one of {author}")
-    return Artifact(members, author=author)
+    return Artifact(members, author=author, namespaces=namespaces)
 
 
 def _check_members(manifest: Manifest, members: Mapping[str, bytes]) -> None:

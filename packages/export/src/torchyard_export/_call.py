@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from torchyard_export._tree import flatten, structure
 
@@ -52,6 +53,7 @@ class Call:
             kept.append(found)
         plain = inspect.Signature(kept)
         arguments = dict(bound.arguments)
+        _refuse_packed("args", arguments)
         for path, leaf in flatten(arguments):
             if not isinstance(leaf, (Tensor, bool, int, float, str)) and leaf is not None:
                 raise TypeError(
@@ -69,6 +71,20 @@ class Call:
     def to_json(self) -> list[list[str]]:
         """Return the parameters as plain data: (name, kind)."""
         return [[item.name, item.kind.name] for item in self.signature.parameters.values()]
+
+
+def _refuse_packed(path: str, value: Any) -> None:
+    if isinstance(value, PackedSequence):
+        raise TypeError(
+            f"{path}: expected a padded tensor and its lengths, got a PackedSequence, whose "
+            "size is the sum of its lengths; call pack_padded_sequence inside of forward"
+        )
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _refuse_packed(f"{path}: {key}", item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_packed(f"{path}.{index}", item)
 
 
 def read_signature(data: Any) -> inspect.Signature:

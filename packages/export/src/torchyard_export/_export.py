@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from torchyard import UnsupportedError
@@ -38,6 +39,7 @@ from torchyard_export._suspects import gru_suspect
 from torchyard_export._targets import find_target, implementation_of, request_of
 from torchyard_export._trace import record, shape_findings
 from torchyard_export._tree import flatten, structure
+from torchyard_export._vetting import allowing
 from torchyard_export.contract import TargetError
 
 
@@ -96,6 +98,12 @@ def export(
     with Stopwatch() as watch:
         spread = work.call.spread(first)
         program, observer, findings = record(model, *spread, work.dynamic)
+    # What was recorded here may be read here; who loads it elsewhere names what is not torch's.
+    work.namespaces = frozenset(
+        str(node.target).partition(".")[0]
+        for node in program.graph.nodes
+        if isinstance(node.target, OpOverload)
+    )
     found, note = audit_device(model, work.call, cases[0])
     work.judge([*findings, *audit_program(program), *found], note=note)
     work.judge(audit_layout(reference, cases[0], program_runner(program), observer))
@@ -108,7 +116,7 @@ def export(
     )
     if "export.pt2" not in map(implementation_of, targets):
         # The target pt2 is just that: a program that was saved and loaded.
-        with Stopwatch() as watch:
+        with Stopwatch() as watch, allowing(work.namespaces):
             loaded = load_program(save_program(program))
         work.judge(shape_findings(loaded, work.dynamic))
         stages.append(work.stage("saved", program_runner(loaded), cases, watch.seconds, program))
@@ -153,6 +161,7 @@ class _Work:
         self.call = Call.bind(model, args, kwargs)
         self.dynamic: Dynamic = parse_dynamic(dynamic, self.call.arguments)
         self.device = _device(model, self.call)
+        self.namespaces: frozenset[str] = frozenset()
         self.accepted: list[Finding] = []
         self.notes: list[str] = []
 
@@ -201,7 +210,9 @@ def _lower(
             files = dict(target.export(program, Path(made)))
             work.judge(Finding(FindingKind(kind), text) for kind, text in target.findings(files))
             with tempfile.TemporaryDirectory(prefix="torchyard-export-") as loaded:
-                stage = work.stage(name, target.load(files, Path(loaded)), cases, 0.0, program)
+                with allowing(work.namespaces):
+                    runner = target.load(files, Path(loaded))
+                stage = work.stage(name, runner, cases, 0.0, program)
     except (ArtifactError, TargetError, UnsupportedError) as error:
         text = f"{name}: {error}"
         raise ExportError((Finding(FindingKind.TARGET_REFUSES, text),)) from error
@@ -249,7 +260,8 @@ def _assemble(
         versions=versions,
         digests=digests(everything),
     )
-    return Artifact({**everything, MANIFEST: manifest.to_bytes()}, made=True)
+    everything[MANIFEST] = manifest.to_bytes()
+    return Artifact(everything, made=True, namespaces=work.namespaces)
 
 
 def _output(path: str, leaf: Any) -> Leaf:

@@ -24,8 +24,9 @@ from torchyard_export._reference import Case, ModelRefusal, Reference
 from torchyard_export._tree import flatten, map_leaves, structure, unflatten
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
-# A device that is not the one that a program is recorded on; nothing runs on it.
-_ELSEWHERE: Final = "cuda"
+# Devices that a program is not recorded on; nothing runs on them. What the first cannot show,
+# because a build without it lacks a function, the second may.
+_ELSEWHERE: Final = ("cuda", "meta")
 _MIXED: Final = re.compile(r"two different devices|on the same device|devices? .* but got", re.I)
 
 
@@ -94,15 +95,22 @@ def audit_device(model: nn.Module, call: Call, case: Case) -> tuple[list[Finding
     Returns:
         Findings, and why nothing could be concluded; empty where something could.
     """
+    note = ""
+    for device in _ELSEWHERE:
+        findings, note = _moved_to(device, model, call, case)
+        if not note:
+            return findings, ""
+    return [], note
+
+
+def _moved_to(device: str, model: nn.Module, call: Call, case: Case) -> tuple[list[Finding], str]:
     copied = copy.deepcopy(model)
     with FakeTensorMode(allow_non_fake_inputs=True):
 
         def moved(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
-            return torch.empty_strided(
-                leaf.shape, leaf.stride(), dtype=leaf.dtype, device=_ELSEWHERE
-            )
+            return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=device)
 
         state = {
             **{name: moved(item) for name, item in copied.named_parameters(remove_duplicate=False)},
@@ -130,7 +138,7 @@ def audit_device(model: nn.Module, call: Call, case: Case) -> tuple[list[Finding
     stayed = [
         path or "the output"
         for path, leaf in flatten(outputs)
-        if isinstance(leaf, Tensor) and leaf.device.type != _ELSEWHERE
+        if isinstance(leaf, Tensor) and leaf.device.type != device and not _stays_on_the_host(leaf)
     ]
     if stayed:
         text = f"on another device {', '.join(stayed)} stays on the CPU"

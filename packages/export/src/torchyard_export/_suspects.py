@@ -66,7 +66,7 @@ def _run(program: ExportedProgram, case: Case) -> list[Any] | None:
     assert isinstance(module, torch.fx.GraphModule)
     try:
         return list(_pytree.tree_leaves(_Mistaken(module).run(*leaves)))
-    except RuntimeError:
+    except (RuntimeError, TypeError, ValueError):
         # A case that this way of running a program does not take gets no other name.
         return None
 

@@ -1,8 +1,9 @@
 """Whether a ``.pt2`` program may be given to ``torch.export.load``.
 
-torch unpickles what a program marks as pickled, evaluates its size expressions as Python, and
-calls whatever function of torch a node names. None of these is left to a file: weights and
-constants are raw bytes, expressions are arithmetic on sizes, nodes call operators.
+torch unpickles what a program marks as pickled, evaluates its size expressions as Python, executes
+its guards and code with its names in it, and calls whatever function of torch a node names. None of
+these is left to a file: weights and constants are raw bytes, expressions are arithmetic on sizes,
+names are names, nodes call operators, and there are no guards.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final
 
 from torchyard_export._errors import ArtifactError
@@ -47,6 +50,14 @@ _PLAIN: Final = re.compile(
     r"|truediv)|math\.(ceil|floor|trunc)"
     r"|torch\.sym_(float|int|ite|max|min|not|sqrt)|torch\._sym_sqrt"
 )
+# torch writes names into Python code that it executes, and guards are such code: names have no
+# character that a call, an assignment or a text needs, and guards are left out, since an artifact
+# checks its inputs itself.
+_NAME: Final = re.compile(r"[A-Za-z0-9_.+<> -]*")
+_TREE: Final = re.compile(r"[A-Za-z0-9_.,:\[\]{}\" \\-]*")
+_DROPPED: Final = frozenset({"guards_code", "metadata"})
+# Arguments of operators, which are data.
+_TEXTS: Final = frozenset({"as_string", "as_strings"})
 _HIGHER: Final = frozenset({"cond", "scan", "while_loop", "wrap_with_set_grad_enabled"})
 # Operators of torch and of this tree; another library's are named by who loads.
 NAMESPACES: Final = frozenset(
@@ -54,6 +65,19 @@ NAMESPACES: Final = frozenset(
 )
 # Operators of these namespaces that reach files, memory by address, or other programs.
 _FORBIDDEN: Final = frozenset({"aten.from_file", "aten._print", "aten.set_"})
+
+
+_more: Final[ContextVar[frozenset[str]]] = ContextVar("more", default=frozenset())
+
+
+@contextmanager
+def allowing(namespaces: Collection[str]) -> Iterator[None]:
+    """Let nodes call operators of more namespaces, in this thread."""
+    token = _more.set(_more.get() | frozenset(namespaces))
+    try:
+        yield
+    finally:
+        _more.reset(token)
 
 
 def vet(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> bytes:
@@ -71,7 +95,11 @@ def vet(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> bytes:
         raise ArtifactError("program: expected no sample inputs, which torch would unpickle")
     for config in _CONFIGS:
         _check_config(config, _json(members, config))
-    _check_model(_json(members, _MODEL), namespaces)
+    try:
+        model = _cleaned(_json(members, _MODEL), namespaces | _more.get())
+    except RecursionError as error:
+        raise ArtifactError(f"program: {_MODEL}: nested too deep") from error
+    members[_MODEL] = json.dumps(model).encode()
     buffer = io.BytesIO()
     # Written anew, since two readers of a zip may see two different files in it.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -117,28 +145,31 @@ def _check_config(name: str, config: Any) -> None:
             raise ArtifactError(f"program: {key!r}: expected a tensor, got {path!r}")
 
 
-def _check_model(model: Any, namespaces: frozenset[str]) -> None:
-    for key, value in _walk(model):
-        if key == "expr_str":
-            _check_expression(value)
-        elif key == "range_constraints":
-            if not isinstance(value, dict):
-                raise ArtifactError("program: range_constraints: expected a table")
-            for name in value:
+def _cleaned(data: Any, namespaces: frozenset[str], key: str = "") -> Any:
+    """Return the model without guards and metadata; refuse any text that is more than a name."""
+    if isinstance(data, dict):
+        found = {}
+        for name, value in data.items():
+            if key == "range_constraints":
                 _check_expression(name)
-        elif key == "target":
-            _check_target(value, namespaces)
-
-
-def _walk(data: Any) -> Iterator[tuple[str, Any]]:
-    waiting = [data]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            yield from item.items()
-            waiting += item.values()
-        elif isinstance(item, list):
-            waiting += item
+            elif not _NAME.fullmatch(name):
+                raise ArtifactError(f"program: expected a name, got {name[:80]!r}")
+            if name in _DROPPED:
+                found[name] = type(value)()
+            else:
+                found[name] = _cleaned(value, namespaces, name)
+        return found
+    if isinstance(data, list):
+        return [_cleaned(item, namespaces, key) for item in data]
+    if key == "expr_str":
+        _check_expression(data)
+    elif key in {"target", "as_operator"}:
+        _check_target(data, namespaces)
+    elif isinstance(data, str) and key not in _TEXTS:
+        form = _TREE if key in {"in_spec", "out_spec"} else _NAME
+        if not form.fullmatch(data):
+            raise ArtifactError(f"program: {key}: expected a name, got {data[:80]!r}")
+    return data
 
 
 def _check_expression(text: Any) -> None:

@@ -37,7 +37,7 @@ class Aten:
         self, files: Mapping[str, bytes], folder: Path
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return what runs the program; ArtifactError where it holds more than a program."""
-        return program_runner(load_program(files[_FILE], namespaces=frozenset({"aten"})))
+        return program_runner(load_program(files[_FILE]))
 
     def versions(self) -> Mapping[str, str]:
         """Return torch's version alone."""
