@@ -157,6 +157,7 @@ def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
         "gradient": [torch.randn(8, requires_grad=True), torch.randn(3)],
         "negated": [torch._neg_view(torch.randn(8)), torch.randn(3)],
         "meta": [torch.randn(8, device="meta"), torch.randn(3)],
+        "nested": [torch.nested.nested_tensor([torch.randn(8)]), torch.randn(3)],
         "object": ["a", "b"],
     }
     for name, other in others.items():
