@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from torchyard import probe_platform, registry
+from torchyard import UnsupportedError, probe_platform, registry
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._pointwise import NativePointwise, operands_of
 from torchyard_cpu._programs import ROW, TILE, ProgramOperand, native_program
@@ -157,6 +157,7 @@ def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
         "gradient": [torch.randn(8, requires_grad=True), torch.randn(3)],
         "negated": [torch._neg_view(torch.randn(8)), torch.randn(3)],
         "meta": [torch.randn(8, device="meta"), torch.randn(3)],
+        "nested": [torch.nested.nested_tensor([torch.randn(8)]), torch.randn(3)],
         "object": ["a", "b"],
     }
     for name, other in others.items():
@@ -191,6 +192,18 @@ def test_what_it_lacks_is_said(function: Callable[..., Any], dtype: str, reason:
     verdict = supports(PointwiseRequest("cpu", text, ((dtype, 1),)), probe_platform())
     assert not verdict.supported
     assert reason in verdict.text
+
+
+def test_more_arguments_than_it_takes_are_left_to_torch() -> None:
+    lists = [[torch.full((3,), float(number))] for number in range(70)]
+
+    def total(*values: Any) -> Any:
+        return sum(values[1:], values[0])
+
+    assert foreach_map(total, *lists)[0].tolist() == [float(sum(range(70)))] * 3
+    with pytest.raises(UnsupportedError, match="has 70 arguments and 1 results, more than 64"):
+        foreach_map(total, *lists, implementation="cpu.native")
+    assert foreach_map(total, *lists[:63], implementation="cpu.native")[0][0] == sum(range(63))
 
 
 def test_an_instruction_set_is_kept_to_or_refused() -> None:

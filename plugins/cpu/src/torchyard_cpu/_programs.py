@@ -34,6 +34,8 @@ __all__ = [
 ELEMENTS: Final = (
     *("float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"),
 )
+# As the native kMaxProgramPlaces.
+_MOST: Final = 64
 # As an operand that holds a plain number is stored.
 _NUMBERS: Final = {bool: "bool", int: "int64", float: "float32"}
 _LANES: Final = {"float32": "f", "bfloat16": "f", "float16": "f", "int64": "l"}
@@ -121,6 +123,10 @@ def native_program(
             element = _NUMBERS[step.dtype]
             shapes[step.result] = ProgramOperand(step.result, step.dtype, element, UNIFORM, 0)
             elements.append(element)
+    if len(elements) + len(stored) > _MOST:
+        raise UnsupportedProgramError(
+            f"has {len(elements)} arguments and {len(stored)} results, more than {_MOST} together"
+        )
     places = {name: number for number, name in enumerate(shapes)}
     binding = _ProgramBinding((), (0, 0, 0, 0), operands=shapes, places=places)
     binding.take(lowering.graph)

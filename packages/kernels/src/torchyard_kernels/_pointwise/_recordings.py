@@ -59,7 +59,10 @@ def _key(fn: Any, arguments: int, device: torch.device) -> tuple[Any, ...] | Non
     if type(fn) is not FunctionType or fn.__defaults__ or fn.__kwdefaults__:
         return None
     code = fn.__code__
-    found = [cell.cell_contents for cell in fn.__closure__ or ()]
+    try:
+        found = [cell.cell_contents for cell in fn.__closure__ or ()]
+    except ValueError:  # a name that is not bound yet; the call will tell
+        return None
     named = fn.__globals__
     for name in code.co_names:
         if name in named:

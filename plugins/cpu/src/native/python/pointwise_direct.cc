@@ -206,7 +206,8 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
       continue;
     }
     SeenTensor& seen = group.seen[group.count];
-    if (!map.torch.see(item, &seen) || map.torch.dtype_index(seen.dtype) != kind.dtype ||
+    if (!map.torch.see_one_of_many(item, &seen) ||
+        map.torch.dtype_index(seen.dtype) != kind.dtype ||
         (seen.dim > 0) != (kind.dimensions > 0)) {
       return false;
     }
@@ -233,8 +234,8 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
       item = given = map.torch.give(tensor);
       if (given == nullptr || PyList_SetItem(made[r], g, given) != 0) return false;
     }
-    if (!map.torch.see(item, &seen) || map.torch.dtype_index(seen.dtype) != map.dtypes[r] ||
-        seen.dim != dim) {
+    if (!map.torch.see_one_of_many(item, &seen) ||
+        map.torch.dtype_index(seen.dtype) != map.dtypes[r] || seen.dim != dim) {
       return false;
     }
     for (int64_t d = 0; d < dim; ++d) {

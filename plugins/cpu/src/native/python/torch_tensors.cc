@@ -103,6 +103,7 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   }
   functions_.delete_tensor_object(object);
   PyErr_Clear();
+  if (holds) find_place(probe, impl);
   return holds;
 }
 
@@ -113,7 +114,19 @@ void Torch::disconnect() {
   }
 }
 
+void Torch::find_place(PyObject* probe, const void* impl) {
+  // Behind a Python object's own two words; its type says how much there is.
+  void* const* words = reinterpret_cast<void* const*>(probe);
+  for (int place = 2; place < 5 && place_ == 0; ++place) {
+    if (words[place] == impl) place_ = place;
+  }
+}
+
 bool Torch::handle_of(PyObject* object, void** impl) const {
+  if (place_ != 0) {
+    *impl = reinterpret_cast<void**>(object)[place_];
+    return *impl != nullptr;
+  }
   PyObject* number = PyObject_GetAttr(object, cdata_name_);
   if (number == nullptr) return false;
   *impl = PyLong_AsVoidPtr(number);
@@ -147,6 +160,18 @@ bool Torch::see(PyObject* object, int64_t dim, SeenTensor* out) const {
 }
 
 bool Torch::see(PyObject* object, SeenTensor* out) const { return see_plain(object, -1, out); }
+
+bool Torch::see_one_of_many(PyObject* object, SeenTensor* out) const {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (type != tensor_type_ && type != parameter_type_) return false;
+  if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
+  PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
+  if (negated == nullptr) return false;
+  const bool positive = negated == Py_False;
+  Py_DECREF(negated);
+  void* impl;
+  return positive && handle_of(object, &impl) && see_memory(&impl, -1, out) && out->data != nullptr;
+}
 
 bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));

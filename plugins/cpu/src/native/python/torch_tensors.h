@@ -81,6 +81,9 @@ class Torch {
   bool see(PyObject* object, int64_t dim, SeenTensor* out) const;
   // The same of any dimension up to kMaxTensorDim.
   bool see(PyObject* object, SeenTensor* out) const;
+  // The same in less time, for lists of many: a nested tensor, which has no sizes, is refused too,
+  // but torch tells stderr that it was asked for them.
+  bool see_one_of_many(PyObject* object, SeenTensor* out) const;
   // Sees a tensor that needs no look at gradients and signs, since it holds integers; it may be
   // empty.
   bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
@@ -104,12 +107,15 @@ class Torch {
 
  private:
   bool handle_of(PyObject* object, void** impl) const;
+  // Finds where tensors of Python keep what `_cdata` shows.
+  void find_place(PyObject* probe, const void* impl);
   // `dim` of -1: any.
   bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
   bool see_plain(PyObject* object, int64_t dim, SeenTensor* out) const;
 
   TorchFunctions functions_ = {};
   int32_t dtypes_[kTensorDTypes] = {};
+  int place_ = 0;  // in words from the object's address; 0: not known, `_cdata` is asked
   PyObject* tensor_type_ = nullptr;
   PyObject* parameter_type_ = nullptr;
   PyObject* wrap_ = nullptr;
