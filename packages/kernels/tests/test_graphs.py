@@ -213,8 +213,31 @@ def test_a_shape_that_was_not_captured_is_refused_with_those_that_were() -> None
     for other in (torch.zeros(3, 3), torch.zeros(2, 3).double(), torch.zeros(2, 3, 1)):
         with pytest.raises(GraphBucketError, match=re.escape("((2, 3),) or ((4, 3),)")):
             graph(other)
-    with pytest.raises(GraphBucketError, match=re.escape("got ()")):
+    with pytest.raises(GraphBucketError, match="in the structure of the capture"):
         graph()
+
+
+def test_what_is_no_tensor_must_be_what_it_was() -> None:
+    graph = capture(lambda x, n, kind: x * n if kind == "a" else x, torch.ones(2), 3, "a")
+    assert graph(torch.ones(2), 3, "a").tolist() == [3, 3]
+    with pytest.raises(GraphBucketError, match=re.escape("no tensors (3, 'a'), got (4, 'a')")):
+        graph(torch.ones(2), 4, "a")
+    with pytest.raises(ValueError, match=re.escape("capture: buckets: expected tuples")):
+        capture(lambda x, n: x * n, torch.ones(2), 3, buckets=[(torch.ones(3), 4)])
+
+
+def test_gradients_that_are_left_behind_are_refused() -> None:
+    weight = torch.ones(3, requires_grad=True)
+
+    def step(x: Tensor) -> Tensor:
+        weight.grad = None
+        loss = (x * weight).sum()
+        loss.backward()
+        return loss
+
+    for warmup in (0, 1):
+        with pytest.raises(UncapturableError, match=re.escape("torch.autograd.grad")):
+            capture(step, torch.ones(3), warmup=warmup)
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves
 
 from torchyard import note_use
 from torchyard_kernels._graphs._bucket import captured_bucket
@@ -65,5 +65,19 @@ def capture(
         raise ValueError(f"capture: warmup: expected at least 0, got {warmup}")
     device = devices.pop() if devices else torch.device("cpu")
     note_use("kernels.graphs", device.type)
+    for more in buckets:
+        _check_alike(example, more)
     made = tuple(captured_bucket(fn, one, device, tuple(state), warmup) for one in examples)
     return Graph(fn, made, tuple(state), padding)
+
+
+def _check_alike(example: tuple[Any, ...], more: tuple[Any, ...]) -> None:
+    """Raise unless two examples differ in their tensors alone."""
+    (first, taken), (second, also) = tree_flatten(example), tree_flatten(more)
+    kept = [leaf for leaf in first if not isinstance(leaf, Tensor)]
+    other = [leaf for leaf in second if not isinstance(leaf, Tensor)]
+    if taken != also or kept != other:
+        raise ValueError(
+            "capture: buckets: expected tuples of arguments that differ from the example in their "
+            f"tensors alone, got {other} for {kept}; capture another graph for these"
+        )

@@ -12,8 +12,14 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from torchyard import registry
 from torchyard_kernels._graphs._errors import UncapturableError
-from torchyard_kernels._graphs._record import record
-from torchyard_kernels.contracts.graphs import GRAPH_CAPTURE, Captured, GraphRequest, GraphSource
+from torchyard_kernels._graphs._record import record, storage_of, tensors_in
+from torchyard_kernels.contracts.graphs import (
+    GRAPH_CAPTURE,
+    Captured,
+    GraphRequest,
+    GraphSource,
+    Step,
+)
 
 __all__ = ["Bucket", "captured_bucket"]
 
@@ -25,12 +31,16 @@ class Bucket:
     Attributes:
         inputs: the places of the tensor arguments, in the order in which they are found.
         captured: what replays.
+        others: the arguments that are no tensors, in their order.
+        taken: the arguments' structure.
         leaves: what the function's result holds: of tensors, their places in the outputs.
         form: the result's structure.
     """
 
     inputs: tuple[Tensor, ...]
     captured: Captured
+    others: tuple[Any, ...]
+    taken: TreeSpec
     leaves: tuple[Any, ...]
     form: TreeSpec
 
@@ -93,6 +103,7 @@ def captured_bucket(
         run()
     steps, outputs = record(run, inputs, state)
     _check_outputs(outputs, device)
+    _check_gradients(steps)
     source = GraphSource(run, inputs, state, steps, outputs)
     chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type))
     captured: Captured = chosen(source)
@@ -102,7 +113,21 @@ def captured_bucket(
     found, form = made[0]
     numbers = iter(range(len(outputs)))
     places = tuple(_Place(next(numbers)) if isinstance(leaf, Tensor) else leaf for leaf in found)
-    return Bucket(inputs, captured, places, form)
+    others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
+    return Bucket(inputs, captured, others, spec, places, form)
+
+
+def _check_gradients(steps: tuple[Step, ...]) -> None:
+    """Refuse a function that leaves gradients in ``.grad``: replays would not change them."""
+    made = {storage_of(tensor) for step in steps for tensor in tensors_in(step.result)}
+    for tensor in tensors_in([step.args for step in steps]):
+        if tensor.is_leaf and tensor.grad is not None and storage_of(tensor.grad) in made:
+            raise UncapturableError(
+                "Tensor.backward",
+                "it leaves gradients in .grad, which a replay would not; return those of "
+                "torch.autograd.grad",
+                "a call of the function",
+            )
 
 
 def _check_outputs(outputs: tuple[Tensor, ...], device: torch.device) -> None:

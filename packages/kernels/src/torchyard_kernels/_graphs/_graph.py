@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import TreeSpec, tree_flatten
 
 from torchyard_kernels._graphs._bucket import Bucket
 from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError
@@ -41,8 +41,8 @@ class Graph:
 
     Called with arguments of a captured shape, it copies them to their places, replays, and returns
     the function's result in tensors that the next replay overwrites: clone what is to be kept.
-    Arguments that are no tensors are those of the capture, whatever is passed. Every replay draws
-    new random numbers from the device's default generator, as many and in the order in which the
+    Arguments that are no tensors must equal those of the capture. Every replay draws new random
+    numbers from the device's default generator, as many and in the order in which the
     function does, so that from one seed both draw the same.
     """
 
@@ -103,7 +103,9 @@ class Graph:
         Raises:
             GraphBucketError: no bucket fits; names those that there are.
         """
-        given = tuple(leaf for leaf in tree_flatten(args)[0] if isinstance(leaf, Tensor))
+        leaves, taken = tree_flatten(args)
+        given = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+        self._check_others(tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor)), taken)
         bucket = self._exact(given)
         if bucket is not None:
             with torch.no_grad():
@@ -150,6 +152,14 @@ class Graph:
                 raise GraphParityError(
                     f"Graph.check: {name} of the replay differs from the function's: {error}"
                 ) from None
+
+    def _check_others(self, others: tuple[Any, ...], taken: TreeSpec) -> None:
+        first = self._buckets[0]
+        if others != first.others or taken != first.taken:
+            raise GraphBucketError(
+                f"graph: expected arguments in the structure of the capture, and of those that are "
+                f"no tensors {first.others}, got {others}; capture a graph for these"
+            )
 
     def _exact(self, given: tuple[Tensor, ...]) -> Bucket | None:
         for bucket in self._buckets:
