@@ -21,6 +21,7 @@ from benchmarks.foreach import measure_foreach
 from benchmarks.graphs import measure_graphs
 from benchmarks.limits import Limits, Probe
 from benchmarks.linear import measure_linear
+from benchmarks.linear_functions import measure_functions
 from benchmarks.measure import Effort, Row, WrongResultError, measure
 from benchmarks.memory import measure_memory
 from benchmarks.plot import draw_short
@@ -173,6 +174,7 @@ _PROBES: Final[dict[str, Callable[..., list[Any]]]] = {
     "foreach": lambda run, **given: measure_foreach(**given),
     "graphs": lambda run, **given: measure_graphs(**given),
     "linear": lambda run, **given: measure_linear(run.limits, run.probe, run.effort, **given),
+    "linear-functions": lambda run, **given: measure_functions(run.effort, **given),
     "recurrent": lambda run, **given: measure_recurrent(**given),
     "topk": lambda run, **given: measure_topk(**given),
 }

@@ -17,6 +17,7 @@ from benchmarks.contestants import OURS, Contestant, contestants, ruler
 from benchmarks.findings import at_least, at_most
 from benchmarks.limits import Limits, Probe
 from benchmarks.linear import check, measure_linear
+from benchmarks.linear_functions import measure_functions
 from benchmarks.measure import Effort, Row, WrongResultError, measure, met
 from benchmarks.paged import paged
 from benchmarks.recurrent import RecurrentCase, _cases, _measured, judged
@@ -231,3 +232,9 @@ def test_a_recurrent_case_tells_times_errors_and_what_was_asked() -> None:
     for kind, dtype in (("gru", torch.bfloat16), ("gru", torch.float16), ("lstm", torch.float16)):
         for hidden in (256, 1024):
             assert {(kind, dtype, hidden, batch, 2.0) for batch in (1, 8)} <= asked
+
+
+def test_functions_around_linear_layers_are_judged_and_timed() -> None:
+    found = measure_functions(Effort(1), quick=True, progress=lambda text: None)
+    assert {finding.who for finding in found} == {"torchyard, packed", "torch, eager"}
+    assert [finding.quantity for finding in found].count("its time over ours") == 2 * 3 * 3

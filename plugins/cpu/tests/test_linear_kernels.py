@@ -35,7 +35,9 @@ def product(kernel, x, weight, bias=None, *, packed=False, threads=1) -> Tensor:
     x, rows = row_places(x, batched=weight.ndim == 3)
     sizes = batches, math.prod(x.shape[:-1]) // max(1, batches), outputs, depth
     address = 0 if bias is None else bias.data_ptr()
-    _native.linear_forward(kernel, sizes, rows, place, address, room.data_ptr(), threads, True)
+    _native.linear_forward(
+        kernel, sizes, rows, place, address, room.data_ptr(), None, None, threads, True
+    )
     assert room[-64:].isnan().all()
     return room[:-64].reshape(*x.shape[:-1], outputs)
 
@@ -149,18 +151,18 @@ class TestErrors:
         x = torch.ones(1, 4)
         rows, place = (x.data_ptr(), 0, 0, 1, 4), (x.data_ptr(), 0, 0, 4, 1)
         run = _native.linear_forward
-        with pytest.raises(TypeError, match="expected 8 arguments, got 1"):
+        with pytest.raises(TypeError, match="expected 10 arguments, got 1"):
             run(kernel)
         with pytest.raises(ValueError, match=r"expected a name from linear_kernels\(\), got 'x'"):
-            run("x", (1, 1, 1, 4), rows, place, 0, 0, 1, False)
+            run("x", (1, 1, 1, 4), rows, place, 0, 0, None, None, 1, False)
         with pytest.raises(ValueError, match="sizes: expected sizes of at least 0"):
-            run(kernel, (1, -1, 1, 4), rows, place, 0, 0, 1, False)
+            run(kernel, (1, -1, 1, 4), rows, place, 0, 0, None, None, 1, False)
         with pytest.raises(ValueError, match="at least 1 inner row, got 0"):
-            run(kernel, (1, 1, 1, 4), (0, 0, 0, 0, 0), place, 0, 0, 1, False)
+            run(kernel, (1, 1, 1, 4), (0, 0, 0, 0, 0), place, 0, 0, None, None, 1, False)
         with pytest.raises(ValueError, match="weight: expected a stride of 1, got 4 and 2"):
-            run(kernel, (1, 1, 1, 4), rows, (0, 0, 0, 4, 2), 0, 0, 1, False)
+            run(kernel, (1, 1, 1, 4), rows, (0, 0, 0, 4, 2), 0, 0, None, None, 1, False)
         with pytest.raises(ValueError, match="threads: expected 1 to 1024, got 0"):
-            run(kernel, (1, 1, 1, 4), rows, place, 0, 0, 0, False)
+            run(kernel, (1, 1, 1, 4), rows, place, 0, 0, None, None, 0, False)
 
     @pytest.mark.parametrize(
         ("change", "isa", "code", "text"),

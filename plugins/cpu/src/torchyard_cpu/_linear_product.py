@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._linear_functions import native_function
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.linear import DTYPES
 from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
@@ -61,6 +62,9 @@ class NativeLinear:
         features = frozenset(_native.cpu_features())
         if isa:
             features &= _isa.FEATURES[isa]
+        programs = _native.select_program(isa)
+        assert programs is not None, "every instruction set has an interpreter of programs"
+        self._programs = programs
         self._kernels: dict[torch.dtype, str] = {}
         for dtype in DTYPES:
             name = _native.select_linear(dtype, features, None)
@@ -85,9 +89,19 @@ class NativeLinear:
             weight, place = weight_places(weight)
             outputs, depth = weight.shape[-2:]
             batches = weight.shape[0] if weight.ndim == 3 else 1
-        out = x.new_empty((*x.shape[:-1], outputs))
+        shape = torch.Size((*x.shape[:-1], outputs // 2 if call.gated else outputs))
+        before = after = None
+        dtype = x.dtype
+        # Copies, which must live as long as their addresses are in use.
+        kept: list[Tensor] = []
+        if call.prologue is not None:
+            before, _, kept = native_function(call.prologue, self._programs, x, x.shape)
+        if call.epilogue is not None:
+            after, (dtype,), more = native_function(call.epilogue, self._programs, x, shape)
+            kept += more
+        out = x.new_empty(shape, dtype=dtype)
         x, rows = row_places(x, batched=not isinstance(weight, Packed) and weight.ndim == 3)
-        sizes = batches, out.numel() // max(1, batches * outputs), outputs, depth
+        sizes = batches, math.prod(shape[:-1]) // max(1, batches), outputs, depth
         bias = call.bias
         if bias is not None and bias.stride(0) != 1:
             bias = bias.contiguous()
@@ -98,6 +112,8 @@ class NativeLinear:
             place,
             0 if bias is None else bias.data_ptr(),
             out.data_ptr(),
+            before,
+            after,
             torch.get_num_threads(),
             _POISON,
         )

@@ -351,7 +351,12 @@ def direct_topk(
 #     weight: address, whether it is packed as the format `panels`, and, where it is plain, the
 #         strides of batch, output and depth; one of the last two is 1.
 #     bias: address of [outputs], or 0.
-#     out: address of contiguous [batches, rows, outputs].
+#     out: address of contiguous [batches, rows, outputs], or of what the epilogue makes.
+#     prologue, epilogue: None, or an interpreter's name (:func:`program_kernels`), a program
+#         (torchyard_cpu._programs.NativeProgram.encoded) of one result, how many inputs it has, and
+#         of each captured operand the address and the strides of rows and columns. A prologue reads
+#         and makes x's elements. An epilogue's inputs are float32; of two, each is half of the
+#         outputs, whole panels where the weight is packed.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #
@@ -367,6 +372,8 @@ def linear_forward(
     weight: tuple[int, int, int, int, int],
     bias: int,
     out: int,
+    prologue: tuple[str, object, int, tuple[int, ...]] | None,
+    epilogue: tuple[str, object, int, tuple[int, ...]] | None,
     threads: int,
     poison: bool,
     /,

@@ -47,8 +47,6 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
         return Verdict.no(
             ReasonCode.LAYOUT, f"reads plain weights and {known}; got {request.weight}"
         )
-    if request.prologue or request.epilogue:
-        return Verdict.no(ReasonCode.OTHER, "runs no function before or after the product")
     if isa and isa not in _isa.FEATURES:
         return Verdict.no(
             ReasonCode.ISA,
@@ -62,7 +60,15 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
             f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
             "unset the variable",
         )
-    return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
+    how = f"native kernel within {isa or _isa.best(platform.cpu_features)}"
+    if not request.prologue and not request.epilogue:
+        return Verdict.yes(how)
+    from torchyard_cpu._linear_functions import lacking
+
+    lacks = lacking(request)
+    if lacks:
+        return Verdict.no(ReasonCode.OTHER, f"{lacks}: not computed natively")
+    return Verdict.yes(f"{how}, functions run while a tile lies in a cache")
 
 
 @hookimpl

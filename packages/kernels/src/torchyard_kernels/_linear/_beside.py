@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from torch import Tensor
 
@@ -12,14 +13,21 @@ from torchyard_kernels.contracts.linear import LINEAR, LinearCall
 
 __all__ = ["compute"]
 
+_OTHERWISE: Final = "kernels.torch"
+
 
 def compute(call: LinearCall) -> Tensor:
-    """Compute a call in three parts; the registry chooses who takes the product."""
+    """Compute a call in three parts; the registry chooses who takes the product.
+
+    Where this implementation is demanded by name, nobody else is, and torch takes it.
+    """
     x = call.x
     if call.prologue is not None:
         x = call.prologue.apply(x).expand(x.shape).to(x.dtype)
     plain = replace(call, x=x, prologue=None, epilogue=None)
-    y: Tensor = registry().resolve(LINEAR, request_of(plain))(plain)
+    request = request_of(plain)
+    served = registry().decide(LINEAR, request).chosen is not None
+    y: Tensor = registry().resolve(LINEAR, request, use=None if served else _OTHERWISE)(plain)
     if call.epilogue is None:
         return y
     dtype = call.epilogue.dtype(x.dtype)

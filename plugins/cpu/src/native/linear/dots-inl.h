@@ -25,40 +25,47 @@ struct LinearDots {
   static constexpr int kOutputs = kManyRegisters ? 4 : 2;
   static constexpr int kRows = kManyRegisters ? 6 : 5;
 
-  static void run(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last) {
-    float sums[kFewRows * kTile];
-    const int64_t words = dot_words(args.depth, Format::kPair);
+  static void run(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
+                  std::byte* memory) {
+    float sums[2 * kFewRows * kTile];
     const Element* weight =
         static_cast<const Element*>(args.weight.data) + block.batch * args.weight.batch;
     for (int64_t column = first; column < last; column += kTile) {
       const int count = static_cast<int>(last - column < kTile ? last - column : kTile);
-      for (int r = 0; r < block.rows; ++r) {
-        for (int i = count; i < kTile; ++i) sums[r * kTile + i] = 0.0f;
+      for (int half = 0; half < args.halves(); ++half) {
+        tile(args, block, weight + (half * args.columns() + column) * args.weight.row, count,
+             sums + half * kFewRows * kTile);
       }
-      const Element* at = weight + column * args.weight.row;
-      int i = 0;
-      if (block.rows > 1) {
-        for (; i + kOutputs <= count; i += kOutputs) {
-          const int groups = (block.rows + kRows - 1) / kRows;
-          for (int g = 0; g < groups; ++g) {
-            const int from = block.rows * g / groups;
-            some<kOutputs>(block.rows * (g + 1) / groups - from, at + i * args.weight.row,
-                           args.weight.row, block.words + from * words, words, args.depth,
-                           sums + from * kTile + i);
-          }
-        }
-      }
-      for (; i < count; ++i) {
-        for (int r = 0; r < block.rows; ++r) {
-          dots<1, 1, 8>(at + i * args.weight.row, 0, block.words + r * words, words, args.depth,
-                        sums + r * kTile + i);
-        }
-      }
-      finish_tile<Format>(args, block, sums, kTile, column, count);
+      finish_tile<Format>(args, block, sums, kTile, kFewRows * kTile, column, count, memory);
     }
   }
 
  private:
+  // Sums of `count` rows of the weight with all rows of x, [rows][kTile], and 0 beside them.
+  static void tile(const LinearArgs& args, const LinearBlock& block, const Element* weight,
+                   int count, float* sums) {
+    const int64_t words = dot_words(args.depth, Format::kPair);
+    const int64_t stride = args.weight.row;
+    for (int r = 0; r < block.rows; ++r) {
+      for (int i = count; i < kTile; ++i) sums[r * kTile + i] = 0.0f;
+    }
+    int i = 0;
+    for (; block.rows > 1 && i + kOutputs <= count; i += kOutputs) {
+      const int groups = (block.rows + kRows - 1) / kRows;
+      for (int g = 0; g < groups; ++g) {
+        const int from = block.rows * g / groups;
+        some<kOutputs>(block.rows * (g + 1) / groups - from, weight + i * stride, stride,
+                       block.words + from * words, words, args.depth, sums + from * kTile + i);
+      }
+    }
+    for (; i < count; ++i) {
+      for (int r = 0; r < block.rows; ++r) {
+        dots<1, 1, 8>(weight + i * stride, 0, block.words + r * words, words, args.depth,
+                      sums + r * kTile + i);
+      }
+    }
+  }
+
   template <int kOut, int kIn = kRows>
   static void some(int rows, const Element* weight, int64_t stride, const uint32_t* x,
                    int64_t words, int64_t depth, float* sums) {

@@ -56,9 +56,9 @@ struct LinearItems {
   static const void* chunk(const LinearArgs& args, const LinearItem& item, int p, int64_t first,
                            int64_t count, bool halves) {
     uint32_t* scratch = item.scratch + p * kChunkPanel;
-    const int64_t number = item.first_panel + p;
+    const int64_t number = item.first[p] / kPanelColumns;
     if (!args.weight.packed) {
-      Packer::panel(args, item.blocks[0].batch, number, first, count, scratch);
+      Packer::panel(args, item.blocks[0].batch, item.first[p], first, count, scratch);
       return scratch;
     }
     const int64_t depth = words_of(args.depth, Format::kPair);
@@ -103,11 +103,11 @@ struct LinearItems {
 
   static void store(const LinearArgs& args, const LinearItem& item, const LinearBlock& block,
                     float* sums) {
-    const int64_t column = item.first_panel * kPanelColumns;
-    const int64_t left = args.outputs - column;
-    const int64_t columns = item.panels * kPanelColumns;
-    finish_tile<Format>(args, block, sums, kRowFloats, column,
-                        static_cast<int>(left < columns ? left : columns));
+    const int panels = item.panels / args.halves();
+    const int64_t left = args.columns() - item.first[0];
+    const int64_t columns = panels * kPanelColumns;
+    finish_tile<Format>(args, block, sums, kRowFloats, columns, item.first[0],
+                        static_cast<int>(left < columns ? left : columns), item.memory);
   }
 };
 

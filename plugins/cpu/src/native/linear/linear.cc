@@ -27,6 +27,10 @@ bool takes_dots(const LinearArgs& args) {
   return !args.weight.packed && args.weight.column == 1 && args.rows <= kFewRows;
 }
 
+size_t memory(const LinearFunction* function) {
+  return function == nullptr ? 0 : function->kernel->bytes(*function->program);
+}
+
 // How a pass over some batches, or over some rows of one, is cut.
 struct Pass {
   int64_t batches, rows;  // of a pass
@@ -36,7 +40,8 @@ struct Pass {
   int64_t parts;          // of a batch's blocks
   int64_t items;
   int threads;
-  size_t blocks_at, x_at, thread_at, thread_bytes, total;
+  int64_t prepared_rows, element;
+  size_t blocks_at, x_at, prepared_at, thread_at, item_bytes, thread_bytes, total;
 
   Pass(const LinearArgs& args, const LinearKernel& kernel, int most_threads) {
     const bool dots = takes_dots(args);
@@ -54,12 +59,12 @@ struct Pass {
         static_cast<int>(std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(most_threads, 1)));
     const int64_t wanted = threads * kItemsPerThread;
     if (dots) {
-      panels = divided_up(args.outputs, kDotOutputs);
+      panels = divided_up(args.columns(), kDotOutputs);
       group = 1;
       parts = 1;
     } else {
-      panels = divided_up(args.outputs, kPanelColumns);
-      group = std::clamp<int64_t>(batches * panels / wanted, 1, kGroupPanels);
+      panels = divided_up(args.columns(), kPanelColumns);
+      group = std::clamp<int64_t>(batches * panels / wanted, 1, kGroupPanels / args.halves());
       const int64_t groups = batches * divided_up(panels, group);
       // Every part packs the panels anew where they are plain: not for a few blocks.
       parts = std::clamp<int64_t>(wanted / groups, 1, std::max<int64_t>(1, blocks / 4));
@@ -75,8 +80,15 @@ struct Pass {
     x_at = place(static_cast<size_t>(batches * blocks * block_words) * sizeof(uint32_t));
     const int64_t kept =
         words <= kChunkWords ? kernel.block_rows : divided_up(blocks, parts) * kernel.block_rows;
-    thread_bytes = dots ? 0 : page_rounded(kernel.item_words(kept) * sizeof(uint32_t));
+    item_bytes = dots ? 0 : page_rounded(kernel.item_words(kept) * sizeof(uint32_t));
+    thread_bytes =
+        item_bytes + page_rounded(std::max(memory(args.prologue), memory(args.epilogue)));
     thread_at = place(thread_bytes * static_cast<size_t>(threads));
+    // Beside x: what a prologue makes of it, in its own elements.
+    prepared_rows = args.prologue == nullptr ? 0 : block_rows;
+    element = kernel.dtype == DType::kFloat32 ? 4 : 2;
+    prepared_at =
+        place(static_cast<size_t>(batches * blocks * prepared_rows * args.depth * element));
     total = at;
   }
 };
@@ -103,8 +115,9 @@ class Run {
       const int64_t of = i % per_batch_;
       const int64_t from = rows * of / per_batch_;
       const int64_t to = rows * (of + 1) / per_batch_;
-      new (&blocks_[i]) LinearBlock{first_batch + i / per_batch_, first_row + from,
-                                    static_cast<int>(to - from), x + i * pass.block_words};
+      new (&blocks_[i])
+          LinearBlock{first_batch + i / per_batch_, first_row + from, static_cast<int>(to - from),
+                      x + i * pass.block_words, prepared_of(i)};
     }
     for (int t = 0; t < kMostRuns; ++t) next_[t].value.store(0, std::memory_order_relaxed);
   }
@@ -112,6 +125,7 @@ class Run {
   void work() {
     const int thread = next_thread_.fetch_add(1);
     for (int64_t i = next_block_.fetch_add(1); i < count_; i = next_block_.fetch_add(1)) {
+      if (args_.prologue != nullptr) prepare(blocks_[i], programs(thread));
       (dots_ ? kernel_.words : kernel_.pack)(args_, blocks_[i]);
       packed_.fetch_add(1, std::memory_order_release);
     }
@@ -126,6 +140,38 @@ class Run {
   struct alignas(64) Counter {
     std::atomic<int64_t> value;
   };
+
+  std::byte* thread_memory(int thread) const {
+    return memory_ + pass_.thread_at + static_cast<size_t>(thread) * pass_.thread_bytes;
+  }
+
+  std::byte* programs(int thread) const { return thread_memory(thread) + pass_.item_bytes; }
+
+  void* prepared_of(int64_t block) const {
+    if (args_.prologue == nullptr) return nullptr;
+    return memory_ + pass_.prepared_at + block * pass_.prepared_rows * args_.depth * pass_.element;
+  }
+
+  // Runs the prologue over the rows of a block, each of which may lie anywhere.
+  void prepare(const LinearBlock& block, std::byte* memory) const {
+    const LinearFunction& function = *args_.prologue;
+    const Program& program = *function.program;
+    const LinearRows& x = args_.x;
+    char* const first = const_cast<char*>(static_cast<const char*>(x.data));
+    ProgramPlace operands[kMaxProgramPlaces];
+    for (int r = 0; r < block.rows; ++r) {
+      const int64_t row = block.first + r;
+      const int64_t at = block.batch * x.batch + row / x.inner * x.outer + row % x.inner * x.row;
+      operands[0] = {first + at * pass_.element, 0, 1};
+      for (int64_t i = 1; i < program.operand_count; ++i) {
+        operands[i] =
+            shifted(function.places[i], program.operands[i], block.batch * args_.rows + row, 0);
+      }
+      const ProgramPlace result = {
+          static_cast<char*>(block.prepared) + r * args_.depth * pass_.element, 0, 1};
+      function.kernel->run(program, operands, &result, 1, args_.depth, memory);
+    }
+  }
 
   int runs() const { return std::min(pass_.threads, kMostRuns); }
 
@@ -149,18 +195,23 @@ class Run {
     const LinearBlock* blocks = blocks_ + item / groups / pass_.parts * per_batch_;
     if (dots_) {
       const int64_t first = group * kDotOutputs;
-      kernel_.dots(args_, *blocks, first, std::min(first + kDotOutputs, args_.outputs));
+      kernel_.dots(args_, *blocks, first, std::min(first + kDotOutputs, args_.columns()),
+                   programs(thread));
       return;
     }
     const int64_t first = per_batch_ * part / pass_.parts;
     LinearItem job;
     job.blocks = blocks + first;
     job.block_count = per_batch_ * (part + 1) / pass_.parts - first;
-    job.first_panel = group * pass_.group;
-    job.panels = static_cast<int>(std::min(pass_.group, pass_.panels - job.first_panel));
+    const int64_t panel = group * pass_.group;
+    const int panels = static_cast<int>(std::min(pass_.group, pass_.panels - panel));
+    job.panels = panels * args_.halves();
+    for (int p = 0; p < job.panels; ++p) {
+      job.first[p] = p / panels * args_.columns() + (panel + p % panels) * kPanelColumns;
+    }
     job.few_rows = args_.weight.packed && args_.rows <= kFewRows;
-    job.scratch = reinterpret_cast<uint32_t*>(memory_ + pass_.thread_at +
-                                              static_cast<size_t>(thread) * pass_.thread_bytes);
+    job.scratch = reinterpret_cast<uint32_t*>(thread_memory(thread));
+    job.memory = programs(thread);
     if (job.block_count > 0) kernel_.item(args_, job);
   }
 

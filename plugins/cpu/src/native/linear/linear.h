@@ -16,6 +16,7 @@
 
 #include "attention/attention.h"
 #include "base/cpu_features.h"
+#include "programs/program.h"
 
 namespace torchyard {
 
@@ -42,12 +43,28 @@ struct LinearWeight {
   int64_t batch, row, column;
 };
 
+// A pointwise function before or after the product. Operands of its program are its inputs, one or
+// two, then captured tensors, whose places are over all rows of all batches in order and over the
+// columns of what the function makes.
+struct LinearFunction {
+  const ProgramKernel* kernel;
+  const Program* program;
+  int inputs;
+  ProgramPlace places[kMaxProgramPlaces];  // from `inputs` on
+};
+
 struct LinearArgs {
   int64_t batches, rows, outputs, depth;
   LinearRows x;
   LinearWeight weight;
-  const void* bias;  // [outputs], or nullptr
-  void* out;         // [batches, rows, outputs], contiguous
+  const void* bias;                // [outputs], or nullptr
+  void* out;                       // [batches, rows, columns()], contiguous
+  const LinearFunction* prologue;  // of x, stored as its elements; or nullptr
+  const LinearFunction* epilogue;  // of float32 sums with the bias added; or nullptr
+
+  // An epilogue of two inputs takes the halves of the outputs.
+  int halves() const { return epilogue == nullptr ? 1 : epilogue->inputs; }
+  int64_t columns() const { return outputs / halves(); }
 };
 
 // A block of rows of one batch.
@@ -55,16 +72,18 @@ struct LinearBlock {
   int64_t batch, first;
   int rows;
   uint32_t* words;  // packed x: [depth_words][rows]; rows of [rows][dot_words] where dots are taken
+  void* prepared;   // what the prologue made of x: contiguous elements [rows][depth]
 };
 
 // What a thread computes at once: some panels with consecutive blocks of one batch.
 struct LinearItem {
   const LinearBlock* blocks;
   int64_t block_count;
-  int64_t first_panel;
+  int64_t first[kGroupPanels];  // the first output of each panel: those of the second half last
   int panels;
   bool few_rows;      // a packed weight is read from memory about as fast as it is multiplied
   uint32_t* scratch;  // item_words() of them
+  std::byte* memory;  // of programs
 };
 
 struct LinearKernel {
@@ -82,7 +101,9 @@ struct LinearKernel {
   void (*words)(const LinearArgs& args, const LinearBlock& block);
   // All rows of one batch, at most kFewRows, with the outputs [first, last) of a plain weight whose
   // columns are contiguous.
-  void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last);
+  // Of halves: of the first, with those of the second beside them. `memory` is of programs.
+  void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
+               std::byte* memory);
 };
 
 inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }

@@ -19,6 +19,9 @@ struct LinearPacker {
   static constexpr int kStep = kLanes * Format::kPair;  // elements of a vector of words
 
   static const Element* row_at(const LinearArgs& args, const LinearBlock& block, int64_t row) {
+    if (block.prepared != nullptr) {
+      return static_cast<const Element*>(block.prepared) + row * args.depth;
+    }
     const LinearRows& x = args.x;
     const int64_t r = block.first + row;
     return static_cast<const Element*>(x.data) + block.batch * x.batch + r / x.inner * x.outer +
@@ -64,14 +67,13 @@ struct LinearPacker {
     }
   }
 
-  // Words [first, first + count) of the depth of a plain weight's panel, as [count][32].
-  static void panel(const LinearArgs& args, int64_t batch, int64_t number, int64_t first,
+  // Words [first, first + count) of the depth of 32 outputs of a plain weight, as [count][32].
+  static void panel(const LinearArgs& args, int64_t batch, int64_t output, int64_t first,
                     int64_t count, uint32_t* out) {
     const LinearWeight& weight = args.weight;
     const Element* from = static_cast<const Element*>(weight.data) + batch * weight.batch +
-                          number * kPanelColumns * weight.row +
-                          first * Format::kPair * weight.column;
-    const int columns = least(args.outputs - number * kPanelColumns, kPanelColumns);
+                          output * weight.row + first * Format::kPair * weight.column;
+    const int columns = least(args.outputs - output, kPanelColumns);
     const int64_t depth = args.depth - first * Format::kPair;
     if (weight.column == 1) {
       by_outputs(from, weight.row, columns, depth, count, out);

@@ -114,6 +114,8 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
     Py_RETURN_NONE;
   }
   args.rows = rows;
+  args.prologue = nullptr;
+  args.epilogue = nullptr;
   args.bias = biased ? bias.data : nullptr;
   int64_t sizes[kMaxTensorDim];
   for (int64_t d = 0; d < x.dim; ++d) sizes[d] = x.sizes[d];

@@ -3,7 +3,9 @@
 #include "python/linear_methods.h"
 
 #include "linear/dispatch.h"
+#include "programs/dispatch.h"
 #include "python/arguments.h"
+#include "python/program_arguments.h"
 #include "python/tables.h"
 
 namespace torchyard {
@@ -52,22 +54,66 @@ bool read_weight(PyObject* tuple, LinearWeight* out) {
   return true;
 }
 
+// `tuple` is (kernel, program, inputs, places), places three integers for each captured operand;
+// None gives nullptr. The program stays borrowed.
+bool read_function(PyObject* tuple, const char* what, ProgramHolder* holder, LinearFunction* room,
+                   const LinearFunction** out) {
+  *out = nullptr;
+  if (tuple == Py_None) return true;
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 4) {
+    PyErr_Format(PyExc_TypeError, "%s: expected a tuple of 4", what);
+    return false;
+  }
+  room->kernel = read_kernel(PyTuple_GetItem(tuple, 0), find_program, "program_kernels");
+  if (room->kernel == nullptr || !read_program(PyTuple_GetItem(tuple, 1), holder)) return false;
+  room->program = &holder->program;
+  const long inputs = PyLong_AsLong(PyTuple_GetItem(tuple, 2));
+  if (inputs == -1 && PyErr_Occurred() != nullptr) return false;
+  const int64_t captured = holder->program.operand_count - inputs;
+  int64_t places[3 * kMaxProgramPlaces];
+  if (inputs < 1 || inputs > 2 || captured < 0 || holder->program.result_count != 1) {
+    PyErr_Format(PyExc_ValueError, "%s: expected a program of 1 or 2 inputs and 1 result", what);
+    return false;
+  }
+  if (!read_integers(PyTuple_GetItem(tuple, 3), what, 3 * captured, places)) return false;
+  room->inputs = static_cast<int>(inputs);
+  for (int64_t i = 0; i < captured; ++i) {
+    room->places[inputs + i] = {pointer<char>(places[3 * i]), places[3 * i + 1], places[3 * i + 2]};
+  }
+  *out = room;
+  return true;
+}
+
 PyObject* linear_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 8) {
-    return PyErr_Format(PyExc_TypeError, "linear_forward: expected 8 arguments, got %zd", argc);
+  if (argc != 10) {
+    return PyErr_Format(PyExc_TypeError, "linear_forward: expected 10 arguments, got %zd", argc);
   }
   const LinearKernel* kernel = read_kernel(argv[0], find_linear, "linear_kernels");
   if (kernel == nullptr) return nullptr;
   LinearArgs args;
+  LinearFunction functions[2];
+  ProgramHolder holders[2];
   float* bias;
   float* out;
   int threads;
   if (!read_sizes(argv[1], &args) || !read_rows(argv[2], &args.x) ||
       !read_weight(argv[3], &args.weight) || !read_address(argv[4], &bias) ||
-      !read_address(argv[5], &out) || !read_threads(argv[6], &threads)) {
+      !read_address(argv[5], &out) ||
+      !read_function(argv[6], "prologue", &holders[0], &functions[0], &args.prologue) ||
+      !read_function(argv[7], "epilogue", &holders[1], &functions[1], &args.epilogue) ||
+      !read_threads(argv[8], &threads)) {
     return nullptr;
   }
-  const int poison = PyObject_IsTrue(argv[7]);
+  if ((args.prologue != nullptr && args.prologue->inputs != 1) ||
+      args.outputs % args.halves() != 0) {
+    PyErr_SetString(PyExc_ValueError, "expected a prologue of 1 input, and halves of even outputs");
+    return nullptr;
+  }
+  if (args.weight.packed && args.columns() % kPanelColumns != 0 && args.halves() == 2) {
+    PyErr_Format(PyExc_ValueError, "outputs: expected halves of whole panels of %d", kPanelColumns);
+    return nullptr;
+  }
+  const int poison = PyObject_IsTrue(argv[9]);
   if (poison < 0) return nullptr;
   args.bias = bias;
   args.out = out;
