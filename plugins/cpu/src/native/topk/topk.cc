@@ -178,7 +178,7 @@ bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads) {
     work.shared = memory + counters;
   }
   run_on_threads(static_cast<int>(least(threads, args.rows * parts)), run, &work);
-  // A thread without memory leaves its rows to the others; where none had any, rows are missing.
+  // Said too where other threads did the rows of the one that had no memory.
   return !work.failed.load(std::memory_order_relaxed);
 }
 
