@@ -73,9 +73,8 @@ def verify(
                 record(folder, journal, evidence)
                 tried.append(evidence)
                 name = f"{gate.name} {cell}".rstrip()
-                log.print(
-                    f"{evidence.seconds:7.1f} s  {name}: {evidence.outcome}: {evidence.summary}"
-                )
+                line = f"{evidence.seconds:7.1f} s  {name}: {evidence.outcome}: {evidence.summary}"
+                log.print(line, soft_wrap=True)
         if not tried and not kept:
             raise ReleaseError(
                 "verify: expected cells to try, found none", "name gates and cells of train.toml"
