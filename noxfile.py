@@ -485,7 +485,7 @@ def rehearsal(session: nox.Session) -> None:
     Nothing leaves the machine: the index is a folder that is served on the loopback. First the
     same on a monorepo that is not ours, and the faults that take long.
     """
-    install(session, "release", extra=group("test"))
+    install(session, "release", extra=[*group("test"), *group("release")])
     tests_of_trains = [f"packages/release/tests/test_{name}.py" for name in ("faults", "rehearsal")]
     session.run("pytest", "-m", "sweep", *tests_of_trains)
     # Kept, because the scorecard's page, the notes and the index are there.
