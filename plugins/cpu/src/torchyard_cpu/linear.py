@@ -47,19 +47,9 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
         return Verdict.no(
             ReasonCode.LAYOUT, f"reads plain weights and {known}; got {request.weight}"
         )
-    if isa and isa not in _isa.FEATURES:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
-        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     how = f"native kernel within {isa or _isa.best(platform.cpu_features)}"
     if not request.prologue and not request.epilogue:
         return Verdict.yes(how)

@@ -30,19 +30,9 @@ def supports(request: PointwiseRequest, platform: Platform, *, isa: str = "") ->
         return Verdict.no(
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
-    if isa not in ("", *_isa.FEATURES):
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    missing = ", ".join(sorted(_isa.FEATURES.get(isa, frozenset()) - platform.cpu_features))
-    if missing:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     from torchyard_cpu._pointwise import lacking
 
     lacks = lacking(request)

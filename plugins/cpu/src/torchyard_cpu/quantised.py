@@ -45,19 +45,9 @@ def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Ve
     group = dict(request.weight_options).get("group", 0)
     if group not in GROUPS:
         return Verdict.no(ReasonCode.LAYOUT, f"group: expected one of {GROUPS}, got {group}")
-    if isa and isa not in _isa.FEATURES:
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA: expected one of {', '.join(_isa.FEATURES)}, got {isa}",
-            "correct or unset the variable",
-        )
-    if isa and not _isa.FEATURES[isa] <= platform.cpu_features:
-        missing = ", ".join(sorted(_isa.FEATURES[isa] - platform.cpu_features))
-        return Verdict.no(
-            ReasonCode.ISA,
-            f"TORCHYARD_CPU_ISA asks for {isa}, and this processor lacks {missing}",
-            "unset the variable",
-        )
+    refused = _isa.refusal(isa, platform.cpu_features)
+    if refused is not None:
+        return refused
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
 
 
