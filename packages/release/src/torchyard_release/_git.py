@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tarfile
 from pathlib import Path
+from typing import Any
 
 from torchyard import child_environ
 from torchyard_release._errors import GitError
@@ -115,7 +117,9 @@ class Git:
         archive = folder.parent / f"{folder.name}.tar"
         try:
             self.run("archive", "--format=tar", f"--output={archive}", f"{revision}^{{commit}}")
-            shutil.unpack_archive(archive, folder, filter="data")
+            # Python before 3.11.4 has no filters. The archive is git's own, whose paths are relative.
+            filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            shutil.unpack_archive(archive, folder, **filters)
         finally:
             archive.unlink(missing_ok=True)
 
