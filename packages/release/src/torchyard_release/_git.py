@@ -117,7 +117,7 @@ class Git:
         archive = folder.parent / f"{folder.name}.tar"
         try:
             self.run("archive", "--format=tar", f"--output={archive}", f"{revision}^{{commit}}")
-            # Python before 3.11.4 has no filters. The archive is git's own, whose paths are relative.
+            # Python before 3.11.4 has no filters. The archive is git's own, of relative paths.
             filters: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
             shutil.unpack_archive(archive, folder, **filters)
         finally:
