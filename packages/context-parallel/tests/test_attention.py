@@ -14,8 +14,8 @@ from .whole import MASKS, MODS, SHARDINGS, Case, Outcome, part, whole
 FLAT = ("ring", "allgather", "ulysses")
 
 
-@pytest.fixture(params=["gloo", pytest.param("shm", marks=pytest.mark.sweep)])
-def backend(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(name="backend", params=["gloo", pytest.param("shm", marks=pytest.mark.sweep)])
+def _backend(request: pytest.FixtureRequest) -> str:
     """Return a backend of the group: the same laws hold on each, and all of them on both."""
     return str(request.param)
 
@@ -87,7 +87,9 @@ def test_any_ratio_of_heads_is_divided(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("schedule", FLAT)
-def test_low_precision_is_summed_in_float32(schedule: str, dtype: torch.dtype) -> None:
+def test_low_precision_is_summed_in_float32(
+    schedule: str, dtype: torch.dtype, backend: str
+) -> None:
     _check(Case(dtype=dtype, schedule=schedule, sharding="head_tail", length=192), 4, backend)
 
 
