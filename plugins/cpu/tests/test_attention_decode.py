@@ -260,7 +260,9 @@ def test_decode_kernels_are_those_of_the_instruction_sets() -> None:
             decode = _native.select_decode(dtype, features, None)
             assert forward is not None
             assert decode is not None
-            assert forward.rpartition("_")[2] == decode.rpartition("_")[2]
+            # A query's few rows fill no matrix tile.
+            expected = forward.rpartition("_")[2].replace("amx", "avx512bf16")
+            assert decode.rpartition("_")[2] == expected
 
 
 def test_too_many_rows_are_refused() -> None:
