@@ -44,7 +44,7 @@ ENVIRONMENTS = {
     "release": (["release"], ["packages/release/tests"]),
     "simulated": (["attention", "kernels", "simulated"], ["plugins/simulated/tests"]),
     "conformance": (
-        ["attention", "collectives", "cpu", "simulated", "conformance"],
+        ["attention", "collectives", "kernels", "cpu", "simulated", "conformance"],
         ["packages/conformance/tests"],
     ),
     "collectives": (
