@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from torchyard import Claim, Implementation, Platform, ReasonCode, Verdict
 from torchyard_conformance._kernels._case import implementation
 
-__all__ = ["SoundKernel", "SoundTopK"]
+__all__ = ["SoundKernel", "SoundLinear", "SoundTopK"]
 
 
 class SoundKernel:
@@ -45,3 +45,10 @@ class SoundTopK(SoundKernel):
 
     contract: ClassVar[str] = "topk/1"
     computes: ClassVar[str] = "kernels.sort"
+
+
+class SoundLinear(SoundKernel):
+    """Products in float64, rounded once."""
+
+    contract: ClassVar[str] = "linear/1"
+    computes: ClassVar[str] = "kernels.reference"

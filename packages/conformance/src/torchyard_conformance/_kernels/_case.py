@@ -61,7 +61,7 @@ class Case(ABC):
     def public(self, given: Given) -> Any:
         """Call the component's op, which has a rule for fake tensors."""
 
-    def outputs(self, result: Any) -> dict[str, Tensor]:
+    def named_outputs(self, result: Any) -> dict[str, Tensor]:
         """Return a result's tensors by name."""
         return {name or "out": tensor for name, tensor in named(result)}
 

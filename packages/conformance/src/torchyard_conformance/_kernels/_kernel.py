@@ -92,7 +92,7 @@ class Kernel:
             raise Violated(
                 f"accepts the call, then raises {type(error).__name__}: {line}"
             ) from error
-        found = case.outputs(result)
+        found = case.named_outputs(result)
         if not found:
             raise Violated(f"expected tensors, got {type(result).__name__}")
         return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_conformance._kernels import _bits, _outputs, _topk, _verdicts
+from torchyard_conformance._kernels import _bits, _linear, _outputs, _topk, _verdicts
 from torchyard_conformance._kernels._case import Case
 from torchyard_conformance._kernels._kernel import Kernel
 
@@ -17,6 +17,7 @@ _Figures = dict[str, float]
 _Grid = Mapping[str, Mapping[str, Case]]
 # Cases of each contract that a quick look takes.
 _QUICK: Final = 3
+_FAMILIES: Final = (_linear, _topk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class KernelLaw:
         if names and not self.each:
             yield ""
         else:
-            yield from names[:_QUICK] if quick else names
+            yield from names[:: -(-len(names) // _QUICK)] if quick else names
 
 
 def judge(law: KernelLaw, kernel: Kernel, case: str = "") -> _Figures:
@@ -62,30 +63,46 @@ def _grid(word: str) -> _Grid:
     return MappingProxyType(
         {
             contract: grids[word]
-            for family in (_topk,)
+            for family in _FAMILIES
             for contract, grids in family.GRIDS.items()
             if word in grids
         }
     )
 
 
-_MATCHES: Final = _grid("matches")
+def _everything() -> _Grid:
+    """Return all cases of all families, by contract."""
+    return MappingProxyType(
+        {
+            contract: {
+                f"{word}/{name}": case
+                for word, cases in grids.items()
+                for name, case in cases.items()
+            }
+            for family in _FAMILIES
+            for contract, grids in family.GRIDS.items()
+        }
+    )
+
+
+_EVERYTHING: Final = _everything()
 
 LAWS: Final[Mapping[str, KernelLaw]] = MappingProxyType(
     {
         "truth.kernels-accept-something": KernelLaw(
-            _verdicts.accepts_something, _MATCHES, each=False
+            _verdicts.accepts_something, _EVERYTHING, each=False
         ),
         "truth.kernels-refuse-with-a-reason": KernelLaw(
-            _verdicts.refuses_with_a_reason, _MATCHES, each=False
+            _verdicts.refuses_with_a_reason, _EVERYTHING, each=False
         ),
         "truth.kernels-refuse-when-demanded": KernelLaw(
-            _verdicts.refuses_when_demanded, _MATCHES, each=False
+            _verdicts.refuses_when_demanded, _EVERYTHING, each=False
         ),
-        "truth.kernels-match-reference": KernelLaw(_outputs.matches_reference, _MATCHES),
+        "truth.kernels-match-reference": KernelLaw(_outputs.matches_reference, _grid("matches")),
         "truth.kernels-any-memory": KernelLaw(_outputs.matches_reference, _grid("any-memory")),
         "truth.kernels-stated-form": KernelLaw(_outputs.has_the_stated_form, _grid("forms")),
         "truth.kernels-memory-left-alone": KernelLaw(_outputs.leaves_memory_alone, _grid("forms")),
+        "truth.linear-packed-weights": KernelLaw(_outputs.matches_reference, _grid("weights")),
         "numerics.topk-equal-elements": KernelLaw(_outputs.matches_reference, _grid("equal")),
         "numerics.kernels-not-finite": KernelLaw(_outputs.matches_reference, _grid("not-finite")),
         "numerics.kernels-fresh-memory": KernelLaw(_bits.reads_no_fresh_memory, _grid("forms")),

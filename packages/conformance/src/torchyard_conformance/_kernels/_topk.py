@@ -72,7 +72,7 @@ class TopKCase(Case):
 
     def exact(self, given: Given) -> dict[str, Tensor]:
         """Select in Python's numbers, one row at a time."""
-        return self.outputs(implementation(TOPK, "kernels.reference")(*given))
+        return self.named_outputs(implementation(TOPK, "kernels.reference")(*given))
 
     def public(self, given: Given) -> Any:
         """Call the op."""

@@ -141,3 +141,22 @@ def test_memory_is_left_alone(case: Trial, record: Record) -> None:
     Mend: treat the last elements of a row apart from whole vectors, and clone what is written to.
     """
     case.hold(record)
+
+
+@law(
+    "truth.linear-packed-weights",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.linear-packed-weights"),
+)
+def test_packed_weights_are_what_they_were_packed_from(case: Trial, record: Record) -> None:
+    """Products with a packed weight are those with the numbers that it stands for.
+
+    Panels, 8 and 4 bits, with one scale per output or per group, symmetric and not; outputs and
+    depths that fill no whole panel. The figures are errors over the bound for plain weights.
+
+    Why: a file of packed weights is read by every processor; one that reads padding as weights,
+    or a group's scale a group too late, gives words that look almost right.
+
+    Mend: what lies beyond the weight's sizes in a panel is 0 and belongs to nobody.
+    """
+    case.hold(record)
