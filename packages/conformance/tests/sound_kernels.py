@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
+
+from torch import Tensor
 
 from torchyard import Claim, Implementation, Platform, ReasonCode, Verdict
 from torchyard_conformance._kernels._case import implementation
+from torchyard_conformance._kernels._tensors import mapped
 
-__all__ = ["SoundKernel", "SoundLinear", "SoundTopK"]
+__all__ = ["SoundBackward", "SoundKernel", "SoundLinear", "SoundRecurrent", "SoundTopK"]
 
 
 class SoundKernel:
@@ -52,3 +56,46 @@ class SoundLinear(SoundKernel):
 
     contract: ClassVar[str] = "linear/1"
     computes: ClassVar[str] = "kernels.reference"
+
+
+class SoundRecurrent(SoundKernel):
+    """Steps in float64, which torch differentiates; no reserve."""
+
+    contract: ClassVar[str] = "recurrent/1"
+    computes: ClassVar[str] = "kernels.reference"
+    # What `load` returns says so.
+    differentiable: ClassVar[bool] = True
+
+    def supports(self, request: Any, platform: Platform) -> Verdict:
+        """Refuse to return a reserve."""
+        if request.reserve:
+            return Verdict.no(ReasonCode.GRAD, "leaves gradients to torch")
+        return super().supports(request, platform)
+
+    def __call__(self, *given: Any) -> Any:
+        """Compute a call."""
+        return self.compute(*given)
+
+    def implementation(self) -> Implementation:
+        """Return what a plugin would offer: itself, which says that it is differentiable."""
+        return replace(super().implementation(), load=lambda: self)
+
+
+class SoundBackward(SoundKernel):
+    """Gradients by the component's steps, in float64."""
+
+    contract: ClassVar[str] = "recurrent_backward/1"
+    computes: ClassVar[str] = "kernels.steps"
+
+    def compute(self, *given: Any) -> Any:
+        """Compute a call."""
+        dtype = given[0].input.dtype
+
+        def rounded(_: str, tensor: Tensor) -> Tensor:
+            return tensor.to(dtype)
+
+        return mapped(super().compute(*mapped(given, _wide)), rounded)
+
+
+def _wide(_: str, tensor: Tensor) -> Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor

@@ -11,11 +11,17 @@ from torchyard_conformance._kernels._kernel import Kernel
 from torchyard_conformance._kernels._laws import LAWS, judge
 from torchyard_conformance._outcome import NotSupported, Violated
 
-from . import linear_mutants, topk_mutants
-from .sound_kernels import SoundKernel, SoundLinear, SoundTopK
+from . import linear_mutants, recurrent_mutants, topk_mutants
+from .sound_kernels import (
+    SoundBackward,
+    SoundKernel,
+    SoundLinear,
+    SoundRecurrent,
+    SoundTopK,
+)
 
-_SOUND = (SoundLinear, SoundTopK)
-_MUTANTS = (*linear_mutants.MUTANTS, *topk_mutants.MUTANTS)
+_SOUND = (SoundBackward, SoundLinear, SoundRecurrent, SoundTopK)
+_MUTANTS = (*linear_mutants.MUTANTS, *recurrent_mutants.MUTANTS, *topk_mutants.MUTANTS)
 # It asks the registry, which offers what is installed: `torchyard certify` holds it.
 _INSTALLED = {"truth.kernels-refuse-when-demanded"}
 

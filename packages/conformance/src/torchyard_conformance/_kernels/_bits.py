@@ -51,7 +51,9 @@ def is_batch_invariant(kernel: Kernel, case: Case) -> dict[str, float]:
         dim = case.batch.get(last_word(path))
         return tensor if dim is None else tensor.index_select(dim, rows.to(tensor.device))
 
-    name = next(name for name in whole if name in case.batch)
+    name = next((name for name in whole if name in case.batch), "")
+    if not name:
+        raise NotSupported("the contract knows no batch entries here")
     count = whole[name].shape[case.batch[name]]
     for entries in ([0], [count - 1], list(range(count))[::-1]):
         rows = torch.tensor(entries)

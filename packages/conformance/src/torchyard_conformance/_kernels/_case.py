@@ -40,6 +40,8 @@ class Case(ABC):
     batch: ClassVar[Mapping[str, int]] = {}
     # Tensors that a contract wants contiguous.
     fixed: ClassVar[frozenset[str]] = frozenset()
+    # Whether the contract says that results are contiguous.
+    contiguous: ClassVar[bool] = True
 
     @abstractmethod
     def make(self) -> Given:

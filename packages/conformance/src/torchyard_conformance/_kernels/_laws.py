@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_conformance._kernels import _bits, _linear, _outputs, _topk, _verdicts
+from torchyard_conformance._kernels import _bits, _linear, _outputs, _recurrent, _topk, _verdicts
 from torchyard_conformance._kernels._case import Case
 from torchyard_conformance._kernels._kernel import Kernel
 
@@ -17,7 +17,7 @@ _Figures = dict[str, float]
 _Grid = Mapping[str, Mapping[str, Case]]
 # Cases of each contract that a quick look takes.
 _QUICK: Final = 3
-_FAMILIES: Final = (_linear, _topk)
+_FAMILIES: Final = (_linear, _recurrent, _topk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,16 @@ LAWS: Final[Mapping[str, KernelLaw]] = MappingProxyType(
         "truth.kernels-stated-form": KernelLaw(_outputs.has_the_stated_form, _grid("forms")),
         "truth.kernels-memory-left-alone": KernelLaw(_outputs.leaves_memory_alone, _grid("forms")),
         "truth.linear-packed-weights": KernelLaw(_outputs.matches_reference, _grid("weights")),
+        "truth.recurrent-recorded-gradients": KernelLaw(
+            _outputs.records_gradients, _grid("recorded")
+        ),
+        "numerics.recurrent-padding": KernelLaw(_outputs.matches_reference, _grid("padding")),
         "numerics.topk-equal-elements": KernelLaw(_outputs.matches_reference, _grid("equal")),
         "numerics.kernels-not-finite": KernelLaw(_outputs.matches_reference, _grid("not-finite")),
         "numerics.kernels-fresh-memory": KernelLaw(_bits.reads_no_fresh_memory, _grid("forms")),
-        "numerics.kernels-deterministic": KernelLaw(_bits.is_deterministic, _grid("batches")),
+        "numerics.kernels-deterministic": KernelLaw(
+            _bits.is_deterministic, {**_grid("batches"), **_grid("repeats")}
+        ),
         "numerics.kernels-batch-invariant": KernelLaw(_bits.is_batch_invariant, _grid("batches")),
     }
 )

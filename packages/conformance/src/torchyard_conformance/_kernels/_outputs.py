@@ -9,11 +9,12 @@ from torch import Tensor
 
 from torchyard_conformance._kernels._case import Case, forms, last_word
 from torchyard_conformance._kernels._kernel import Kernel
+from torchyard_conformance._kernels._recurrent import gradients_of
 from torchyard_conformance._kernels._ruler import compare
 from torchyard_conformance._kernels._tensors import laid, mapped, named, same_bits
-from torchyard_conformance._outcome import Violated
+from torchyard_conformance._outcome import NotSupported, Violated
 
-__all__ = ["has_the_stated_form", "leaves_memory_alone", "matches_reference"]
+__all__ = ["has_the_stated_form", "leaves_memory_alone", "matches_reference", "records_gradients"]
 
 # What a call is told to write to.
 _WRITTEN = "out"
@@ -22,6 +23,18 @@ _WRITTEN = "out"
 def matches_reference(kernel: Kernel, case: Case) -> dict[str, float]:
     """Hold every output to its bound, or to equality where the contract has one answer."""
     return compare(case, kernel.run(case, kernel.accept(case)))
+
+
+def records_gradients(kernel: Kernel, case: Case) -> dict[str, float]:
+    """Hold what torch records of a differentiable forward to the bounds of naive steps."""
+    given = kernel.accept(case)
+    if not getattr(kernel.function, "differentiable", False):
+        raise NotSupported("does not say that torch differentiates what it does")
+    try:
+        found = gradients_of(kernel.function, given)
+    except RuntimeError as error:
+        raise Violated(f"says that torch differentiates what it does: {error}"[:300]) from error
+    return compare(case, found)
 
 
 def has_the_stated_form(kernel: Kernel, case: Case) -> dict[str, float]:
@@ -38,7 +51,7 @@ def has_the_stated_form(kernel: Kernel, case: Case) -> dict[str, float]:
                 f"{name}: expected {list(form[0])} in {form[1]}, as torch.compile is told, got "
                 f"{list(own[0])} in {own[1]}"
             )
-        if not tensor.is_contiguous():
+        if case.contiguous and not tensor.is_contiguous():
             raise Violated(f"{name}: expected contiguous, got strides {tensor.stride()}")
         if tensor.device.type != kernel.device:
             raise Violated(f"{name}: expected a tensor on {kernel.device}, got {tensor.device}")

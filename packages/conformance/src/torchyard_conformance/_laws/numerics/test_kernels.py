@@ -102,3 +102,22 @@ def test_the_claim_of_batch_invariance_holds(case: Trial, record: Record) -> Non
     claim it.
     """
     case.hold(record)
+
+
+@law(
+    "numerics.recurrent-padding",
+    profiles=("kernels", "smoke"),
+    cases=trials("numerics.recurrent-padding"),
+)
+def test_nothing_lies_behind_the_end_of_a_sequence(case: Trial, record: Record) -> None:
+    """What lies behind a sequence's length reaches no result and no gradient.
+
+    It is NaN there; outputs there are 0, states are those of the last step that there is, and so
+    are gradients.
+
+    Why: padding holds whatever the batch before left in it.
+
+    Mend: choose by the length, do not multiply by 0; the second direction starts at each
+    sequence's own last step.
+    """
+    case.hold(record)

@@ -160,3 +160,23 @@ def test_packed_weights_are_what_they_were_packed_from(case: Trial, record: Reco
     Mend: what lies beyond the weight's sizes in a panel is 0 and belongs to nobody.
     """
     case.hold(record)
+
+
+@law(
+    "truth.recurrent-recorded-gradients",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.recurrent-recorded-gradients"),
+)
+def test_recorded_gradients_are_right(case: Trial, record: Record) -> None:
+    """A forward that says that torch differentiates what it does has right gradients.
+
+    Gradients of the input, the states and every weight are compared with those of float64 steps.
+    A forward that does not say so is not judged; its gradients are recurrent_backward's.
+
+    Why: training goes through it without another check; a detached state trains to something
+    else.
+
+    Mend: use operations that torch records on the call's own tensors, or leave
+    ``differentiable`` out.
+    """
+    case.hold(record)
