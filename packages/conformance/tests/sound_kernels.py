@@ -11,7 +11,14 @@ from torchyard import Claim, Implementation, Platform, ReasonCode, Verdict
 from torchyard_conformance._kernels._case import implementation
 from torchyard_conformance._kernels._tensors import mapped
 
-__all__ = ["SoundBackward", "SoundKernel", "SoundLinear", "SoundRecurrent", "SoundTopK"]
+__all__ = [
+    "SoundBackward",
+    "SoundKernel",
+    "SoundLinear",
+    "SoundPointwise",
+    "SoundRecurrent",
+    "SoundTopK",
+]
 
 
 class SoundKernel:
@@ -99,3 +106,10 @@ class SoundBackward(SoundKernel):
 
 def _wide(_: str, tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor
+
+
+class SoundPointwise(SoundKernel):
+    """Functions in float64, rounded once."""
+
+    contract: ClassVar[str] = "pointwise/1"
+    computes: ClassVar[str] = "kernels.map_reference"

@@ -11,17 +11,23 @@ from torchyard_conformance._kernels._kernel import Kernel
 from torchyard_conformance._kernels._laws import LAWS, judge
 from torchyard_conformance._outcome import NotSupported, Violated
 
-from . import linear_mutants, recurrent_mutants, topk_mutants
+from . import linear_mutants, pointwise_mutants, recurrent_mutants, topk_mutants
 from .sound_kernels import (
     SoundBackward,
     SoundKernel,
     SoundLinear,
+    SoundPointwise,
     SoundRecurrent,
     SoundTopK,
 )
 
-_SOUND = (SoundBackward, SoundLinear, SoundRecurrent, SoundTopK)
-_MUTANTS = (*linear_mutants.MUTANTS, *recurrent_mutants.MUTANTS, *topk_mutants.MUTANTS)
+_SOUND = (SoundBackward, SoundLinear, SoundPointwise, SoundRecurrent, SoundTopK)
+_MUTANTS = (
+    *linear_mutants.MUTANTS,
+    *pointwise_mutants.MUTANTS,
+    *recurrent_mutants.MUTANTS,
+    *topk_mutants.MUTANTS,
+)
 # It asks the registry, which offers what is installed: `torchyard certify` holds it.
 _INSTALLED = {"truth.kernels-refuse-when-demanded"}
 

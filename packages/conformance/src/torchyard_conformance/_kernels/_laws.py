@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_conformance._kernels import _bits, _linear, _outputs, _recurrent, _topk, _verdicts
+from torchyard_conformance._kernels import (
+    _bits,
+    _linear,
+    _outputs,
+    _pointwise,
+    _recurrent,
+    _topk,
+    _verdicts,
+)
 from torchyard_conformance._kernels._case import Case
 from torchyard_conformance._kernels._kernel import Kernel
 
@@ -17,7 +25,7 @@ _Figures = dict[str, float]
 _Grid = Mapping[str, Mapping[str, Case]]
 # Cases of each contract that a quick look takes.
 _QUICK: Final = 3
-_FAMILIES: Final = (_linear, _recurrent, _topk)
+_FAMILIES: Final = (_linear, _pointwise, _recurrent, _topk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +49,8 @@ class KernelLaw:
         if names and not self.each:
             yield ""
         else:
-            yield from names[:: -(-len(names) // _QUICK)] if quick else names
+            step = max(1, -(-len(names) // _QUICK)) if quick else 1
+            yield from names[::step]
 
 
 def judge(law: KernelLaw, kernel: Kernel, case: str = "") -> _Figures:
@@ -103,6 +112,7 @@ LAWS: Final[Mapping[str, KernelLaw]] = MappingProxyType(
         "truth.kernels-stated-form": KernelLaw(_outputs.has_the_stated_form, _grid("forms")),
         "truth.kernels-memory-left-alone": KernelLaw(_outputs.leaves_memory_alone, _grid("forms")),
         "truth.linear-packed-weights": KernelLaw(_outputs.matches_reference, _grid("weights")),
+        "truth.pointwise-written-lists": KernelLaw(_outputs.writes_lists, _grid("written")),
         "truth.recurrent-recorded-gradients": KernelLaw(
             _outputs.records_gradients, _grid("recorded")
         ),

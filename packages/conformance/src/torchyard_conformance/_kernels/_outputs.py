@@ -14,7 +14,13 @@ from torchyard_conformance._kernels._ruler import compare
 from torchyard_conformance._kernels._tensors import laid, mapped, named, same_bits
 from torchyard_conformance._outcome import NotSupported, Violated
 
-__all__ = ["has_the_stated_form", "leaves_memory_alone", "matches_reference", "records_gradients"]
+__all__ = [
+    "has_the_stated_form",
+    "leaves_memory_alone",
+    "matches_reference",
+    "records_gradients",
+    "writes_lists",
+]
 
 # What a call is told to write to.
 _WRITTEN = "out"
@@ -23,6 +29,17 @@ _WRITTEN = "out"
 def matches_reference(kernel: Kernel, case: Case) -> dict[str, float]:
     """Hold every output to its bound, or to equality where the contract has one answer."""
     return compare(case, kernel.run(case, kernel.accept(case)))
+
+
+def writes_lists(kernel: Kernel, case: Case) -> dict[str, float]:
+    """Look at the tensors that were to be written rather than at what was returned."""
+    given = kernel.accept(case)
+    returned = kernel.run(case, given)
+    written = case.named_outputs(given[0].out)
+    for name, tensor in written.items():
+        if name not in returned or returned[name].data_ptr() != tensor.data_ptr():
+            raise Violated(f"{name}: returns another tensor than the one to write to")
+    return compare(case, written)
 
 
 def records_gradients(kernel: Kernel, case: Case) -> dict[str, float]:

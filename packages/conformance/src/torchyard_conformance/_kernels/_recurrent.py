@@ -84,10 +84,10 @@ class RecurrentCase(Case):
         weights = []
         for cell in range(self.layers * directions):
             inputs = self.inputs if cell < directions else outputs * directions
-            found: list[Tensor | None] = [normal(rows, inputs), normal(rows, outputs)]
+            found: list[Any] = [normal(rows, inputs), normal(rows, outputs)]
             found += [normal(rows), normal(rows)] if self.bias else [None, None]
             found += [normal(self.proj, self.hidden)] if self.proj else [None]
-            scaled = (None if item is None else item * self.hidden**-0.5 for item in found)
+            scaled: Any = [item if item is None else item * self.hidden**-0.5 for item in found]
             weights.append(CellWeights(*scaled))
         count = self.layers * directions
         lengths = None

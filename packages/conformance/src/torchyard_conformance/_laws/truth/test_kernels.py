@@ -180,3 +180,21 @@ def test_recorded_gradients_are_right(case: Trial, record: Record) -> None:
     ``differentiable`` out.
     """
     case.hold(record)
+
+
+@law(
+    "truth.pointwise-written-lists",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.pointwise-written-lists"),
+)
+def test_lists_are_written(case: Trial, record: Record) -> None:
+    """Where a call says what to write to, that is written, and it may be what is read.
+
+    Results go to tensors of their own, and to the very lists that the function reads; a second
+    result is computed from what was there before the first was written.
+
+    Why: an optimiser's step writes parameters and moments in place.
+
+    Mend: read an element of all inputs before any result of its group is written there.
+    """
+    case.hold(record)
