@@ -44,7 +44,7 @@ class PointwiseCase(Case):
         second: the second list's, where it is another one.
         shapes: of the groups.
         broadcast: whether the second list's tensors have one row each.
-        captured: whether the function adds a tensor without dimensions that it captured.
+        captured: the shape of a tensor that the function captured, and adds; None: there is none.
         written: ``new``: the results are; ``out``: they are written to tensors of their own;
             ``place``: to the lists.
         bad: whether some elements are NaN, infinities and zeros of both signs.
@@ -55,7 +55,7 @@ class PointwiseCase(Case):
     second: str = ""
     shapes: tuple[tuple[int, ...], ...] = _SHAPES
     broadcast: bool = False
-    captured: bool = False
+    captured: tuple[int, ...] | None = None
     written: str = "new"
     bad: bool = False
 
@@ -80,7 +80,7 @@ class PointwiseCase(Case):
         ]
         whole = first[0].is_floating_point()
         numbers = [0.25 * (at + 1) if whole else at + 2 for at in range(len(first))]
-        captured = (tensor((), self.dtype),) if self.captured else ()
+        captured = () if self.captured is None else (tensor(self.captured, self.dtype),)
         text, found = trace(self._traced(captured), self.name, _INPUTS, torch.device("cpu"))
         results = 2 if self.function == "pair" else 1
         out = tuple([torch.zeros_like(item) for item in first] for _ in range(results))
@@ -181,7 +181,11 @@ _MATCHES: Final = named_cases(
     PointwiseCase("int64", dtype="int64", function="choice"),
     PointwiseCase("int32", dtype="int32", function="least"),
     *(PointwiseCase(f"broadcast-{name}", dtype=name, broadcast=True) for name in _FLOATS),
-    *(PointwiseCase(f"captured-{name}", dtype=name, captured=True) for name in _FLOATS),
+    *(PointwiseCase(f"captured-{name}", dtype=name, captured=()) for name in _FLOATS),
+    *(
+        PointwiseCase(f"captured-row-{name}", dtype=name, captured=(50,), shapes=((3, 50), (1, 50)))
+        for name in _FLOATS
+    ),
     PointwiseCase("two-dtypes", dtype="float32", second="bfloat16"),
     PointwiseCase("many-groups", shapes=((5,), (33,), (2, 9)) * 7),
     PointwiseCase("large", shapes=((70, 1001),), dtype="bfloat16", function="chain"),
