@@ -44,7 +44,7 @@ ENVIRONMENTS = {
     "release": (["release"], ["packages/release/tests"]),
     "simulated": (["attention", "kernels", "simulated"], ["plugins/simulated/tests"]),
     "conformance": (
-        ["attention", "collectives", "cpu", "simulated", "conformance"],
+        ["attention", "collectives", "kernels", "cpu", "simulated", "conformance"],
         ["packages/conformance/tests"],
     ),
     "collectives": (
@@ -63,6 +63,8 @@ ENVIRONMENTS = {
 }
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
+# Plugins that implement contracts of torchyard-kernels, judged by the profile of their own.
+KERNELS = ("cpu", "kernels")
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
@@ -291,6 +293,8 @@ def certify(session: nox.Session) -> None:
     folder = ROOT / "docs" / "certificates" if refresh else Path(session.create_tmp())
     folder.mkdir(exist_ok=True)
     certify_plugins(session, folder, "--profile", "attention-full")
+    for plugin in KERNELS:
+        session.run("torchyard", "certify", plugin, "--profile", "kernels")
     session.log("the certificates are in %s", folder)
     if refresh:
         session.run("python", "docs/generate.py")

@@ -68,6 +68,7 @@ def test_the_digest_follows_the_lists() -> None:
 def test_what_a_plugin_implements_chooses_its_profiles() -> None:
     assert default_profile(()).name == "core"
     assert default_profile(("attention/1",)).name == "attention-core+core"
+    assert default_profile(("topk/1",)).name == "core+kernels"
 
 
 def test_an_unknown_profile_or_spec_is_refused() -> None:

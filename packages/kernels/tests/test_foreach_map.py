@@ -115,6 +115,19 @@ def test_lists_of_numbers_scalars_and_captured_tensors_mix(implementation: str |
 
 
 @implementations
+def test_captured_rows_broadcast_with_every_group(implementation: str | None) -> None:
+    xs = [torch.zeros(2, 3), torch.ones(3), torch.ones(4, 1)]
+    row = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    found = foreach_map(lambda x: x * 2 + row, xs, implementation=implementation)
+
+    for tensor, x in zip(found, xs, strict=True):
+        assert torch.equal(tensor, x * 2 + row)
+    sum(tensor.sum() for tensor in found).backward()
+    assert torch.equal(row.grad, torch.full((3,), 7.0))
+
+
+@implementations
 def test_numbers_are_computed_on_the_host(implementation: str | None) -> None:
     # In float32 1 - 0.999 ** 1 would be off by 5e-5.
     xs = [torch.ones(3), torch.ones(2)]

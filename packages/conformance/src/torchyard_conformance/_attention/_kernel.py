@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +20,9 @@ from torchyard_attention.contract import (
 )
 from torchyard_conformance._attention._state import note_settings
 from torchyard_conformance._outcome import NotSupported, Violated
+from torchyard_conformance._threads import threads
 
-__all__ = ["Kernel", "threads"]
+__all__ = ["Kernel"]
 
 
 class Kernel:
@@ -139,19 +139,6 @@ class Kernel:
         if not isinstance(result, kind):
             raise Violated(f"expected an {kind.__name__}, got {type(result).__name__}")
         return result
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Give torch a number of threads; 0 leaves it. What is changed meanwhile stays changed."""
-    before = torch.get_num_threads()
-    given = count or before
-    torch.set_num_threads(given)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() == given:
-            torch.set_num_threads(before)
 
 
 def _line(error: Exception) -> str:

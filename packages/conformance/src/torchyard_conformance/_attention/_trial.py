@@ -44,8 +44,8 @@ class Trial:
         """
         if self.kernel is None or self.absence:
             unverified(self.absence)
-        from torchyard_conformance._attention._kernel import threads
         from torchyard_conformance._attention._laws import LAWS, judge
+        from torchyard_conformance._threads import threads
 
         # The reference's tensors are small; threads are the implementation's.
         with threads(1):

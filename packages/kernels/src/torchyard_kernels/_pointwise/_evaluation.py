@@ -131,7 +131,10 @@ def _plan(
         for index, (name, ndim) in enumerate(inputs)
     )
     traits = tuple((getattr(torch, name), ndim) for name, ndim in captured)
-    if not is_pointwise(program, given, traits):
+    # Captured tensors broadcast with every group, so of pointwise steps each sees one element; only
+    # where elements are picked by index do their dimensions matter.
+    elements = tuple((dtype, 0) for dtype, _ in traits)
+    if not (is_pointwise(program, given, elements) or is_pointwise(program, given, traits)):
         words = ", ".join(dict.fromkeys(operation.word for operation in program.operations))
         raise ProgramError(
             f"foreach_map: expected a function of pointwise operations, got one of {words}; call "

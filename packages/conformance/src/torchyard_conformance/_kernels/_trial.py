@@ -1,0 +1,100 @@
+"""A plugin's implementations before the laws of kernels. Imports torch when a law is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from torchyard_conformance._outcome import Unverified, unverified
+
+if TYPE_CHECKING:
+    from torchyard_conformance._kernels._kernel import Kernel
+    from torchyard_conformance._subject import Subject
+
+__all__ = ["Trial", "trials"]
+
+_CONTRACTS: Final = ("linear/1", "pointwise/1", "recurrent/1", "recurrent_backward/1", "topk/1")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One implementation before one law, on one call.
+
+    Attributes:
+        law: the law's id.
+        kernel: the implementation; None where nothing can be tried.
+        call: the call's name; empty where the law is held on all calls together.
+        absence: why nothing can be tried; empty where it can.
+    """
+
+    law: str
+    kernel: Kernel | None
+    call: str
+    absence: str
+
+    def hold(self, record: Callable[[str, float | str], None]) -> None:
+        """Hold the implementation to the law.
+
+        Args:
+            record: told of each figure.
+
+        Raises:
+            Violated, NotSupported, Unverified: how it ends where it does not simply hold.
+        """
+        if self.kernel is None or self.absence:
+            unverified(self.absence)
+        from torchyard_conformance._kernels._laws import LAWS, judge
+        from torchyard_conformance._threads import threads
+
+        # The reference's tensors are small; threads are the implementation's.
+        with threads(1):
+            figures = judge(LAWS[self.law], self.kernel, self.call)
+        for name, value in figures.items():
+            record(name, value)
+
+
+def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
+    """Return a function from a plugin to a law's trials.
+
+    Their ids are ``implementation@device/op``, and ``/call`` where the law is held on each call.
+    """
+
+    def found(subject: Subject) -> Mapping[str, Trial]:
+        contracts = [name for name in _CONTRACTS if name in subject.contracts]
+        if not contracts:
+            return {}
+        # Asked first: a plugin whose modules need the component would be marked as failed.
+        if find_spec("torchyard_kernels") is None:
+            return {"unavailable": Trial(law, None, "", "torchyard-kernels is not installed")}
+        try:
+            return _found(law, subject, contracts)
+        except (ImportError, Unverified) as error:
+            return {"unavailable": Trial(law, None, "", str(error))}
+
+    return found
+
+
+def _found(law: str, subject: Subject, contracts: Sequence[str]) -> Mapping[str, Trial]:
+    import torch
+
+    from torchyard_conformance._kernels._kernel import Kernel
+    from torchyard_conformance._kernels._laws import LAWS
+
+    held = LAWS[law]
+    cases = {}
+    for device in subject.devices:
+        absence = subject.absence(device)
+        for contract in contracts:
+            names = list(held.case_names(contract, quick=subject.quick))
+            if not names:
+                continue
+            for item in subject.implementations(contract, device):
+                kernel = Kernel(item, device, threads=torch.get_num_threads())
+                for call in names:
+                    words = [f"{kernel.name}@{device}", contract.partition("/")[0]]
+                    cases["/".join([*words, *([call] if call else ())])] = Trial(
+                        law, kernel, call, absence
+                    )
+    return cases

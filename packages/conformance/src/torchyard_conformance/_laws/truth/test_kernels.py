@@ -1,0 +1,200 @@
+"""Kernels: verdicts are honest, and calls that are accepted are computed right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torchyard_conformance import law
+from torchyard_conformance._kernels._trial import Trial, trials
+
+Record = Callable[[str, float | str], None]
+
+
+@law(
+    "truth.kernels-accept-something",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-accept-something"),
+)
+def test_it_accepts_some_calls(case: Trial, record: Record) -> None:
+    """It accepts some of the calls that the kit has for the contract.
+
+    The figures say how many it accepts, and how many it refuses with each code.
+
+    Why: every other law is about calls that are accepted; an implementation that accepts none
+    would pass them all.
+
+    Mend: look at the codes among the figures: they say which of its limits refuses everything.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-refuse-with-a-reason",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-refuse-with-a-reason"),
+)
+def test_a_refusal_has_a_reason(case: Trial, record: Record) -> None:
+    """What it refuses, it refuses with a code of its own and a text, whenever it is asked.
+
+    All requests are asked twice, the second time backwards, and with them dtypes that few can
+    serve. An exception inside of supports(), or an answer that is no Verdict, is no reason.
+
+    Why: decisions are kept and written to locks, and the text is all that a user sees of an
+    implementation that was not chosen.
+
+    Mend: return Verdict.no(code, text) on every path, from the request and the platform alone.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-refuse-when-demanded",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-refuse-when-demanded"),
+)
+def test_a_refusal_stands_when_demanded(case: Trial, record: Record) -> None:
+    """What it refuses is an error when it is demanded by name, with the same code, before it runs.
+
+    Each refused request is resolved with the implementation demanded.
+
+    Why: a demand that quietly runs something else, or computes what it said it cannot, is a
+    wrong measurement or a wrong model.
+
+    Mend: let supports() depend on nothing but the request and the platform, so that the
+    registry hears the same answer as the kit.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-match-reference",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-match-reference"),
+)
+def test_results_match_the_reference(case: Trial, record: Record) -> None:
+    """What it accepts is what the contract's reference says, or as near as naive arithmetic is.
+
+    A selection has one answer. The greatest and the root mean square error of everything else is
+    compared with those of a naive computation in the inputs' dtype, both against float64; up to
+    twice as much is accepted. The figures are errors over their bounds: 1 is the bound.
+
+    Why: supports() is a promise; a kernel that is wrong for an odd size or one dtype is wrong in
+    somebody's model.
+
+    Mend: the case's name says what is special about it; a ratio far above 1 is a wrong formula,
+    one little above it a sum in too narrow a type.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-any-memory",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-any-memory"),
+)
+def test_inputs_lie_anywhere_in_memory(case: Trial, record: Record) -> None:
+    """Results do not depend on how inputs lie in memory, and nothing comes of nothing.
+
+    Inputs lie behind other elements, with gaps, or transposed; in some calls a size is 0.
+
+    Why: slices of caches, transposed weights and the last, empty batch of an epoch are ordinary
+    inputs.
+
+    Mend: read through data_ptr() and strides, or call contiguous() first; return early where
+    there is nothing to compute.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-stated-form",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-stated-form"),
+)
+def test_results_have_the_stated_form(case: Trial, record: Record) -> None:
+    """Results have the shapes and dtypes that the op states for fake tensors.
+
+    They are contiguous, on the device, and without history.
+
+    Why: torch.compile and torch.export plan memory and generate code by what the op states; a
+    result of another form is read as that one.
+
+    Mend: look at the figures' expected and returned forms; indices are int64, and call
+    contiguous() on what is transposed.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.kernels-memory-left-alone",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-memory-left-alone"),
+)
+def test_memory_is_left_alone(case: Trial, record: Record) -> None:
+    """Inputs are as they were, and nothing is written beside what is to be written.
+
+    Every tensor lies in the midst of a memory of its own, all of which is compared afterwards;
+    results do not lie in it, unless the call says so.
+
+    Why: one element too many is another tensor's first; a changed weight is a changed model.
+
+    Mend: treat the last elements of a row apart from whole vectors, and clone what is written to.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.linear-packed-weights",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.linear-packed-weights"),
+)
+def test_packed_weights_are_what_they_were_packed_from(case: Trial, record: Record) -> None:
+    """Products with a packed weight are those with the numbers that it stands for.
+
+    Panels, 8 and 4 bits, with one scale per output or per group, symmetric and not; outputs and
+    depths that fill no whole panel. The figures are errors over the bound for plain weights.
+
+    Why: a file of packed weights is read by every processor; one that reads padding as weights,
+    or a group's scale a group too late, gives words that look almost right.
+
+    Mend: what lies beyond the weight's sizes in a panel is 0 and belongs to nobody.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.recurrent-recorded-gradients",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.recurrent-recorded-gradients"),
+)
+def test_recorded_gradients_are_right(case: Trial, record: Record) -> None:
+    """A forward that says that torch differentiates what it does has right gradients.
+
+    Gradients of the input, the states and every weight are compared with those of float64 steps.
+    A forward that does not say so is not judged; its gradients are recurrent_backward's.
+
+    Why: training goes through it without another check; a detached state trains to something
+    else.
+
+    Mend: use operations that torch records on the call's own tensors, or leave
+    ``differentiable`` out.
+    """
+    case.hold(record)
+
+
+@law(
+    "truth.pointwise-written-lists",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.pointwise-written-lists"),
+)
+def test_lists_are_written(case: Trial, record: Record) -> None:
+    """Where a call says what to write to, that is written, and it may be what is read.
+
+    Results go to tensors of their own, and to the very lists that the function reads; a second
+    result is computed from what was there before the first was written.
+
+    Why: an optimiser's step writes parameters and moments in place.
+
+    Mend: read an element of all inputs before any result of its group is written there.
+    """
+    case.hold(record)
