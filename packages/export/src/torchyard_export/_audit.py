@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dis
 import random
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -161,8 +162,8 @@ def _globals(model: nn.Module) -> list[Finding]:
         if code is None or code in seen or not is_users(code.co_filename):
             continue
         seen.add(code)
-        if "site-packages" in code.co_filename:
-            # An installed library's module variables are its own constants.
+        if _is_library(function):
+            # A library's module variables are its own constants.
             continue
         for name, value, line in _reads(function):
             if isinstance(value, types.FunctionType):
@@ -172,6 +173,14 @@ def _globals(model: nn.Module) -> list[Finding]:
                 where = f"{code.co_filename}:{line}"
                 findings.setdefault((name, where), Finding(FindingKind.HIDDEN_GLOBAL, text, where))
     return list(findings.values())
+
+
+def _is_library(function: Any) -> bool:
+    # This tree's packages are libraries wherever they lie, a checkout included.
+    package = str(function.__module__).partition(".")[0]
+    return "site-packages" in function.__code__.co_filename or bool(
+        re.fullmatch(r"torchyard(_\w+)?", package)
+    )
 
 
 def _reads(function: Any) -> list[tuple[str, Any, int]]:

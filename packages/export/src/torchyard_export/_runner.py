@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
-import zipfile
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from io import BytesIO
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -19,12 +16,12 @@ from torchyard_export._artifact import Artifact
 from torchyard_export._errors import ArtifactError
 from torchyard_export._reference import Case
 from torchyard_export._tree import flatten
+from torchyard_export.contract import TargetError
+from torchyard_export.targets.aotinductor import calls_of
 
 _PACKAGE: Final = "model.pt2"
 _ALWAYS: Final = ("CMakeLists.txt", "golden.cpp", "golden.h", "main.cpp")
 _RECURRENT: Final = "recurrent.cpp"
-# What AOTInductor calls of operators that it does not compile.
-_CALLS: Final = re.compile(r"[^/]+/data/aotinductor/[^/]+/[^/]+\.wrapper\.json")
 _DTYPES: Final = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -109,14 +106,11 @@ def _check_calls(name: str, package: bytes) -> bool:
 
 def _called(package: bytes) -> Iterable[str]:
     try:
-        with zipfile.ZipFile(BytesIO(package)) as archive:
-            names = [item for item in archive.namelist() if _CALLS.fullmatch(item)]
-            tables: list[Any] = [json.loads(archive.read(item)) for item in names]
-        for table in tables:
-            for entry in table["nodes"]:
+        for table in calls_of(package):
+            for entry in json.loads(table)["nodes"]:
                 target = str(entry["node"]["target"])
                 yield target.removeprefix("torch.ops.").replace(".", "::", 1)
-    except (KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (KeyError, TargetError, TypeError, ValueError) as error:
         raise ArtifactError(f"{_PACKAGE}: expected an AOTInductor package: {error}") from error
 
 

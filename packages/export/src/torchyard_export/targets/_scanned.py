@@ -110,7 +110,7 @@ def _stacked(
     bidirectional: bool,
 ) -> tuple[Tensor, ...]:
     directions = 2 if bidirectional else 1
-    batch = input.shape[1]
+    batch: Any = input.shape[1]
     greatest = _greatest(batch)
     inside = None if lengths is None else _padded(_inside(input, lengths), greatest)
     padded_states = [_padded(state, greatest) for state in states]
@@ -165,7 +165,8 @@ def _padded(tensor: Tensor, greatest: int) -> Tensor:
     As many rows are added as there can be, and cut again: to add what is missing would add none
     where none is, of which recording makes a case of its own.
     """
-    if isinstance(tensor.shape[1], int):
+    batch: Any = tensor.shape[1]
+    if isinstance(batch, int):
         return tensor
     rest = tensor.new_zeros(tensor.shape[0], greatest, tensor.shape[2])
     return torch.cat([tensor, rest], 1)[:, :greatest]

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from torchyard_export._trace import input_values
 from torchyard_export.contract import TargetError
+from torchyard_export.targets._own_operators import check_own_operators
 from torchyard_export.targets._scanned import DECOMPOSITIONS
 
 __all__ = ["ExecuTorch"]
@@ -44,6 +45,7 @@ class ExecuTorch:
                 an operator.
         """
         _check_bounds(program)
+        check_own_operators(program, DECOMPOSITIONS, "ExecuTorch")
         try:
             with torch.no_grad(), _quiet():
                 if any(node.target in DECOMPOSITIONS for node in program.graph.nodes):
@@ -97,7 +99,8 @@ def _check_bounds(program: ExportedProgram) -> None:
     for name, value in input_values(program):
         if not isinstance(value, Tensor):
             continue
-        for axis, size in enumerate(value.shape):
+        sizes: tuple[Any, ...] = value.shape
+        for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):
                 bounds = program.range_constraints.get(size.node.expr)
                 if bounds is None or not bounds.upper.is_Integer or int(bounds.upper) >= 2**31:
@@ -111,7 +114,8 @@ def _check_dynamic(program: ExportedProgram, lowered: ExportedProgram) -> None:
     for (name, before), (_, after) in zip(
         input_values(program), input_values(lowered), strict=True
     ):
-        for axis, size in enumerate(getattr(before, "shape", ())):
+        sizes: tuple[Any, ...] = getattr(before, "shape", ())
+        for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt) and not isinstance(after.shape[axis], torch.SymInt):
                 raise TargetError(
                     f"{name}[{axis}]: expected a size that stays free, got {after.shape[axis]} "
