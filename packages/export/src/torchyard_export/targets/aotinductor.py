@@ -20,7 +20,7 @@ from torch.export import ExportedProgram
 from torchyard_export._program import import_operators, without_futures
 from torchyard_export.contract import TargetError
 
-__all__ = ["AotInductor", "check_processor", "metadata"]
+__all__ = ["AotInductor", "calls_of", "check_processor", "metadata"]
 
 _FILE: Final = "model.pt2"
 _METADATA: Final = re.compile(r"[^/]+/data/aotinductor/model/[^/]+\.wrapper_metadata\.json")
