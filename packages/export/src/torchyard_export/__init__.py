@@ -9,6 +9,7 @@ from torchyard_export._export import export
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._parity import Stage
 from torchyard_export._report import Report
+from torchyard_export._runner import write_runner
 
 __all__ = [
     "Artifact",
@@ -22,4 +23,5 @@ __all__ = [
     "Stage",
     "export",
     "load",
+    "write_runner",
 ]

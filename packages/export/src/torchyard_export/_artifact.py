@@ -23,6 +23,7 @@ from torchyard_export._manifest import (
     own_versions,
 )
 from torchyard_export._parity import Runner, Stopwatch, sweep
+from torchyard_export._reference import Case
 from torchyard_export._report import Report
 from torchyard_export._signing import read_public_key, sign, signer
 from torchyard_export._targets import find_target
@@ -112,6 +113,26 @@ class Artifact:
             if name.startswith(start)
         }
 
+    @property
+    def trusted(self) -> bool:
+        """Whether its machine code may run: it was made here, or a key proves its author."""
+        return self._trusted
+
+    def golden(self) -> list[Case]:
+        """Return the golden calls.
+
+        Raises:
+            ArtifactError: a tensor is missing or a form is wrong.
+        """
+        manifest = self.manifest
+        return read_golden(
+            self._members[GOLDEN],
+            manifest.golden,
+            manifest.input_form,
+            manifest.output_form,
+            [leaf.name for leaf in manifest.outputs],
+        )
+
     def verify(self) -> Report:
         """Run every target on the golden calls, here and now.
 
@@ -122,13 +143,7 @@ class Artifact:
             ArtifactError: a target may not be loaded.
         """
         manifest = self.manifest
-        cases = read_golden(
-            self._members[GOLDEN],
-            manifest.golden,
-            manifest.input_form,
-            manifest.output_form,
-            [leaf.name for leaf in manifest.outputs],
-        )
+        cases = self.golden()
         stages = []
         for name in self.targets:
             with Stopwatch() as watch:

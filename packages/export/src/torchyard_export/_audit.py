@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dis
 import random
+import re
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from torchyard_export._call import Call
+from torchyard_export._call import Call, packed_paths
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._frames import calling_line, is_users, raising_line
 from torchyard_export._tree import flatten, map_leaves
@@ -84,6 +85,10 @@ def audit_model(model: nn.Module, call: Call, arguments: Mapping[str, Any]) -> l
     elif python_random:
         text = "forward draws from Python's random: the program would hold the number drawn"
         findings.append(Finding(FindingKind.RANDOM_STATE, text, _forward_line(model)))
+    for path in packed_paths("", first):
+        place = f"output {path}" if path else "the output"
+        text = f"{place} is a PackedSequence, whose size is the sum of its lengths, which are data"
+        findings.append(Finding(FindingKind.PACKED_OUTPUT, text, _forward_line(model)))
     findings += _attributes(model, copied, fixed)
     findings += _globals(model)
     if not findings and not _same(first, second):
@@ -161,8 +166,8 @@ def _globals(model: nn.Module) -> list[Finding]:
         if code is None or code in seen or not is_users(code.co_filename):
             continue
         seen.add(code)
-        if "site-packages" in code.co_filename:
-            # An installed library's module variables are its own constants.
+        if _is_library(function):
+            # A library's module variables are its own constants.
             continue
         for name, value, line in _reads(function):
             if isinstance(value, types.FunctionType):
@@ -172,6 +177,14 @@ def _globals(model: nn.Module) -> list[Finding]:
                 where = f"{code.co_filename}:{line}"
                 findings.setdefault((name, where), Finding(FindingKind.HIDDEN_GLOBAL, text, where))
     return list(findings.values())
+
+
+def _is_library(function: Any) -> bool:
+    # This tree's packages are libraries wherever they lie, a checkout included.
+    package = str(function.__module__).partition(".")[0]
+    return "site-packages" in function.__code__.co_filename or bool(
+        re.fullmatch(r"torchyard(_\w+)?", package)
+    )
 
 
 def _reads(function: Any) -> list[tuple[str, Any, int]]:

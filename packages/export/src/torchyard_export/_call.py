@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,7 +53,11 @@ class Call:
             kept.append(found)
         plain = inspect.Signature(kept)
         arguments = dict(bound.arguments)
-        _refuse_packed("args", arguments)
+        for path in packed_paths("", arguments):
+            raise TypeError(
+                f"args: {path}: expected a padded tensor and its lengths, got a PackedSequence, "
+                "whose size is the sum of its lengths; call pack_padded_sequence inside of forward"
+            )
         for path, leaf in flatten(arguments):
             if not isinstance(leaf, (Tensor, bool, int, float, str)) and leaf is not None:
                 raise TypeError(
@@ -73,18 +77,16 @@ class Call:
         return [[item.name, item.kind.name] for item in self.signature.parameters.values()]
 
 
-def _refuse_packed(path: str, value: Any) -> None:
+def packed_paths(path: str, value: Any) -> Iterator[str]:
+    """Return where packed sequences are in arguments or outputs."""
     if isinstance(value, PackedSequence):
-        raise TypeError(
-            f"{path}: expected a padded tensor and its lengths, got a PackedSequence, whose "
-            "size is the sum of its lengths; call pack_padded_sequence inside of forward"
-        )
-    if isinstance(value, Mapping):
+        yield path
+    elif isinstance(value, Mapping):
         for key, item in value.items():
-            _refuse_packed(f"{path}: {key}", item)
+            yield from packed_paths(f"{path}.{key}" if path else str(key), item)
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            _refuse_packed(f"{path}.{index}", item)
+            yield from packed_paths(f"{path}.{index}" if path else str(index), item)
 
 
 def read_signature(data: Any) -> inspect.Signature:

@@ -20,6 +20,7 @@ from torchyard_export._errors import ArtifactError, ExportError
 from torchyard_export._export import export
 from torchyard_export._html import html
 from torchyard_export._report import Report
+from torchyard_export._runner import write_runner
 
 
 class _Group(click.Group):
@@ -114,6 +115,22 @@ def verify(file: Path, key: Path | None, page: Path | None, as_json: bool) -> No
         )
     _show(report, page, as_json)
     sys.exit(0 if report.passed else 1)
+
+
+@command.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--key", type=click.Path(exists=True, path_type=Path), help="Public key, as PEM.")
+@click.option("--target", "-t", help="Which form, where the file has more than one of code.")
+def runner(folder: Path, file: Path, key: Path | None, target: str | None) -> None:
+    """Write a CMake project in C++ that runs FILE's golden calls; FOLDER is new or empty."""
+    try:
+        written = write_runner(load(file, key=key), folder, target=target)
+    except (ArtifactError, OSError) as error:
+        click.echo(f"refused: {error}", err=True)
+        sys.exit(1)
+    for path in written:
+        click.echo(str(path))
 
 
 def _given(factory: str) -> dict[str, Any]:

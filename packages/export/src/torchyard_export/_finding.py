@@ -26,6 +26,7 @@ class FindingKind(StrEnum):
     GRU_RESET_ORDER = "gru-reset-order"
     WRONG_RESULT = "wrong-result"
     MODEL_REFUSES = "model-refuses"
+    PACKED_OUTPUT = "packed-output"
     NOT_TRACEABLE = "not-traceable"
     TARGET_REFUSES = "target-refuses"
 
@@ -54,6 +55,8 @@ REMEDIES: Final = {
     FindingKind.WRONG_RESULT: "report it with the case that is named",
     FindingKind.MODEL_REFUSES: "narrow the ranges, give value ranges with values=, or draw inputs "
     "with sample=",
+    FindingKind.PACKED_OUTPUT: "return pad_packed_sequence(output, total_length=x.shape[1]), a "
+    "padded tensor and its lengths; pack_padded_sequence packs them again behind the model",
     FindingKind.NOT_TRACEABLE: "change the line so that torch.export can record it",
     FindingKind.TARGET_REFUSES: "leave the target out of targets=",
 }

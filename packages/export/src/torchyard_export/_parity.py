@@ -14,6 +14,7 @@ from torch import Tensor
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._reference import Case
 from torchyard_export._tree import flatten
+from torchyard_export.contract import TargetError
 
 # What serves a call: the leaves of its arguments -> the leaves of its outputs.
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
@@ -143,12 +144,15 @@ def sweep(
     findings: list[Finding] = []
     for case in cases:
         count += 1
+        kind = FindingKind.WRONG_RESULT
         leaves = [leaf for _, leaf in flatten(case.arguments)]
         try:
             with torch.no_grad():
                 got = list(runner([_copied(leaf) for leaf in leaves]))
         except Exception as problem:
             result = Comparison(f"raised {type(problem).__name__}: {str(problem)[:400]}")
+            if isinstance(problem, TargetError):
+                kind = FindingKind.TARGET_REFUSES
             got = []
         else:
             result = compare(case, got)
@@ -158,7 +162,7 @@ def sweep(
                 named = suspect(case, got) if suspect is not None and got else None
                 sizes = ", ".join(f"{key}={size}" for key, size in case.sizes.items())
                 text = f"{name}: at {sizes or 'the example'}: {result.wrong}"
-                findings.append(named or Finding(FindingKind.WRONG_RESULT, text))
+                findings.append(named or Finding(kind, text))
         else:
             error, ratio = max(error, result.error), max(ratio, result.ratio)
     return Stage(name, count, wrong, error, ratio, round(seconds, 3), tuple(findings))

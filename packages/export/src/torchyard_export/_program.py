@@ -7,6 +7,8 @@ import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree
 
 from torchyard_export import _ops
+from torchyard_export._errors import ArtifactError
 from torchyard_export._vetting import NAMESPACES, vet
 
 
@@ -33,11 +36,31 @@ def load_program(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> Exp
     Raises:
         ArtifactError: the file holds what torch would unpickle, evaluate or call besides.
     """
-    # Imported for its operators: a program may call them.
+    # Our own are registered by the import above.
     assert _ops.NAMESPACE in NAMESPACES
+    import_operators(data)
     with without_futures():
         program: ExportedProgram = torch.export.load(io.BytesIO(vet(data, namespaces=namespaces)))
     return program
+
+
+def import_operators(data: bytes) -> None:
+    """Import those packages of this tree whose operators a program calls, by the operators' names.
+
+    Raises:
+        ArtifactError: one of them is not installed.
+    """
+    for name in sorted(NAMESPACES):
+        if not name.startswith("torchyard_"):
+            continue
+        if f"torch.ops.{name}.".encode() in data or f'"{name}::'.encode() in data:
+            if find_spec(name) is None:
+                package = name.replace("_", "-")
+                raise ArtifactError(
+                    f"program: calls operators of {name}, which is not installed; "
+                    f"pip install {package}"
+                )
+            import_module(name)
 
 
 def decompose(program: ExportedProgram) -> ExportedProgram:

@@ -60,8 +60,13 @@ class Reference:
     def __init__(self, model: nn.Module, call: Call) -> None:
         self._call = call
         self._model = copy.deepcopy(model)
-        self._wide: nn.Module | None = copy.deepcopy(model).double()
+        self._wide: nn.Module | None = None
         self.ruler = "float64"
+        try:
+            self._wide = copy.deepcopy(model).double()
+        except Exception as error:
+            # Quantised weights, for one, have no other dtype.
+            self._give_up(error)
 
     @torch.no_grad()
     def case(self, sizes: Mapping[str, int], arguments: dict[str, Any]) -> Case:
@@ -97,9 +102,12 @@ class Reference:
                     return wide
                 raise ValueError("its outputs have other shapes in float64")
             except Exception as error:
-                self._wide = None
-                self.ruler = f"the model's own precision; float64: {type(error).__name__}: {error}"
+                self._give_up(error)
         return [leaf for _, leaf in outputs]
+
+    def _give_up(self, error: Exception) -> None:
+        self._wide = None
+        self.ruler = f"the model's own precision; float64: {type(error).__name__}: {error}"
 
 
 def bound_of(leaf: Any, exact: Any, *, measured: bool) -> float:

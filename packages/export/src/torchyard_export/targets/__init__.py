@@ -22,6 +22,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         Implementation(CONTRACT, "export.pt2", _always, _load_pt2),
         Implementation(CONTRACT, "export.aten", _always, _load_aten),
         Implementation(CONTRACT, "export.onnx", _onnx, _load_onnx),
+        Implementation(CONTRACT, "export.executorch", _executorch, _load_executorch),
         Implementation(CONTRACT, "export.aotinductor", _compiled, _load_portable),
         Implementation(CONTRACT, "export.aotinductor_native", _compiled, _load_native),
     ]
@@ -37,6 +38,14 @@ def _onnx(request: ExportRequest, platform: Platform) -> Verdict:
             text = f"expected the package {module!r}, found none"
             return Verdict.no(ReasonCode.DEPENDENCY, text, "pip install 'torchyard-export[onnx]'")
     return Verdict.yes("ONNX, run by onnxruntime on the CPU")
+
+
+def _executorch(request: ExportRequest, platform: Platform) -> Verdict:
+    if find_spec("executorch") is None:
+        text = "expected the package 'executorch', found none"
+        hint = "pip install 'torchyard-export[executorch]'"
+        return Verdict.no(ReasonCode.DEPENDENCY, text, hint)
+    return Verdict.yes("a program for small devices, run by ExecuTorch's runtime")
 
 
 def _compiled(request: ExportRequest, platform: Platform) -> Verdict:
@@ -59,6 +68,12 @@ def _load_onnx() -> Callable[..., Any]:
     from torchyard_export.targets.onnx import Onnx
 
     return Onnx
+
+
+def _load_executorch() -> Callable[..., Any]:
+    from torchyard_export.targets.executorch import ExecuTorch
+
+    return ExecuTorch
 
 
 def _load_portable() -> Callable[..., Any]:

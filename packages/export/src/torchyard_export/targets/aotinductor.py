@@ -17,14 +17,14 @@ from torch import Tensor
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch.export import ExportedProgram
 
-from torchyard_export import _ops
-from torchyard_export._program import without_futures
+from torchyard_export._program import import_operators, without_futures
 from torchyard_export.contract import TargetError
 
-__all__ = ["AotInductor", "check_processor", "metadata"]
+__all__ = ["AotInductor", "calls_of", "check_processor", "metadata"]
 
 _FILE: Final = "model.pt2"
 _METADATA: Final = re.compile(r"[^/]+/data/aotinductor/model/[^/]+\.wrapper_metadata\.json")
+_CALLS: Final = re.compile(r"[^/]+/data/aotinductor/[^/]+/[^/]+\.wrapper\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class AotInductor:
         self, files: Mapping[str, bytes], folder: Path
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return what runs the code; TargetError where this processor cannot."""
-        # Imported for its operators, which the code may call.
-        assert _ops.NAMESPACE
+        for calls in calls_of(files[_FILE]):
+            import_operators(calls)
         check_processor(metadata(files[_FILE]), _capabilities(), platform.machine())
         path = folder / _FILE
         path.write_bytes(files[_FILE])
@@ -132,6 +132,19 @@ def metadata(data: bytes) -> dict[str, str]:
             said = json.loads(archive.read(name))
             return {str(key): str(value) for key, value in said.items()}
     except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise TargetError(f"{_FILE}: expected an AOTInductor package: {error}") from error
+
+
+def calls_of(data: bytes) -> list[bytes]:
+    """Return the tables, as JSON, of the operators that a package calls and does not compile.
+
+    Raises:
+        TargetError: it is no package.
+    """
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            return [archive.read(item) for item in archive.namelist() if _CALLS.fullmatch(item)]
+    except zipfile.BadZipFile as error:
         raise TargetError(f"{_FILE}: expected an AOTInductor package: {error}") from error
 
 

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 
 from torchyard_export.contract import TargetError
 from torchyard_export.targets import _onnx_layers
+from torchyard_export.targets._own_operators import check_own_operators
 
 __all__ = ["Onnx"]
 
@@ -44,6 +45,7 @@ class Onnx:
             TargetError: torch's exporter refuses, or a layer has no such form.
         """
         layers = dict(_LAYERS)
+        check_own_operators(program, layers, "ONNX")
         if _is_projected(program):
             layers[_OURS.lstm.default] = _onnx_layers.projected_lstm(_values(program))
         try:
