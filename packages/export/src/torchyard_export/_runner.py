@@ -14,10 +14,10 @@ from torch import Tensor
 from torchyard_export import _ops
 from torchyard_export._artifact import Artifact
 from torchyard_export._errors import ArtifactError
+from torchyard_export._native_calls import calls_of
 from torchyard_export._reference import Case
 from torchyard_export._tree import flatten
 from torchyard_export.contract import TargetError
-from torchyard_export.targets.aotinductor import calls_of
 
 _PACKAGE: Final = "model.pt2"
 _ALWAYS: Final = ("CMakeLists.txt", "golden.cpp", "golden.h", "main.cpp")

@@ -17,14 +17,14 @@ from torch import Tensor
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch.export import ExportedProgram
 
+from torchyard_export._native_calls import calls_of
 from torchyard_export._program import import_operators, without_futures
 from torchyard_export.contract import TargetError
 
-__all__ = ["AotInductor", "calls_of", "check_processor", "metadata"]
+__all__ = ["AotInductor", "check_processor", "metadata"]
 
 _FILE: Final = "model.pt2"
 _METADATA: Final = re.compile(r"[^/]+/data/aotinductor/model/[^/]+\.wrapper_metadata\.json")
-_CALLS: Final = re.compile(r"[^/]+/data/aotinductor/[^/]+/[^/]+\.wrapper\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +132,6 @@ def metadata(data: bytes) -> dict[str, str]:
             said = json.loads(archive.read(name))
             return {str(key): str(value) for key, value in said.items()}
     except (ValueError, zipfile.BadZipFile, AttributeError) as error:
-        raise TargetError(f"{_FILE}: expected an AOTInductor package: {error}") from error
-
-
-def calls_of(data: bytes) -> list[bytes]:
-    """Return the tables, as JSON, of the operators that a package calls and does not compile.
-
-    Raises:
-        TargetError: it is no package.
-    """
-    try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            return [archive.read(item) for item in archive.namelist() if _CALLS.fullmatch(item)]
-    except zipfile.BadZipFile as error:
         raise TargetError(f"{_FILE}: expected an AOTInductor package: {error}") from error
 
 
