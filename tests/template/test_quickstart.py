@@ -12,8 +12,10 @@ from tests.architecture.tree import ROOT
 from tests.template.newcomer import Newcomer
 from tests.template.walkthrough import PAGE, Outcome, Step, Walk, steps
 
-# The longer one, which builds a device, stands in the sweep; the session `template` has both.
-_WALKS = ("implementation", pytest.param("device", marks=pytest.mark.sweep))
+_WALKS = ("implementation", "device")
+
+# Minutes: they make environments. The session `template` walks them with their times.
+pytestmark = pytest.mark.sweep
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from zlib import crc32
 
 import pytest
 import torch
@@ -19,6 +20,15 @@ from .errors import largest, ratio, rms
 
 # How many times the error of the naive computation a kernel may have.
 MARGIN = 1.0
+
+# Grids of hundreds of cases for each instruction set: a third of them, always the same, stands for
+# the rest, which the sweep has.
+_GRIDS = {
+    "test_a_backward_kernel_is_as_exact_as_the_naive_computation",
+    "test_a_kernel_is_as_exact_as_the_naive_computation",
+    "test_a_program_gives_what_torch_gives",
+    "test_gradients_are_as_near_to_the_reference_as_naive_ones",
+}
 
 
 @dataclass(frozen=True)
@@ -205,6 +215,13 @@ def _seed() -> None:
 _ATTENTION = Attention()
 _GRADIENT_ERRORS: dict[str, list[float]] = {}
 _NATIVE_CASES: Counter[str] = Counter()
+
+
+@pytest.hookimpl(tryfirst=True)  # before marks select
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if getattr(item, "originalname", None) in _GRIDS and crc32(item.name.encode()) % 3:
+            item.add_marker(pytest.mark.sweep)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
