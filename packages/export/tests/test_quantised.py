@@ -13,9 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import torchyard_kernels as kernels
 from torchyard_export import Artifact, ArtifactError, ExportError, FindingKind, export, load
-
-kernels = pytest.importorskip("torchyard_kernels")
 
 _FORMATS: tuple[Literal["int8", "int4"], ...] = ("int8", "int4")
 

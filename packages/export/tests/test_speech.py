@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import torchyard_attention
 from packages.export.tests.speech import CharGru, calls
 from torchyard_export import export
 from torchyard_export._tree import flatten
@@ -54,8 +55,6 @@ def test_a_stream_in_chunks_is_the_whole_text() -> None:
 
 
 def test_an_attention_decoder_keeps_our_attention_op() -> None:
-    attention = pytest.importorskip("torchyard_attention")
-
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -68,7 +67,7 @@ def test_an_attention_decoder_keeps_our_attention_op() -> None:
             q, k, v = (
                 part.unflatten(-1, (2, 16)).transpose(1, 2) for part in self.mix(x).chunk(3, -1)
             )
-            y = attention.flex_attention(q, k, v, scale=0.25)
+            y = torchyard_attention.flex_attention(q, k, v, scale=0.25)
             return self.out(x + y.transpose(1, 2).flatten(2))
 
     torch.manual_seed(0)

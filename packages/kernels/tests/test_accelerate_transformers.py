@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 
 from torchyard_kernels import accelerate
-
-transformers = pytest.importorskip("transformers")
 
 SIZES = {
     "hidden_size": 64,

@@ -23,10 +23,7 @@ def counted(monkeypatch):
         lambda *args: calls.append(args) or product(*args),
     )
     with torchyard.use(linear="cpu.native"):
-        try:
-            linear(torch.ones(2, 2), torch.ones(2, 2))
-        except torchyard.UnsupportedError:
-            pytest.skip("no native kernels are installed")
+        linear(torch.ones(2, 2), torch.ones(2, 2))
         calls.clear()
         yield calls
 

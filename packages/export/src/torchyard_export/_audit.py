@@ -132,7 +132,7 @@ def _equal(left: Any, right: Any) -> bool:
         return False
     try:
         return type(left) is type(right) and bool(left == right)
-    except Exception:
+    except Exception:  # comparing is the user's own code; what cannot be compared may have changed
         return False
 
 

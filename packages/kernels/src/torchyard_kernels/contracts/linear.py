@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.contracts._sizes import parse_sizes, rounded_up
 
 if TYPE_CHECKING:
     import torch
@@ -194,7 +195,7 @@ class LinearRequest:
     epilogue_captured: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", _round_up(self.rows))
+        object.__setattr__(self, "rows", rounded_up(self.rows))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.
@@ -268,14 +269,14 @@ def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
     if unknown:
         raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
     text = {**defaults, **fields}
-    rows, outputs, depth = _integers("shape", text["shape"], 3)
+    rows, outputs, depth = parse_sizes("shape", text["shape"], 3)
     return LinearRequest(
         device=text["device"],
         dtype=text["dtype"],
         rows=rows,
         outputs=outputs,
         depth=depth,
-        batch=_integers("batch", text["batch"], 1)[0],
+        batch=parse_sizes("batch", text["batch"], 1)[0],
         weight=text["weight"],
         weight_options=_options(text["weight_options"]),
         bias=_flag("bias", text["bias"]),
@@ -306,20 +307,6 @@ DEFINITIONS: Final = {
         cases=_representative_requests,
     ),
 }
-
-
-def _round_up(size: int) -> int:
-    return size if size <= 16 else 1 << (size - 1).bit_length()
-
-
-def _integers(name: str, text: str, count: int) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) != count or any(value < 0 for value in values):
-        raise ValueError(f"{name}: expected {count} sizes with commas between, got {text!r}")
-    return values
 
 
 def _options(text: str) -> tuple[tuple[str, int], ...]:

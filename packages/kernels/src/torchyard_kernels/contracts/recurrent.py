@@ -28,6 +28,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.contracts._sizes import parse_sizes, rounded_up
 
 if TYPE_CHECKING:
     import torch
@@ -116,7 +117,7 @@ class RecurrentRequest:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
-            object.__setattr__(self, name, _round_up(getattr(self, name)))
+            object.__setattr__(self, name, rounded_up(getattr(self, name)))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked."""
@@ -287,7 +288,7 @@ def _parse_request(fields: Mapping[str, str]) -> RecurrentRequest:
     except ValueError:
         known = ", ".join(RecurrentKind)
         raise ValueError(f"kind: expected one of {known}, got {text['kind']!r}") from None
-    steps, batch, input_size, hidden_size = _integers("shape", text["shape"], 4)
+    steps, batch, input_size, hidden_size = parse_sizes("shape", text["shape"], 4)
     flags = ("bidirectional", "bias", "ragged", "grad", "reserve", "packed", "deterministic")
     return RecurrentRequest(
         text["device"],
@@ -297,8 +298,8 @@ def _parse_request(fields: Mapping[str, str]) -> RecurrentRequest:
         batch,
         input_size,
         hidden_size,
-        proj_size=_integers("proj_size", text["proj_size"], 1)[0],
-        num_layers=_integers("num_layers", text["num_layers"], 1)[0],
+        proj_size=parse_sizes("proj_size", text["proj_size"], 1)[0],
+        num_layers=parse_sizes("num_layers", text["num_layers"], 1)[0],
         **{name: _flag(name, text[name]) for name in flags},
     )
 
@@ -334,20 +335,6 @@ DEFINITIONS: Final = {
         cases=_representative_backward_requests,
     ),
 }
-
-
-def _round_up(size: int) -> int:
-    return size if size <= 16 else 1 << (size - 1).bit_length()
-
-
-def _integers(name: str, text: str, count: int) -> list[int]:
-    try:
-        values = [int(part) for part in text.split(",")]
-    except ValueError:
-        values = []
-    if len(values) != count or any(value < 0 for value in values):
-        raise ValueError(f"{name}: expected {count} integers with commas between, got {text!r}")
-    return values
 
 
 def _flag(name: str, text: str) -> bool:

@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,7 +97,7 @@ class TopKRequest:
 
     def __post_init__(self) -> None:
         for name in ("rows", "length", "k"):
-            object.__setattr__(self, name, _round_up(getattr(self, name)))
+            object.__setattr__(self, name, rounded_up(getattr(self, name)))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked."""
@@ -225,10 +226,6 @@ DEFINITIONS: Final = {
         cases=_representative_requests,
     )
 }
-
-
-def _round_up(size: int) -> int:
-    return size if size <= 16 else 1 << (size - 1).bit_length()
 
 
 def _size(name: str, text: str) -> int:
