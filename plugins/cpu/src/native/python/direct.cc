@@ -9,6 +9,7 @@
 #include "attention/dispatch.h"
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/direct_type.h"
 #include "python/torch_tensors.h"
 
 namespace torchyard {
@@ -233,24 +234,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* admit(PyObject* self, PyObject* tuple) {
-  int64_t words[sizeof(Asked) / 8];
-  constexpr Py_ssize_t kWords = sizeof(Asked) / 8;
-  if (!read_integers(tuple, "request", kWords, words)) return nullptr;
-  Asked asked;
-  std::memcpy(&asked, words, sizeof(Asked));
-  if (asked.dtype < 0 || asked.dtype >= kDTypes) {
-    PyErr_SetString(PyExc_ValueError, "request: expected a dtype that has kernels");
-    return nullptr;
-  }
-  reinterpret_cast<Direct*>(self)->admitted.add(asked);
-  Py_RETURN_NONE;
-}
-
-void dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<Direct*>(self)->torch.disconnect();
-  PyObject_Free(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  return admit_request<Direct, Asked>(self, tuple, kDTypes);
 }
 
 PyMethodDef direct_methods[] = {
@@ -261,7 +245,7 @@ PyMethodDef direct_methods[] = {
 };
 
 PyType_Slot direct_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(end_direct<Direct>)},
     {Py_tp_methods, direct_methods},
     {0, nullptr},
 };

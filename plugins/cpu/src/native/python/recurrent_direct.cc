@@ -5,6 +5,7 @@
 
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/direct_type.h"
 #include "python/recurrent_arguments.h"
 #include "python/recurrent_methods.h"
 #include "python/torch_tensors.h"
@@ -135,20 +136,10 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* admit(PyObject* self, PyObject* tuple) {
-  constexpr Py_ssize_t kWords = sizeof(Asked) / 8;
-  int64_t words[kWords];
-  if (!read_integers(tuple, "request", kWords, words)) return nullptr;
   Asked asked;
-  std::memcpy(&asked, words, sizeof(Asked));
+  if (!read_request(tuple, &asked)) return nullptr;
   reinterpret_cast<DirectRecurrent*>(self)->admitted.add(asked);
   Py_RETURN_NONE;
-}
-
-void dealloc_direct(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<DirectRecurrent*>(self)->torch.disconnect();
-  PyObject_Free(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
 void dealloc_packed(PyObject* self) {
@@ -165,7 +156,7 @@ PyMethodDef direct_methods[] = {
 };
 
 PyType_Slot direct_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_direct)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(end_direct<DirectRecurrent>)},
     {Py_tp_methods, direct_methods},
     {0, nullptr},
 };

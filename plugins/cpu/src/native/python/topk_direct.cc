@@ -4,6 +4,7 @@
 
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/direct_type.h"
 #include "python/topk_methods.h"
 #include "python/torch_tensors.h"
 #include "topk/topk.h"
@@ -117,24 +118,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* admit(PyObject* self, PyObject* tuple) {
-  constexpr Py_ssize_t kWords = sizeof(Asked) / 8;
-  int64_t words[kWords];
-  if (!read_integers(tuple, "request", kWords, words)) return nullptr;
-  Asked asked;
-  std::memcpy(&asked, words, sizeof(Asked));
-  if (asked.dtype < 0 || asked.dtype >= kTopKDTypes) {
-    PyErr_SetString(PyExc_ValueError, "request: expected a dtype that has kernels");
-    return nullptr;
-  }
-  reinterpret_cast<DirectTopK*>(self)->admitted.add(asked);
-  Py_RETURN_NONE;
-}
-
-void dealloc(PyObject* self) {
-  PyTypeObject* type = Py_TYPE(self);
-  reinterpret_cast<DirectTopK*>(self)->torch.disconnect();
-  PyObject_Free(self);
-  Py_DECREF(reinterpret_cast<PyObject*>(type));
+  return admit_request<DirectTopK, Asked>(self, tuple, kTopKDTypes);
 }
 
 PyMethodDef methods[] = {
@@ -145,7 +129,7 @@ PyMethodDef methods[] = {
 };
 
 PyType_Slot slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(end_direct<DirectTopK>)},
     {Py_tp_methods, methods},
     {0, nullptr},
 };
