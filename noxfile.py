@@ -62,6 +62,8 @@ ENVIRONMENTS = {
         ],
     ),
 }
+# Not core, which is quick, nor collectives, whose tests are processes that wait for one another.
+IN_PARALLEL = ("release", "simulated", "conformance", "export", "cpu")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by the profile of their own.
@@ -192,10 +194,20 @@ def certify_plugins(
         session.run("torchyard", "certify", "verify", str(bundle), silent=True)
 
 
-def pytest(session: nox.Session, *paths: str) -> None:
-    """Run pytest on the paths, or on those that the command line names instead."""
+def pytest(session: nox.Session, *paths: str, in_parallel: bool = False) -> None:
+    """Run pytest on the paths, or on those that the command line names instead.
+
+    In parallel every core gets a process; never with words of the command line, since who looks
+    for a fault wants one process.
+    """
     named = any(Path(word.split("::")[0]).exists() for word in session.posargs)
-    session.run("pytest", *session.posargs, *(() if named else paths))
+    words = [*session.posargs]
+    if in_parallel and not words:
+        # By file, because what a module's fixtures build would be built by every process.
+        words = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
+        # A thread that waits would spin on the core that another process's thread needs.
+        session.env["OMP_WAIT_POLICY"] = "passive"
+    session.run("pytest", *words, *(() if named else paths))
 
 
 @nox.session(tags=["lint", "stage-check"])
@@ -278,7 +290,7 @@ def tests(session: nox.Session, environment: str) -> None:
         for target, absence in absences(session, "python").items():
             if not absence:
                 session.notify(f"hardware({target})")
-    pytest(session, *paths)
+    pytest(session, *paths, in_parallel=environment in IN_PARALLEL)
     if environment == "conformance" and not session.posargs:
         # By the command that authors use, and quickly: `nox -s certify` tries every law, of the
         # implementations in torch too.

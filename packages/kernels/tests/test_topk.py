@@ -146,7 +146,9 @@ _REFUSED: list[tuple[Callable[[Tensor], Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("call", "error", "text"), _REFUSED, ids=lambda item: str(item)[:60])
+@pytest.mark.parametrize(
+    ("call", "error", "text"), _REFUSED, ids=[text[:60] for *_, text in _REFUSED]
+)
 def test_what_does_not_fit_is_named(
     call: Callable[[Tensor], Any], error: type[Exception], text: str
 ) -> None:

@@ -301,7 +301,8 @@ def _alone(package: str) -> dict[str, str]:
 
 def release(root: Path, *words: str) -> Result:
     """Run ``torchyard release`` in a monorepo."""
-    return CliRunner().invoke(command, ["--root", str(root), *words])
+    # Wide, so that no test depends on where a table wraps.
+    return CliRunner(env={"COLUMNS": "200"}).invoke(command, ["--root", str(root), *words])
 
 
 def write(root: Path, name: str, text: str) -> Path:

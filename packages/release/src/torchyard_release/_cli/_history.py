@@ -88,7 +88,7 @@ def _show(out: Console, version: str, runs: list[_Run], steps: bool) -> None:
         return
     table = Table(box=None, pad_edge=False)
     for heading in ("when (UTC)", "seconds", "command", "outcome", "by"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("when (UTC)", "seconds"))
     for run in runs:
         seconds = f"{run.ended.data['seconds']:.1f}" if run.ended else ""
         words = f"torchyard release {shlex.join(run.began.data['argv'])}"
