@@ -57,7 +57,7 @@ class Sampler:
         generator = torch.Generator().manual_seed(seed)
         if self.custom is not None:
             return dict(self.custom(dict(sizes), generator))
-        leaves = []
+        leaves: list[Any] = []
         example = flatten(dict(self.arguments))
         ends = {f"{path}.lengths" for path, _ in packed_in(dict(self.arguments))}
         for (path, leaf), named in zip(example, self.dynamic.leaves, strict=True):
