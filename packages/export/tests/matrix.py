@@ -1,36 +1,63 @@
 """The matrix of recurrent layers: what passes, what is refused and why, what is wrong.
 
 ``python -m packages.export.tests.matrix [--targets pt2,onnx] [--every N] [--stock]`` prints a line
-per kind of layer and form, ours and stock torch beside it, and ends in 1 where anything is wrong.
+per form and kind of layer, ours and stock torch beside it, and ends in 1 where anything is wrong.
+
+All of it takes hours of one core. ``--save FILE`` writes results as JSON after each cell and, run
+again, goes on behind what is there; ``--show FILE ...`` prints the table of files together.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 import warnings
 from collections import Counter
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch.export import Dim
+from collections.abc import Mapping
+from pathlib import Path
 
 from packages.export.tests.recurrent import Cell, axes_of, cells, prepared
-from torchyard_export import ExportError, FindingKind, export
+from packages.export.tests.stock import stock
+from torchyard_export import Artifact, ExportError, FindingKind, export
 
 RANGES = {"batch": "batch:1..5", "time": "time:1..17"}
-# What a stock program is tried at: (batch, time).
-TRIALS = ((3, 7), (1, 1), (5, 17), (2, 4))
 WRONG = {FindingKind.WRONG_RESULT, FindingKind.GRU_RESET_ORDER}
+COLUMNS = ("LSTM", "GRU", "RNN-tanh", "RNN-relu", "padded", "packed", "all")
+
+# Form of the program -> ``passed``, ``wrong: why`` or ``refused: why``.
+Results = dict[str, str]
 
 
-def ours(cell: Cell, targets: tuple[str, ...]) -> dict[str, str]:
-    """Export a cell; return stage -> ``passed``, ``wrong: why`` or ``refused: why``.
+def ours(cell: Cell, targets: tuple[str, ...]) -> Results:
+    """Export a cell, all targets together as far as they take it.
 
     A wrong result is what export itself found and refused: it never becomes an artifact.
     """
+    found: Results = {}
+    rest = list(targets)
+    while rest:
+        try:
+            artifact = _export(cell, rest)
+        except ExportError as error:
+            first = error.findings[0]
+            word = "wrong" if first.kind in WRONG else "refused"
+            said = f"{word}: {first.kind}: {first.text.splitlines()[0][:160]}"
+            blamed = [target for target in rest if first.text.startswith(f"{target}: ")]
+            found |= dict.fromkeys(blamed or rest, said)
+            rest = [target for target in rest if target not in found]
+            continue
+        for stage in artifact.report.stages:
+            found[stage.name] = "passed" if stage.passed else "wrong: see the report"
+        for stage in artifact.verify().stages:
+            if not stage.passed:
+                found[stage.name] = "wrong: golden calls"
+        break
+    return found
+
+
+def _export(cell: Cell, targets: list[str]) -> Artifact:
     model, kwargs = prepared(cell)
     dynamic = {
         name: {axis: RANGES[dimension] for axis, dimension in axes.items()}
@@ -38,121 +65,96 @@ def ours(cell: Cell, targets: tuple[str, ...]) -> dict[str, str]:
     }
     longest: int | str = 7 if cell.axes == "batch" else "time"
     values = {"lengths": (1, longest)} if cell.packed else None
-    found = {}
-    for target in targets:
-        try:
-            artifact = export(
-                *(model, (), kwargs), dynamic=dynamic, values=values, targets=[target], trials=1
-            )
-        except ExportError as error:
-            first = error.findings[0]
-            word = "wrong" if first.kind in WRONG else "refused"
-            found[target] = f"{word}: {first.kind}: {first.text.splitlines()[0][:160]}"
-            continue
-        for stage in artifact.report.stages:
-            found[stage.name] = "passed" if stage.passed else "wrong: see the report"
-        found[target] = "passed" if artifact.verify().passed else "wrong: golden calls"
+    return export(*(model, (), kwargs), dynamic=dynamic, values=values, targets=targets, trials=1)
+
+
+def judged(cell: Cell, given: argparse.Namespace) -> Results:
+    """Return the results of a cell, stock torch's beside ours."""
+    found: Results = {}
+    if given.targets:
+        found |= ours(cell, tuple(given.targets.split(",")))
+    if given.stock:
+        theirs = stock(cell, onnx=given.stock_onnx, compiled=given.stock_compiled)
+        found |= {f"stock {name}": text for name, text in theirs.items()}
     return found
 
 
-def stock(cell: Cell) -> dict[str, str]:
-    """Do the same with ``torch.export`` alone; stages as above, parity within 1e-4."""
-    found = {}
-    for name, dims in (
-        ("Dim", {"batch": Dim("batch", min=1, max=5), "time": Dim("time", min=1, max=17)}),
-        ("Dim.AUTO", {"batch": Dim.AUTO, "time": Dim.AUTO}),
-    ):
-        model, kwargs = prepared(cell)
-        shapes: dict[str, Any] = {
-            name: {axis: dims[dimension] for axis, dimension in axes.items()}
-            for name, axes in axes_of(cell).items()
-        }
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                program = torch.export.export(model, (), kwargs, dynamic_shapes=shapes)
-        except Exception as error:
-            text = str(error).strip().splitlines()
-            reason = f"refused: {type(error).__name__}: {(text or [''])[0][:100]}"
-            found[f"export, {name}"] = found[f"decompositions, {name}"] = reason
-            continue
-        # Dim.AUTO never promises a size of 1.
-        least = 2 if dims["batch"] is Dim.AUTO else 1
-        found[f"export, {name}"] = _tried(cell, model, program.module(), least)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                lowered = program.run_decompositions()
-        except Exception as error:
-            found[f"decompositions, {name}"] = f"refused: {type(error).__name__}"
-            continue
-        found[f"decompositions, {name}"] = _tried(cell, model, lowered.module(), least)
+def show(results: Mapping[str, Results]) -> int:
+    """Print the tables; return how many results of ours are wrong."""
+    totals: dict[str, dict[str, Counter[str]]] = {}
+    reasons: Counter[tuple[str, str]] = Counter()
+    for cell, found in results.items():
+        columns = (cell.split(" ")[0], "packed" if " packed" in cell else "padded", "all")
+        for form, text in found.items():
+            for column in columns:
+                of_form = totals.setdefault(form, {})
+                of_form.setdefault(column, Counter())[text.split(":")[0]] += 1
+            if text != "passed":
+                reasons[form, text] += 1
+    heads = "".join(f"{column:>12}" for column in COLUMNS)
+    print(f"{'passed, of those tried':32}{heads}  refused  frozen partial   wrong")
+    for form, counts in sorted(totals.items(), key=lambda item: item[0].startswith("stock")):
+        shown = [
+            f"{found['passed']} of {found.total()}"
+            for found in (counts.get(column, Counter()) for column in COLUMNS)
+        ]
+        rest = counts["all"]
+        print(
+            f"{form:32}" + "".join(f"{text:>12}" for text in shown),
+            f"{rest['refused']:8}{rest['frozen']:8}{rest['partial']:8}{rest['wrong']:8}",
+        )
+    print(f"{len(results)} cells of {len(list(cells()))}")
+    for (form, text), count in sorted(reasons.items(), key=lambda item: (item[0][0], -item[1])):
+        print(f"{count:5} x {form}: {text}")
+    mistakes = sum(
+        counts["all"]["wrong"] for form, counts in totals.items() if not form.startswith("stock")
+    )
+    print(f"{mistakes} wrong of ours")
+    return mistakes
+
+
+def _read(path: Path) -> dict[str, Results]:
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
+
+
+def _together(paths: list[Path]) -> dict[str, Results]:
+    found: dict[str, Results] = {}
+    for path in paths:
+        for cell, results in _read(path).items():
+            found.setdefault(cell, {}).update(results)
     return found
-
-
-@torch.no_grad()
-def _tried(cell: Cell, model: torch.nn.Module, program: Any, least: int) -> str:
-    for batch, time in TRIALS:
-        if min(batch, time) < least:
-            continue
-        if cell.axes == "batch":
-            time = 7
-        elif cell.axes == "time":
-            batch = 3
-        _, kwargs = prepared(cell, batch=batch, time=time)
-        expected = _leaves(model(**kwargs))
-        try:
-            got = _leaves(program(**kwargs))
-        except Exception as error:
-            return f"frozen: refuses batch={batch} time={time}: {type(error).__name__}"
-        for left, right in zip(expected, got, strict=True):
-            if left.shape != right.shape or not torch.allclose(left, right, atol=1e-4):
-                return f"wrong at batch={batch} time={time}"
-    return "passed"
-
-
-def _leaves(value: Any) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    return [leaf for item in value for leaf in _leaves(item)]
 
 
 def main(words: list[str]) -> int:
-    """Print the tables; return whether anything of ours is wrong."""
+    """Print the tables; return whether anything of ours is wrong, or nothing was tried."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--targets", default="pt2")
+    parser.add_argument("--targets", default="pt2", help="by commas; empty for stock torch alone")
     parser.add_argument("--every", type=int, default=1, help="take each Nth cell alone")
     parser.add_argument("--offset", type=int, default=0)
     parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--stock-onnx", action="store_true")
+    parser.add_argument("--stock-compiled", action="store_true")
     parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--show", type=Path, nargs="+")
     given = parser.parse_args(words)
-    # What torch logs of a refusal is counted as one.
-    logging.disable(logging.WARNING)
-    chosen = list(cells())[given.offset :: given.every]
-    totals: dict[tuple[str, str], Counter[str]] = {}
-    reasons: Counter[tuple[str, str]] = Counter()
-    for cell in chosen:
-        results = ours(cell, tuple(given.targets.split(",")))
-        if given.stock:
-            results |= {f"stock {name}": text for name, text in stock(cell).items()}
-        for stage, text in results.items():
-            word = text.split(":")[0].split(" ")[0]
-            totals.setdefault((stage, cell.kind), Counter())[word] += 1
-            if text != "passed":
-                reasons[stage, text] += 1
-                if given.verbose:
-                    print(f"{cell}: {stage}: {text}", flush=True)
-    for (stage, kind), counts in sorted(totals.items()):
-        line = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
-        print(f"{stage:34} {kind:9} {line}")
-    print(f"{len(chosen)} cells")
-    for (stage, text), count in reasons.most_common(20):
-        print(f"{count:5} x {stage}: {text}")
-    mistakes = sum(
-        counts["wrong"] for (stage, _), counts in totals.items() if not stage.startswith("stock")
-    )
-    print(f"{mistakes} wrong of ours")
-    return 1 if mistakes else 0
+    # What torch logs and warns of a refusal is counted as one.
+    logging.disable(logging.ERROR)
+    warnings.simplefilter("ignore")
+    if given.show:
+        results = _together(given.show)
+        return 1 if show(results) or not results else 0
+    results = _read(given.save) if given.save else {}
+    for cell in list(cells())[given.offset :: given.every]:
+        if str(cell) in results:
+            continue
+        results[str(cell)] = found = judged(cell, given)
+        if given.save:
+            given.save.write_text(json.dumps(results, indent=1))
+        for form, text in found.items():
+            if given.verbose and text != "passed":
+                print(f"{cell}: {form}: {text}", flush=True)
+    return 1 if show(results) or not results else 0
 
 
 if __name__ == "__main__":

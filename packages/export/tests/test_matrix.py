@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from packages.export.tests.matrix import ours, stock
+from packages.export.tests.matrix import ours
 from packages.export.tests.recurrent import Cell, cells
+from packages.export.tests.stock import stock
 
 _FORMS = {"decompositions", "export", "pt2"}
 # One of each kind and of each flag; `nox -s sweep` takes all of them.

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from torchyard_export._call import Call, packed_paths
+from torchyard_export._call import Call
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._frames import calling_line, is_users, raising_line
-from torchyard_export._tree import flatten, map_leaves
+from torchyard_export._tree import flatten, map_leaves, packed_in
 
 
 class _Watch(TorchFunctionMode):
@@ -56,6 +56,7 @@ def audit_model(model: nn.Module, call: Call, arguments: Mapping[str, Any]) -> l
     given = map_leaves(dict(arguments), _clone)
     state = {f"buffer {name}": tensor for name, tensor in copied.state_dict(keep_vars=True).items()}
     inputs = {f"input {n}": leaf for n, leaf in flatten(given) if isinstance(leaf, Tensor)}
+    inputs |= {f"input {path}": packed.data for path, packed in packed_in(given)}
     before = random.getstate()
     rng = torch.get_rng_state()
     watch = _Watch({**state, **inputs})
@@ -85,10 +86,6 @@ def audit_model(model: nn.Module, call: Call, arguments: Mapping[str, Any]) -> l
     elif python_random:
         text = "forward draws from Python's random: the program would hold the number drawn"
         findings.append(Finding(FindingKind.RANDOM_STATE, text, _forward_line(model)))
-    for path in packed_paths("", first):
-        place = f"output {path}" if path else "the output"
-        text = f"{place} is a PackedSequence, whose size is the sum of its lengths, which are data"
-        findings.append(Finding(FindingKind.PACKED_OUTPUT, text, _forward_line(model)))
     findings += _attributes(model, copied, fixed)
     findings += _globals(model)
     if not findings and not _same(first, second):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
 
 from torchyard_export._tree import flatten, structure
 
@@ -53,11 +52,6 @@ class Call:
             kept.append(found)
         plain = inspect.Signature(kept)
         arguments = dict(bound.arguments)
-        for path in packed_paths("", arguments):
-            raise TypeError(
-                f"args: {path}: expected a padded tensor and its lengths, got a PackedSequence, "
-                "whose size is the sum of its lengths; call pack_padded_sequence inside of forward"
-            )
         for path, leaf in flatten(arguments):
             if not isinstance(leaf, (Tensor, bool, int, float, str)) and leaf is not None:
                 raise TypeError(
@@ -75,18 +69,6 @@ class Call:
     def to_json(self) -> list[list[str]]:
         """Return the parameters as plain data: (name, kind)."""
         return [[item.name, item.kind.name] for item in self.signature.parameters.values()]
-
-
-def packed_paths(path: str, value: Any) -> Iterator[str]:
-    """Return where packed sequences are in arguments or outputs."""
-    if isinstance(value, PackedSequence):
-        yield path
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from packed_paths(f"{path}.{key}" if path else str(key), item)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from packed_paths(f"{path}.{index}" if path else str(index), item)
 
 
 def read_signature(data: Any) -> inspect.Signature:

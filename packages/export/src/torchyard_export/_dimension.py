@@ -9,6 +9,9 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+
+from torchyard_export._tree import flatten
 
 _FORM: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)(:(?P<least>\d+)\.\.(?P<most>\d*))?")
 # Taken for the greatest size of a dimension without one, when sizes are tried.
@@ -120,6 +123,12 @@ def parse_dynamic(dynamic: Mapping[str, Any] | None, arguments: Mapping[str, Any
             named = {axis: note(text, f"{place}[{axis}]") for axis, text in axes.items()}
             leaves.append(named)
             return named
+        if isinstance(value, PackedSequence):
+            (_, data), _ = flatten(value)
+            axes = walk(data, spec, place)
+            # Not noted again: a name with its range is one already.
+            leaves.append({0: axes[1]} if 1 in axes else {})
+            return {"data": axes, "lengths": leaves[-1]}
         if isinstance(value, Mapping):
             inner = spec if spec is not None else {}
             _demand(isinstance(inner, Mapping) and inner.keys() <= value.keys(), place, value, spec)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from torchyard_export._manifest import (
     digests,
     own_versions,
 )
+from torchyard_export._packed import Opened, has_packed, opened
 from torchyard_export._parity import Runner, Stage, Stopwatch, sweep
 from torchyard_export._program import decompose, load_program, program_runner, save_program
 from torchyard_export._program_audit import audit_device, audit_layout, audit_program
@@ -96,18 +98,19 @@ def export(
         for index, item in enumerate(sizes)
     ]
     with Stopwatch() as watch:
-        spread = work.call.spread(first)
-        program, observer, findings = record(model, *spread, work.dynamic)
+        traced, given = _traced(work, cases[0], model)
+        spread = work.call.spread(given.arguments)
+        program, observer, findings = record(traced, *spread, work.dynamic)
     # What was recorded here may be read here; who loads it elsewhere names what is not torch's.
     work.namespaces = frozenset(
         str(node.target).partition(".")[0]
         for node in program.graph.nodes
         if isinstance(node.target, OpOverload)
     )
-    found, note = audit_device(model, work.call, cases[0])
+    found, note = audit_device(traced, work.call, given)
     work.judge([*findings, *audit_program(program), *found], note=note)
-    work.judge(audit_layout(reference, cases[0], program_runner(program), observer))
     stages = [work.stage("export", program_runner(program), cases, watch.seconds, program)]
+    work.judge(audit_layout(reference, cases[0], program_runner(program), observer))
     with Stopwatch() as watch:
         lowered = decompose(program)
     work.judge(shape_findings(lowered, work.dynamic))
@@ -199,6 +202,13 @@ class _Work:
         stage = sweep(name, runner, cases, seconds=seconds, suspect=suspect)
         self.judge(stage.findings)
         return stage
+
+
+def _traced(work: _Work, case: Case, model: nn.Module) -> tuple[nn.Module, Case]:
+    """Return what is recorded, and a call of it: between tensors, never packed sequences."""
+    if not (has_packed(structure(case.arguments)) or has_packed(case.form)):
+        return model, case
+    return Opened(model, work.call), replace(case, arguments=opened(case.arguments))
 
 
 def _lower(

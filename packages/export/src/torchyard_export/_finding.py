@@ -26,7 +26,6 @@ class FindingKind(StrEnum):
     GRU_RESET_ORDER = "gru-reset-order"
     WRONG_RESULT = "wrong-result"
     MODEL_REFUSES = "model-refuses"
-    PACKED_OUTPUT = "packed-output"
     NOT_TRACEABLE = "not-traceable"
     TARGET_REFUSES = "target-refuses"
 
@@ -52,11 +51,10 @@ REMEDIES: Final = {
     FindingKind.STALE_BUFFER: "register the tensor as a buffer that forward does not change, or "
     "make state an input and an output",
     FindingKind.GRU_RESET_ORDER: "apply the reset gate behind the recurrent matrix, as nn.GRU does",
-    FindingKind.WRONG_RESULT: "report it with the case that is named",
+    FindingKind.WRONG_RESULT: "report it with the case that is named; where forward uses the data "
+    "of a packed sequence other than row by row, pad it first: a program has padded rows there",
     FindingKind.MODEL_REFUSES: "narrow the ranges, give value ranges with values=, or draw inputs "
     "with sample=",
-    FindingKind.PACKED_OUTPUT: "return pad_packed_sequence(output, total_length=x.shape[1]), a "
-    "padded tensor and its lengths; pack_padded_sequence packs them again behind the model",
     FindingKind.NOT_TRACEABLE: "change the line so that torch.export can record it",
     FindingKind.TARGET_REFUSES: "leave the target out of targets=",
 }

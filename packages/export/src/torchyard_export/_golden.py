@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchyard_export._errors import ArtifactError
 from torchyard_export._reference import Case
-from torchyard_export._tree import flatten, unflatten
+from torchyard_export._tree import flatten, restored
 
 # Elements of all golden calls together; the recorded one is always kept.
 _LIMIT: Final = 4 << 20
@@ -74,7 +74,7 @@ def read_golden(
                 ]
                 for part in ("in", "out", "exact")
             }
-            arguments = unflatten(inputs, parts["in"])
+            arguments = restored(inputs, parts["in"])
             sizes = {str(key): int(value) for key, value in entry["sizes"].items()}
             bounds = [float(bound) for bound in entry["bounds"]]
             labelled = list(zip(names, parts["out"], strict=True))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchyard_export._errors import InputError
 from torchyard_export._manifest import Leaf, Manifest
-from torchyard_export._tree import flatten, structure
+from torchyard_export._tree import flatten, shown, structure
 
 
 def bind_inputs(manifest: Manifest, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -23,7 +23,7 @@ def bind_inputs(manifest: Manifest, args: tuple[Any, ...], kwargs: dict[str, Any
     arguments = dict(bound.arguments)
     if structure(arguments) != manifest.input_form:
         raise InputError(
-            f"inputs: expected the structure {manifest.input_form}, got {structure(arguments)}"
+            f"inputs: expected {shown(manifest.input_form)}, got {shown(structure(arguments))}"
         )
     leaves = [leaf for _, leaf in flatten(arguments)]
     check_leaves(manifest, leaves)

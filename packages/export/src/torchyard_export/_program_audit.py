@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchyard_export._call import Call
 from torchyard_export._finding import Finding, FindingKind
@@ -105,7 +106,7 @@ def audit_device(model: nn.Module, call: Call, case: Case) -> tuple[list[Finding
 
 def _moved_to(device: str, model: nn.Module, call: Call, case: Case) -> tuple[list[Finding], str]:
     copied = copy.deepcopy(model)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()):
 
         def moved(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchyard_export._dimension import Dimension, Dynamic
-from torchyard_export._tree import flatten, structure, unflatten
+from torchyard_export._tree import flatten, packed_in, structure, unflatten
 
 Sizes: TypeAlias = Mapping[str, int]
 # (sizes by dimension, generator) -> arguments by name.
@@ -29,7 +29,7 @@ class Sampler:
 
     A floating element is one of the example's, times a factor in 0.5..1: signs and magnitudes stay
     what the model expects. An integer or boolean is one of the example's, unless ``values`` gives
-    its range.
+    its range. Lengths of a packed sequence are between 1 and its time, and one of them is its time.
 
     Attributes:
         arguments: the example.
@@ -57,12 +57,24 @@ class Sampler:
         generator = torch.Generator().manual_seed(seed)
         if self.custom is not None:
             return dict(self.custom(dict(sizes), generator))
-        leaves = []
+        leaves: list[Any] = []
         example = flatten(dict(self.arguments))
+        ends = {f"{path}.lengths" for path, _ in packed_in(dict(self.arguments))}
         for (path, leaf), named in zip(example, self.dynamic.leaves, strict=True):
+            if path in ends:
+                count = sizes[named[0]] if named else len(leaf)
+                leaves.append(self._lengths(path, count, len(leaves[-1]), generator))
+                continue
             leaves.append(self._leaf(path, leaf, named, sizes, generator))
         drawn = unflatten(structure(dict(self.arguments)), leaves)
         return dict(drawn)
+
+    def _lengths(self, path: str, count: int, time: int, generator: torch.Generator) -> Tensor:
+        least = self.values.get(path, (1, time))[0]
+        low = min(least, time) if isinstance(least, int) else 1
+        drawn = torch.randint(low, time + 1, (count,), generator=generator)
+        drawn[int(torch.randint(count, (), generator=generator))] = time
+        return drawn
 
     def _leaf(
         self, path: str, leaf: Any, named: dict[int, str], sizes: Sizes, generator: torch.Generator

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -92,7 +94,8 @@ class AotInductor:
         check_processor(metadata(files[_FILE]), _capabilities(), platform.machine())
         path = folder / _FILE
         path.write_bytes(files[_FILE])
-        loader: Any = aoti_load_package(str(path)).loader
+        with _unsaid():
+            loader: Any = aoti_load_package(str(path)).loader
 
         def run(leaves: Sequence[Any]) -> Sequence[Any]:
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -118,6 +121,21 @@ class AotInductor:
                 "target aotinductor_native compiles for the machine in hand"
             )
         return policy
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    """Keep back torch's warning of another instruction set: what matters of it was checked."""
+    logger = logging.getLogger("torch.export.pt2_archive._package")
+    logger.addFilter(_says_more)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_says_more)
+
+
+def _says_more(record: logging.LogRecord) -> bool:
+    return "Device information mismatch" not in record.getMessage()
 
 
 def metadata(data: bytes) -> dict[str, str]:
