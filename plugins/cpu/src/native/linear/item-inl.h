@@ -29,8 +29,13 @@ struct LinearItems {
   static void run(const LinearArgs& args, const LinearItem& item) {
     const int64_t depth = words_of(args.depth, Format::kPair);
     float* sums = reinterpret_cast<float*>(item.scratch + kGroupPanels * kChunkPanel);
-    for (int64_t first = 0; first < depth || first == 0; first += kChunkWords) {
-      const int64_t count = depth - first < kChunkWords ? depth - first : kChunkWords;
+    // One block takes each panel at once where it takes it from the weight: memory is then read in
+    // one stream.
+    constexpr bool kInPlace = kReady || std::is_same_v<Element, F16>;
+    const bool whole = kInPlace && item.few_rows && item.block_count == 1;
+    const int64_t most = whole && depth > kChunkWords ? depth : kChunkWords;
+    for (int64_t first = 0; first < depth || first == 0; first += most) {
+      const int64_t count = depth - first < most ? depth - first : most;
       const bool last = first + count == depth;
       Panel panels[kGroupPanels];
       for (int p = 0; p < item.panels; ++p) panels[p] = chunk(args, item, p, first, count);
@@ -38,7 +43,7 @@ struct LinearItems {
       for (int64_t i = 0; i < item.block_count; ++i) {
         const LinearBlock& block = item.blocks[i];
         // Sums that are complete after this chunk are stored from one block's room.
-        float* at = sums + (depth <= kChunkWords ? 0 : row * kRowFloats);
+        float* at = sums + (depth <= most ? 0 : row * kRowFloats);
         for (int p = 0; p < item.panels; ++p) {
           const Product product = {block, panels[p], first, count, at + p * kPanelColumns};
           if (item.few_rows) {
