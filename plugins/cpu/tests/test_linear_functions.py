@@ -35,7 +35,10 @@ def isa(request, monkeypatch):
 
     monkeypatch.setattr(type(registry()), "resolve", chosen)
     with use(linear="cpu.native"):
+        # What was concluded of the kernels of another instruction set.
+        registry().conclusions().clear()
         yield native
+        registry().conclusions().clear()
 
 
 @settings(max_examples=25, deadline=None)

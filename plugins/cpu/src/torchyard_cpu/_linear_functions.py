@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Final, TypeAlias
 
 import torch
@@ -19,11 +20,14 @@ from torchyard_cpu._programs import (
     UnsupportedProgramError,
     native_program,
 )
+from torchyard_cpu._torch_functions import TENSOR_DTYPES
 from torchyard_kernels.contracts.linear import PANEL_COLUMNS, Function, LinearRequest, Spread
 
-__all__ = ["NativeFunction", "lacking", "native_function"]
+__all__ = ["DirectFunction", "NativeFunction", "direct_functions", "lacking", "native_function"]
 
 NativeFunction: TypeAlias = tuple[str, object, int, tuple[int, ...]]
+# An encoded program, its inputs, and int64 dtype and spread of each captured tensor.
+DirectFunction: TypeAlias = tuple[object, int, bytes]
 
 _SHAPES: Final = {
     Spread.SCALAR: UNIFORM,
@@ -79,6 +83,37 @@ def native_function(
         places += [flat.data_ptr(), *flat.stride()]
     native = kernel, program.encoded, len(function.inputs), tuple(places)
     return native, program.results, kept
+
+
+def direct_functions(
+    request: LinearRequest,
+) -> tuple[DirectFunction | None, DirectFunction | None, str]:
+    """Return a request's functions for ``_native.direct_fused``, and the output's dtype."""
+    before = after = None
+    result = request.dtype
+    if request.prologue:
+        program = _program(
+            request.prologue, ("x",), request.dtype, request.prologue_captured, request.dtype
+        )
+        before = program.encoded, 1, _kinds(request.prologue_captured)
+    if request.epilogue:
+        names = ("gate", "up") if request.gated else ("y",)
+        program = _program(request.epilogue, names, request.dtype, request.epilogue_captured, "")
+        after = program.encoded, len(names), _kinds(request.epilogue_captured)
+        result = str(program.results[0])[6:]
+    return before, after, result
+
+
+def _kinds(captured: tuple[tuple[str, str], ...]) -> bytes:
+    spreads = list(Spread)
+    return array(
+        "q",
+        [
+            number
+            for dtype, spread in captured
+            for number in (TENSOR_DTYPES.index(dtype), spreads.index(Spread(spread)))
+        ],
+    ).tobytes()
 
 
 def _program(

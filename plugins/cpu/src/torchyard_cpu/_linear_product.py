@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._linear_functions import native_function
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._linear_functions import direct_functions, native_function
+from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.linear import DTYPES
 from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
 
-__all__ = ["DirectLinear", "NativeLinear", "row_places", "weight_places"]
+__all__ = ["DirectFusedLinear", "DirectLinear", "NativeLinear", "row_places", "weight_places"]
 
 _Rows: TypeAlias = tuple[int, int, int, int, int]
 
@@ -37,18 +37,34 @@ class DirectLinear:
 
     def admit(self, request: LinearRequest) -> None:
         """Serve calls that make this request from now on, where native code alone can."""
-        if request.batch != 1 or request.prologue or request.epilogue:
-            return
-        self._native.admit(
-            (
-                DTYPES.index(request.dtype),
-                request.rows,
-                request.outputs,
-                request.depth,
-                int(bool(request.weight)),
-                int(request.bias),
-            )
-        )
+        if request.batch == 1 and not request.prologue and not request.epilogue:
+            self._native.admit(_asked(request))
+
+
+class DirectFusedLinear:
+    """Likewise, of calls with functions of one structure."""
+
+    serve: Callable[..., Tensor | None]
+
+    def __init__(self, native: _native.DirectFused) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: LinearRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if request.batch == 1:
+            self._native.admit(_asked(request))
+
+
+def _asked(request: LinearRequest) -> tuple[int, ...]:
+    return (
+        DTYPES.index(request.dtype),
+        request.rows,
+        request.outputs,
+        request.depth,
+        int(bool(request.weight)),
+        int(request.bias),
+    )
 
 
 class NativeLinear:
@@ -78,6 +94,23 @@ class NativeLinear:
             return None
         native = _native.direct_linear(tuple(self._kernels.values()), *functions)
         return None if native is None else DirectLinear(native)
+
+    def direct_fused(self, request: LinearRequest) -> DirectFusedLinear | None:
+        """Return what serves calls with functions like a request's, and was admitted none."""
+        functions = torch_functions()
+        if functions is None:
+            return None
+        before, after, result = direct_functions(request)
+        native = _native.direct_fused(
+            tuple(self._kernels.values()),
+            self._programs,
+            DTYPES.index(request.dtype),
+            TENSOR_DTYPES.index(result),
+            before,
+            after,
+            *functions,
+        )
+        return None if native is None else DirectFusedLinear(native)
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute out. Working memory is x in words and four chunks of panels per thread."""

@@ -430,6 +430,46 @@ def direct_linear(
     /,
 ) -> DirectLinear | None: ...
 
+# The same of calls with functions of one structure.
+class DirectFused:
+    # The last two: what each function captured.
+    def serve(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        outputs: int,
+        bias: Tensor | None,
+        before: tuple[Tensor, ...],
+        after: tuple[Tensor, ...],
+        /,
+    ) -> Tensor | None: ...
+    def admit(self, request: tuple[int, ...], /) -> None: ...
+
+# Return a DirectFused that was admitted nothing.
+#
+# Args:
+#     kernels: of float32, bfloat16 and float16.
+#     programs: the interpreter's name.
+#     dtype: x's, as in a request that is admitted.
+#     result: the output's, in the order of torchyard_cpu._torch_functions.TENSOR_DTYPES.
+#     before, after: an encoded program, its inputs, and int64 dtype and spread of each captured
+#         tensor; or None.
+def direct_fused(
+    kernels: tuple[str, ...],
+    programs: str,
+    dtype: int,
+    result: int,
+    before: tuple[object, int, bytes] | None,
+    after: tuple[object, int, bytes] | None,
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> DirectFused | None: ...
+
 # The interpreters of pointwise programs: name and instruction set, best first.
 def program_kernels() -> tuple[tuple[str, str], ...]: ...
 

@@ -22,18 +22,14 @@ from torchyard_cpu._programs import (
     native_program,
 )
 from torchyard_cpu._rectangles import Rectangle, rectangles
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_kernels.contracts.pointwise import NUMBERS, Operand, PointwiseCall, PointwiseRequest
 
 __all__ = ["NativePointwise", "lacking", "operands_of"]
 
 _ELEMENTS: Final = {bool: "bool", int: "int64", float: "float32"}
-# In the order of native Kind and TensorDType.
+# In the order of native Kind.
 _NUMBERS: Final = ("float", "int", "bool")
-_TENSORS: Final = (
-    *("float32", "float64", "float16", "bfloat16", "uint8", "int8", "int16", "int32", "int64"),
-    "bool",
-)
 # Buffers for plain numbers, by how they are stored.
 _BUFFERS: Final = {"bool": "b", "int64": "q", "float32": "f"}
 
@@ -96,7 +92,7 @@ class NativePointwise:
             return None
         kinds = array("q")
         for name, ndim in (*request.inputs, *request.captured):
-            dtypes = _NUMBERS if ndim < 0 else _TENSORS
+            dtypes = _NUMBERS if ndim < 0 else TENSOR_DTYPES
             kinds.extend((dtypes.index(name), ndim))
         results = request.out or tuple(str(dtype)[6:] for dtype in program.results)
         native = _native.direct_map(
@@ -104,7 +100,7 @@ class NativePointwise:
             program.encoded,
             kinds.tobytes(),
             len(request.captured),
-            array("q", [_TENSORS.index(name) for name in results]).tobytes(),
+            array("q", [TENSOR_DTYPES.index(name) for name in results]).tobytes(),
             bool(request.out),
             *functions,
         )

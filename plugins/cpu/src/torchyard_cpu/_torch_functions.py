@@ -8,7 +8,13 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
-__all__ = ["TorchFunctions", "torch_functions"]
+__all__ = ["TENSOR_DTYPES", "TorchFunctions", "torch_functions"]
+
+# In the order of native TensorDType.
+TENSOR_DTYPES: Final = (
+    *("float32", "float64", "float16", "bfloat16", "uint8", "int8", "int16", "int32", "int64"),
+    "bool",
+)
 
 # What connecting to torch is checked with.
 _PROBE: Final = (2, 3, 5, 7)

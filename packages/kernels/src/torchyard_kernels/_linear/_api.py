@@ -8,9 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear._function import record, required
+from torchyard_kernels._linear import _fused_calls
+from torchyard_kernels._linear._function import required
 from torchyard_kernels._linear._ops import CALLS, fused, product
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._linear._recordings import kept, recorded
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 
 __all__ = ["bmm", "linear", "matmul"]
@@ -50,8 +52,12 @@ def linear(
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
-    if prologue is None and epilogue is None and not torch.compiler.is_compiling():
-        served: Tensor | None = _served(x, weight, bias)
+    if not torch.compiler.is_compiling():
+        served: Tensor | None = (
+            _served(x, weight, bias)
+            if prologue is None and epilogue is None
+            else _served_fused(x, weight, bias, prologue, epilogue)
+        )
         if served is not None:
             return served
     check_linear(x, weight, bias)
@@ -67,8 +73,8 @@ def linear(
             f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
             f"{weight.shape[0]}"
         )
-    before = None if prologue is None else record(prologue, "prologue", False, x)
-    after = None if epilogue is None else record(epilogue, "epilogue", gated, x)
+    before = None if prologue is None else recorded(prologue, "prologue", False, x)
+    after = None if epilogue is None else recorded(epilogue, "epilogue", gated, x)
     captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
     bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in bound):
@@ -140,3 +146,31 @@ def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Te
     # A module finds its buffers after a search that costs as much as the rest.
     data = weight._buffers.get("data")
     return CALLS.served(x, data, weight.shape[0], bias) if weight.format == "panels" else None
+
+
+def _served_fused(
+    x: Tensor,
+    weight: Tensor | PackedWeight,
+    bias: Tensor | None,
+    prologue: Callable[[Tensor], Tensor] | None,
+    epilogue: Callable[..., Tensor] | None,
+) -> Tensor | None:
+    if type(x) is not Tensor:
+        return None
+    data, outputs = weight, -1
+    if type(weight) is PackedWeight:
+        if weight.format != "panels":
+            return None
+        data, outputs = weight._buffers["data"], weight.shape[0]  # type: ignore[assignment]
+    before = after = None
+    gated = False
+    if prologue is not None:
+        before = kept(prologue, "prologue", False, x)
+        if before is None:
+            return None
+    if epilogue is not None:
+        gated = required(epilogue) == 2
+        after = kept(epilogue, "epilogue", gated, x)
+        if after is None:
+            return None
+    return _fused_calls.served(before, after, gated, x, data, outputs, bias)

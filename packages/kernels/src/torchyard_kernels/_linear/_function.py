@@ -13,7 +13,7 @@ from torch import Tensor
 from torchyard_kernels.contracts.linear import Spread
 from torchyard_programs import Input, ProgramError, build, infer, is_pointwise, parse, trace
 
-__all__ = ["Recorded", "record", "required"]
+__all__ = ["Recorded", "names_of", "record", "recording_of", "required"]
 
 # What the inputs of each role are called in programs.
 PROLOGUE = ("x",)
@@ -74,10 +74,26 @@ def record(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -
     Raises:
         torchyard_programs.ProgramError: it does something that cannot be recorded.
     """
-    names = GATED if gated else EPILOGUE if role == "epilogue" else PROLOGUE
-    inputs = tuple((name, x.dtype) for name in names)
-    text, captured = trace(function, role, inputs, x.device, "an input", "x.dtype")
+    names = names_of(role, gated)
+    text, captured = recording_of(function, role, names, x.dtype, x.device)
     return Recorded(text, tuple(captured), names)
+
+
+def names_of(role: str, gated: bool) -> tuple[str, ...]:
+    """Return what programs of a role call their inputs."""
+    return GATED if gated else EPILOGUE if role == "epilogue" else PROLOGUE
+
+
+def recording_of(
+    function: Callable[..., Tensor],
+    role: str,
+    names: tuple[str, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[str, list[Tensor]]:
+    """Return a function's program and what it captures, for inputs of a dtype on a device."""
+    inputs = tuple((name, dtype) for name in names)
+    return trace(function, role, inputs, device, "an input", "x.dtype")
 
 
 def required(function: Callable[..., Tensor]) -> int:

@@ -13,10 +13,12 @@ from typing import Any, Final, NoReturn
 import torch
 from torch import Tensor
 
+from torchyard import registry
 from torchyard_kernels._calls import Calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels._linear._function import EPILOGUE, GATED, PROLOGUE, Recorded
+from torchyard_kernels._linear._fused_calls import remember
 from torchyard_kernels._linear._request import request_of, result_shape
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearCall, Packed, WeightSpec
 
@@ -80,7 +82,11 @@ def _call(*args: Any) -> LinearCall:
 
 def _fused(*args: Any) -> Tensor:
     call = _call(*args)
-    chosen: Linear = CALLS.chosen(request_of(call))
+    request = request_of(call)
+    # From before the decision: then a change that comes between the two drops it.
+    conclusions = registry().conclusions()
+    chosen: Linear = CALLS.chosen(request)
+    remember(conclusions, chosen, request)
     return chosen(call)
 
 

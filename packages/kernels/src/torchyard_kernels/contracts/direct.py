@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["DirectCall"]
+__all__ = ["DirectCall", "OffersFused"]
 
 
 class DirectCall(Protocol):
@@ -39,4 +39,19 @@ class DirectCall(Protocol):
 
         Args:
             arguments: the public function's, as the contract says, by position.
+        """
+
+
+class OffersFused(Protocol):
+    """A callable of ``linear/1`` that serves calls with functions directly too."""
+
+    def direct_fused(self, request: Any) -> DirectCall | None:
+        """Return what serves calls with the functions of a request, and was admitted none.
+
+        Its ``serve`` takes x, the weight, N of a packed weight or -1, the bias, and the tensors
+        that each function captured, as two tuples. None where functions like these are not served.
+
+        Args:
+            request: of ``torchyard_kernels.contracts.linear.LinearRequest``; its sizes and its
+                weight's format say nothing of what is admitted later.
         """

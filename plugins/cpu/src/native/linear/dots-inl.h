@@ -24,19 +24,23 @@ struct LinearDots {
   static constexpr bool kManyRegisters = Isa::kTileRows * Isa::kTileVectors >= 24;
   static constexpr int kOutputs = kManyRegisters ? 4 : 2;
   static constexpr int kRows = kManyRegisters ? 6 : 5;
+  // More rows of x than that meet the rows of the weight in turns, and come from the second-level
+  // cache for four of them; to pack the weight costs less, except where that widens it.
+  static constexpr bool kReady = sizeof(Element) * Format::kPair == sizeof(float);
+  static constexpr int kMostRows = kReady ? kRows : kDotRows;
 
   static void run(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
                   std::byte* memory) {
-    float sums[2 * kFewRows * kTile];
+    float sums[2 * kDotRows * kTile];
     const Element* weight =
         static_cast<const Element*>(args.weight.data) + block.batch * args.weight.batch;
     for (int64_t column = first; column < last; column += kTile) {
       const int count = static_cast<int>(last - column < kTile ? last - column : kTile);
       for (int half = 0; half < args.halves(); ++half) {
         tile(args, block, weight + (half * args.columns() + column) * args.weight.row, count,
-             sums + half * kFewRows * kTile);
+             sums + half * kDotRows * kTile);
       }
-      finish_tile<Format>(args, block, sums, kTile, kFewRows * kTile, column, count, memory);
+      finish_tile<Format>(args, block, sums, kTile, kDotRows * kTile, column, count, memory);
     }
   }
 

@@ -29,21 +29,37 @@ struct LinearItems {
   static void run(const LinearArgs& args, const LinearItem& item) {
     const int64_t depth = words_of(args.depth, Format::kPair);
     float* sums = reinterpret_cast<float*>(item.scratch + kGroupPanels * kChunkPanel);
-    const bool halves = std::is_same_v<Element, F16> && item.few_rows;
-    for (int64_t first = 0; first < depth || first == 0; first += kChunkWords) {
-      const int64_t count = depth - first < kChunkWords ? depth - first : kChunkWords;
+    // One block takes each panel at once where it takes it from the weight: memory is then read in
+    // one stream.
+    constexpr bool kInPlace = kReady || std::is_same_v<Element, F16>;
+    const bool whole = kInPlace && item.few_rows && item.block_count == 1;
+    const int64_t most = whole && depth > kChunkWords ? depth : kChunkWords;
+    for (int64_t first = 0; first < depth || first == 0; first += most) {
+      const int64_t count = depth - first < most ? depth - first : most;
       const bool last = first + count == depth;
-      const void* panels[kGroupPanels];
-      for (int p = 0; p < item.panels; ++p) {
-        panels[p] = chunk(args, item, p, first, count, halves);
-      }
+      Panel panels[kGroupPanels];
+      for (int p = 0; p < item.panels; ++p) panels[p] = chunk(args, item, p, first, count);
       int64_t row = 0;
       for (int64_t i = 0; i < item.block_count; ++i) {
         const LinearBlock& block = item.blocks[i];
         // Sums that are complete after this chunk are stored from one block's room.
-        float* at = sums + (depth <= kChunkWords ? 0 : row * kRowFloats);
+        float* at = sums + (depth <= most ? 0 : row * kRowFloats);
         for (int p = 0; p < item.panels; ++p) {
-          multiply(item, block, panels[p], first, count, at + p * kPanelColumns, halves, i == 0);
+          const Product product = {block, panels[p], first, count, at + p * kPanelColumns};
+          if (item.few_rows) {
+            // A second block meets the panel in a cache.
+            i == 0 ? few(product, FetchAhead{}) : few(product, FetchNothing{});
+          } else if ((p + i) % item.block_count == 0) {
+            many(product, i == 0, later(args, item, p, first + count, last));
+          } else if (p == item.panels - 1 && i + 1 < item.block_count) {
+            const LinearBlock& next = item.blocks[i + 1];
+            const uint32_t* x = next.words + first * next.rows;
+            many(product, i == 0,
+                 FetchRows<1>{reinterpret_cast<const char*>(x),
+                              FetchRows<1>::kSteps * FetchRows<1>::kLine});
+          } else {
+            many(product, i == 0, FetchNothing{});
+          }
         }
         if (last) store(args, item, block, at);
         row += block.rows;
@@ -52,53 +68,98 @@ struct LinearItems {
   }
 
  private:
-  // Returns where words [first, first + count) of a panel lie: in the weight, or packed here.
-  static const void* chunk(const LinearArgs& args, const LinearItem& item, int p, int64_t first,
-                           int64_t count, bool halves) {
+  // Words of a panel: in the weight, or packed; of a packed float16 weight `halves` too, and then
+  // the words are made by its first product, or never with few rows.
+  struct Panel {
+    const F16* halves;
+    uint32_t* packed;
+    const uint32_t* words;
+  };
+  // A block of x with words [first, first + count) of a panel.
+  struct Product {
+    const LinearBlock& block;
+    const Panel& panel;
+    int64_t first, count;
+    float* sums;
+  };
+  // Lines of weight that a word of depth of a panel takes.
+  static constexpr int kLines =
+      kPanelColumns * Format::kPair * static_cast<int>(sizeof(Element)) / 64;
+  using FetchWeight = FetchRows<kLines>;
+  static_assert(kChunkWords / FetchWeight::kSteps == kPanelColumns, "a row of lines per output");
+
+  // Returns where words [first, first + count) of a panel lie, which it packs where that is needed.
+  static Panel chunk(const LinearArgs& args, const LinearItem& item, int p, int64_t first,
+                     int64_t count) {
     uint32_t* scratch = item.scratch + p * kChunkPanel;
     const int64_t number = item.first[p] / kPanelColumns;
     if (!args.weight.packed) {
       Packer::panel(args, item.blocks[0].batch, item.first[p], first, count, scratch);
-      return scratch;
+      return {nullptr, scratch, scratch};
     }
     const int64_t depth = words_of(args.depth, Format::kPair);
     if constexpr (kReady) {
-      return static_cast<const uint32_t*>(args.weight.data) +
-             (number * depth + first) * kPanelColumns;
+      return {nullptr, scratch,
+              static_cast<const uint32_t*>(args.weight.data) +
+                  (number * depth + first) * kPanelColumns};
     } else if constexpr (std::is_same_v<Element, F16>) {
-      const F16* from =
-          static_cast<const F16*>(args.weight.data) + (number * depth + first) * kPanelColumns;
-      if (halves) return from;
-      Packer::widen(from, count, scratch);
+      return {static_cast<const F16*>(args.weight.data) + (number * depth + first) * kPanelColumns,
+              scratch, scratch};
     } else {
       // Pairs, although words here are single floats.
       const int64_t rows = (args.depth + 1) / 2 * 2;
       Packer::widen(
           static_cast<const Bf16*>(args.weight.data) + (number * rows + first) * kPanelColumns,
           count, scratch);
+      return {nullptr, scratch, scratch};
     }
-    return scratch;
   }
 
-  static void multiply(const LinearItem& item, const LinearBlock& block, const void* panel,
-                       int64_t first, int64_t count, float* sums, bool halves, bool fetch) {
-    const uint32_t* x = block.words + first * block.rows;
-    const bool fresh = first == 0;
-    const auto product = [&](auto source, auto fetched, const auto* from) {
-      panel_product<Format, decltype(source), decltype(fetched)::value>(block.rows, x, from, count,
-                                                                        sums, kRowFloats, fresh);
-    };
-    // Where a second block meets the panel, it is in a cache already.
-    fetch = fetch && item.few_rows;
-    if (halves) {
-      const F16* from = static_cast<const F16*>(panel);
-      fetch ? product(HalfSource<Isa>{}, std::true_type{}, from)
-            : product(HalfSource<Isa>{}, std::false_type{}, from);
+  // What of the weight is read after a chunk: the next of the same panel, or the first of the panel
+  // that likely comes next. So memory is read while products are taken.
+  static FetchWeight later(const LinearArgs& args, const LinearItem& item, int p, int64_t first,
+                           bool last) {
+    const LinearWeight& weight = args.weight;
+    const int64_t output = item.first[p] + (last ? item.panels * kPanelColumns / args.halves() : 0);
+    const int64_t depth = last ? 0 : first * Format::kPair;
+    int64_t at, row;
+    if (weight.packed) {
+      constexpr int64_t kStored = std::is_same_v<Element, Bf16> ? 2 : 1;
+      const int64_t deep = (args.depth + kStored - 1) / kStored * kStored;
+      at = output / kPanelColumns * deep * kPanelColumns + depth * kPanelColumns;
+      row = FetchWeight::kSteps * Format::kPair * kPanelColumns;
     } else {
-      const uint32_t* from = static_cast<const uint32_t*>(panel);
-      fetch ? product(WordSource<Isa>{}, std::true_type{}, from)
-            : product(WordSource<Isa>{}, std::false_type{}, from);
+      at = item.blocks[0].batch * weight.batch + output * weight.row + depth * weight.column;
+      row = weight.row;
     }
+    constexpr int64_t kBytes = sizeof(Element);
+    return {static_cast<const char*>(weight.data) + at * kBytes, row * kBytes};
+  }
+
+  // Few rows, with what is in the weight as it is there.
+  template <class Fetch>
+  static void few(const Product& of, Fetch fetch) {
+    if (of.panel.halves == nullptr) {
+      multiply(of, WordSource<Isa>{of.panel.words}, fetch);
+    } else if constexpr (std::is_same_v<Element, F16>) {
+      multiply(of, HalfSource<Isa>{of.panel.halves}, fetch);
+    }
+  }
+
+  template <class Fetch>
+  static void many(const Product& of, bool make, Fetch fetch) {
+    if constexpr (std::is_same_v<Element, F16>) {
+      if (make && of.panel.halves != nullptr) {
+        return multiply(of, KeptHalfSource<Isa>{of.panel.halves, of.panel.packed}, fetch);
+      }
+    }
+    multiply(of, WordSource<Isa>{of.panel.words}, fetch);
+  }
+
+  template <class Source, class Fetch>
+  static void multiply(const Product& of, Source source, Fetch fetch) {
+    panel_product<Format>(of.block.rows, of.block.words + of.first * of.block.rows, source,
+                          of.count, of.sums, kRowFloats, of.first == 0, fetch);
   }
 
   static void store(const LinearArgs& args, const LinearItem& item, const LinearBlock& block,

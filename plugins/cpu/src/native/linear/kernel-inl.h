@@ -13,6 +13,7 @@
                              required,                                    \
                              TileShape<typename __VA_ARGS__::Isa>::kRows, \
                              __VA_ARGS__::kPair,                          \
+                             LinearDots<__VA_ARGS__>::kMostRows,          \
                              LinearPacker<__VA_ARGS__>::rows,             \
                              LinearItems<__VA_ARGS__>::words,             \
                              LinearItems<__VA_ARGS__>::run,               \

@@ -23,8 +23,8 @@ constexpr int64_t kDotOutputs = 32;
 
 int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-bool takes_dots(const LinearArgs& args) {
-  return !args.weight.packed && args.weight.column == 1 && args.rows <= kFewRows;
+bool takes_dots(const LinearArgs& args, const LinearKernel& kernel) {
+  return !args.weight.packed && args.weight.column == 1 && args.rows <= kernel.dot_rows;
 }
 
 size_t memory(const LinearFunction* function) {
@@ -44,13 +44,15 @@ struct Pass {
   size_t blocks_at, x_at, prepared_at, thread_at, item_bytes, thread_bytes, total;
 
   Pass(const LinearArgs& args, const LinearKernel& kernel, int most_threads) {
-    const bool dots = takes_dots(args);
+    const bool dots = takes_dots(args, kernel);
     const int64_t words = words_of(args.depth, kernel.pair);
     const int64_t row_words =
         std::max<int64_t>(1, dots ? dot_words(args.depth, kernel.pair) : words);
     const int64_t block_rows = dots ? args.rows : kernel.block_rows;
     const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
-    rows = std::min(args.rows, fit);
+    // Every pass reads the weight anew: passes of equal size, and none for a few rows more.
+    const int64_t passes = std::max<int64_t>(1, (args.rows + fit / 2) / fit);
+    rows = std::min(args.rows, divided_up(divided_up(args.rows, passes), block_rows) * block_rows);
     batches = std::clamp<int64_t>(fit / rows, 1, rows == args.rows ? args.batches : 1);
     blocks = divided_up(rows, block_rows);
     block_words = row_words * block_rows + 16;
@@ -103,7 +105,7 @@ class Run {
         pass_(pass),
         memory_(memory),
         blocks_(reinterpret_cast<LinearBlock*>(memory + pass.blocks_at)),
-        dots_(takes_dots(args)) {
+        dots_(takes_dots(args, kernel)) {
     const int64_t batches = std::min(pass.batches, args.batches - first_batch);
     const int64_t rows = std::min(pass.rows, args.rows - first_row);
     // Blocks of equal size: a last one of a single row would take as long as a whole one.

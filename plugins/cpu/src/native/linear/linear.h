@@ -25,9 +25,11 @@ constexpr int kPanelColumns = 32;
 constexpr int64_t kChunkWords = 512;
 // Panels of an item, so that a block of x is read once for 128 outputs.
 constexpr int kGroupPanels = 4;
-// Up to so many rows a weight is read about as fast as it is multiplied: a plain one's rows are
-// taken as they lie, without packing, and a packed one's float16 is widened in the inner loop.
+// Up to so many rows a packed weight is read about as fast as it is multiplied: its float16 is
+// widened in the inner loop.
 constexpr int kFewRows = 28;
+// Rows that `dots` takes at most.
+constexpr int kDotRows = 28;
 
 // Row r of batch b begins at data + b * batch + r / inner * outer + r % inner * row elements.
 struct LinearRows {
@@ -93,13 +95,15 @@ struct LinearKernel {
   FeatureSet required;
   int block_rows;
   int pair;  // elements of a word
+  // Up to so many rows those of a plain weight are taken as they lie, without packing.
+  int dot_rows;
   // Packs a block of x.
   void (*pack)(const LinearArgs& args, const LinearBlock& block);
   size_t (*item_words)(int64_t rows);
   void (*item)(const LinearArgs& args, const LinearItem& item);
   // Rows of x as words, one after another, for `dots`.
   void (*words)(const LinearArgs& args, const LinearBlock& block);
-  // All rows of one batch, at most kFewRows, with the outputs [first, last) of a plain weight whose
+  // All rows of one batch, at most dot_rows, with the outputs [first, last) of a plain weight whose
   // columns are contiguous.
   // Of halves: of the first, with those of the second beside them. `memory` is of programs.
   void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,

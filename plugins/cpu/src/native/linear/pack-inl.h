@@ -134,14 +134,8 @@ struct LinearPacker {
     }
   }
 
-  // Words [first, first + count) of a panel of the format `panels`, widened to [count][32] floats.
-  static void widen(const F16* from, int64_t count, uint32_t* out) {
-    for (int64_t at = 0; at < count * kPanelColumns; at += kLanes) {
-      Isa::store(out + at, Isa::load_first(from + at, kLanes));
-    }
-  }
-
-  // Pairs of bfloat16 become two rows of floats; `count` is in floats' rows, and begins at a pair.
+  // Words of a panel of the format `panels` as floats: pairs of bfloat16 become two rows [32].
+  // `count` is in floats' rows, and begins at a pair.
   static void widen(const Bf16* from, int64_t count, uint32_t* out) {
     using Bits = typename Lanes<Isa>::Int;
     for (int64_t word = 0; word < count; word += 2) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/format.h"
 #include "linear/linear.h"
@@ -19,30 +20,92 @@ struct TileShape {
   static_assert(kPanelColumns % kColumns == 0, "a panel is whole tiles");
 };
 
-// A panel's words, ready to be multiplied.
+// Asks for what a loop that reads a panel from memory is at some steps later.
+template <class Element>
+TORCHYARD_INLINE void fetch_ahead(const Element* step) {
+  constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
+  constexpr int64_t kAhead = 12288 / static_cast<int64_t>(sizeof(Element));
+#pragma GCC unroll 4
+  for (int at = 0; at < kPanelColumns; at += kLine) __builtin_prefetch(step + kAhead + at);
+}
+
+// A panel's words, ready to be multiplied. Like every source: one step of depth after another, from
+// some column on.
 template <class Isa>
 struct WordSource {
-  using Element = uint32_t;
-  static TORCHYARD_INLINE typename Isa::Vec load(const uint32_t* p) { return Isa::load(p); }
+  const uint32_t* words;
+
+  TORCHYARD_INLINE typename Isa::Vec load(int column) const { return Isa::load(words + column); }
+  TORCHYARD_INLINE void advance() { words += kPanelColumns; }
+  TORCHYARD_INLINE void fetch_ahead() const { torchyard::fetch_ahead(words); }
+  TORCHYARD_INLINE WordSource from(int column) const { return {words + column}; }
 };
 
 // A panel's float16, widened on the way.
 template <class Isa>
 struct HalfSource {
-  using Element = F16;
-  static TORCHYARD_INLINE typename Isa::Vec load(const F16* p) {
-    return Isa::load_first(p, Isa::kLanes);
+  const F16* halves;
+
+  TORCHYARD_INLINE typename Isa::Vec load(int column) const {
+    return Isa::load_first(halves + column, Isa::kLanes);
+  }
+  TORCHYARD_INLINE void advance() { halves += kPanelColumns; }
+  TORCHYARD_INLINE void fetch_ahead() const { torchyard::fetch_ahead(halves); }
+  TORCHYARD_INLINE HalfSource from(int column) const { return {halves + column}; }
+};
+
+// Likewise, and kept as words for the blocks of rows that follow: to widen and to store takes
+// nothing from the multiplications that it is done between.
+template <class Isa>
+struct KeptHalfSource {
+  const F16* halves;
+  uint32_t* words;
+
+  TORCHYARD_INLINE typename Isa::Vec load(int column) const {
+    const typename Isa::Vec wide = Isa::load_first(halves + column, Isa::kLanes);
+    Isa::store(words + column, wide);
+    return wide;
+  }
+  TORCHYARD_INLINE void advance() {
+    halves += kPanelColumns;
+    words += kPanelColumns;
+  }
+  TORCHYARD_INLINE KeptHalfSource from(int column) const {
+    return {halves + column, words + column};
   }
 };
 
-// sum(r, :) over `count` words of x [count][kRows] and of a panel [count][32], from column 0 of `b`
-// on; added to `c`, rows `c_row` floats apart, unless `fresh`.
+// Asks for lines that are read later, while words are multiplied that lie in a cache: at each step
+// kLines of them, 16 steps from each row. No address is wrong here: none is read.
+template <int kLinesOfStep>
+struct FetchRows {
+  static constexpr int64_t kSteps = 16;
+  static constexpr int kLine = 64;
+  const char* first;
+  int64_t row;  // bytes from one row to the next
+
+  TORCHYARD_INLINE void operator()(int64_t step) const {
+    const char* at = first + step / kSteps * row + step % kSteps * (kLinesOfStep * kLine);
+#pragma GCC unroll 4
+    for (int i = 0; i < kLinesOfStep; ++i) __builtin_prefetch(at + i * kLine, 0, 2);
+  }
+};
+
+// What lies ahead of the panel that is multiplied, which comes from memory itself.
+struct FetchAhead {};
+
+struct FetchNothing {
+  TORCHYARD_INLINE void operator()(int64_t) const {}
+};
+
+// sum(r, :) over `count` words of x [count][kRows] and of a panel [count][32], from the source's
+// column on; added to `c`, rows `c_row` floats apart, unless `fresh`.
 //
 // With few rows there are fewer sums than additions in flight, so there are several of each, added
-// at the end; and memory, not arithmetic, sets the pace, so what comes later is asked for early.
-template <class Format, class Source, int kRows, bool kFetch>
-TORCHYARD_INLINE void tile(const uint32_t* a, const typename Source::Element* b, int64_t count,
-                           float* c, int64_t c_row, bool fresh) {
+// at the end.
+template <class Format, class Source, int kRows, class Fetch>
+TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, float* c, int64_t c_row,
+                           bool fresh, Fetch fetch) {
   using Isa = typename Format::Isa;
   using Vec = typename Isa::Vec;
   constexpr int kVectors = TileShape<Isa>::kVectors;
@@ -56,17 +119,22 @@ TORCHYARD_INLINE void tile(const uint32_t* a, const typename Source::Element* b,
       for (int j = 0; j < kVectors; ++j) sum[i][r][j] = Isa::zero();
     }
   }
+  if (!fresh) {
+#pragma GCC unroll 14
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) __builtin_prefetch(c + r * c_row + j * Isa::kLanes, 1);
+    }
+  }
+  int64_t w = 0;
   const auto step = [&](int i) __attribute__((always_inline)) {
     Vec column[kVectors];
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) column[j] = Source::load(b + j * Isa::kLanes);
-    if constexpr (kFetch) {
-      constexpr int64_t kAhead = 12288 / static_cast<int64_t>(sizeof(typename Source::Element));
-      constexpr int kLine = 64 / static_cast<int>(sizeof(typename Source::Element));
-#pragma GCC unroll 4
-      for (int at = 0; at < TileShape<Isa>::kColumns; at += kLine) {
-        __builtin_prefetch(b + kAhead + at);
-      }
+    for (int j = 0; j < kVectors; ++j) column[j] = source.load(j * Isa::kLanes);
+    if constexpr (std::is_same_v<Fetch, FetchAhead>) {
+      source.fetch_ahead();
+    } else {
+      fetch(w + i);
     }
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r) {
@@ -75,9 +143,8 @@ TORCHYARD_INLINE void tile(const uint32_t* a, const typename Source::Element* b,
       for (int j = 0; j < kVectors; ++j) sum[i][r][j] = Format::dot(sum[i][r][j], left, column[j]);
     }
     a += kRows;
-    b += kPanelColumns;
+    source.advance();
   };
-  int64_t w = 0;
   if constexpr (kParts > 1) {
     for (; w + kParts <= count; w += kParts) {
 #pragma GCC unroll 4
@@ -98,25 +165,27 @@ TORCHYARD_INLINE void tile(const uint32_t* a, const typename Source::Element* b,
   }
 }
 
-template <class Format, class Source, int kRows, bool kFetch>
-TORCHYARD_NOINLINE void panel_tiles(const uint32_t* a, const typename Source::Element* b,
-                                    int64_t count, float* c, int64_t c_row, bool fresh) {
+template <class Format, class Source, int kRows, class Fetch>
+TORCHYARD_NOINLINE void panel_tiles(const uint32_t* a, Source source, int64_t count, float* c,
+                                    int64_t c_row, bool fresh, Fetch fetch) {
   constexpr int kColumns = TileShape<typename Format::Isa>::kColumns;
-  for (int at = 0; at < kPanelColumns; at += kColumns) {
-    tile<Format, Source, kRows, kFetch>(a, b + at, count, c + at, c_row, fresh);
+  tile<Format, Source, kRows>(a, source, count, c, c_row, fresh, fetch);
+  for (int at = kColumns; at < kPanelColumns; at += kColumns) {
+    tile<Format, Source, kRows>(a, source.from(at), count, c + at, c_row, fresh, FetchNothing{});
   }
 }
 
 // The same for `rows` rows, 1 to TileShape::kRows.
-template <class Format, class Source, bool kFetch,
+template <class Format, class Source, class Fetch,
           int kRows = TileShape<typename Format::Isa>::kRows>
-TORCHYARD_INLINE void panel_product(int rows, const uint32_t* a, const typename Source::Element* b,
-                                    int64_t count, float* c, int64_t c_row, bool fresh) {
+TORCHYARD_INLINE void panel_product(int rows, const uint32_t* a, Source source, int64_t count,
+                                    float* c, int64_t c_row, bool fresh, Fetch fetch) {
   if constexpr (kRows > 0) {
     if (rows == kRows) {
-      panel_tiles<Format, Source, kRows, kFetch>(a, b, count, c, c_row, fresh);
+      panel_tiles<Format, Source, kRows>(a, source, count, c, c_row, fresh, fetch);
     } else {
-      panel_product<Format, Source, kFetch, kRows - 1>(rows, a, b, count, c, c_row, fresh);
+      panel_product<Format, Source, Fetch, kRows - 1>(rows, a, source, count, c, c_row, fresh,
+                                                      fetch);
     }
   }
 }

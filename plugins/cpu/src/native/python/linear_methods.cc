@@ -147,7 +147,8 @@ PyMethodDef linear_methods[] = {
 
 int add_linear(PyObject* module) {
   if (PyModule_AddFunctions(module, linear_methods) != 0) return -1;
-  return add_linear_direct(module);
+  if (add_linear_direct(module) != 0) return -1;
+  return add_linear_fused(module);
 }
 
 }  // namespace torchyard
