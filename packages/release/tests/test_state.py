@@ -14,6 +14,7 @@ from click.testing import Result
 
 from packages.release.tests import foreign
 from torchyard_release._candidate import Artifact, Candidate, read_candidate, verify_files
+from torchyard_release._cli._group import COMMANDS, STEPS
 from torchyard_release._errors import CandidateError, LockedError
 from torchyard_release._git import Git
 from torchyard_release._workspace import Workspace
@@ -135,6 +136,15 @@ def test_an_error_is_a_document_for_a_program(
         "error": "train.toml: schema: expected 1, got 3",
         "do": "use the torchyard-release that the file was written for",
     }
+
+
+def test_help_has_the_steps_in_their_order_and_every_command_once(
+    release: Callable[..., Result],
+) -> None:
+    lines = [line.split() for line in release("--help").stdout.splitlines()]
+    named = [words[0] for words in lines if words and words[0] in COMMANDS]
+    assert sorted(named) == sorted(COMMANDS)
+    assert tuple(named[: len(STEPS)]) == STEPS
 
 
 def test_a_candidate_is_read_as_it_was_written(tmp_path: Path) -> None:
