@@ -229,7 +229,7 @@ def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Pat
     assert not parser.open
     assert not parser.fetched
     within = {place.removeprefix("#") for place in parser.pointed if place.startswith("#")}
-    assert {"alone", "alone-1"} <= within <= parser.places
+    assert {"inspect", "inspect-1"} <= within <= parser.places
     assert "<script" not in page
     assert "url(" not in page
     assert re.search(r"Not ready.*1 blocking row", page, re.DOTALL)
