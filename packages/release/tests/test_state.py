@@ -103,18 +103,23 @@ def test_how_a_command_ended_is_recorded(
 
 
 def test_a_command_that_was_killed_is_shown_as_such(
-    workspace: Workspace, release: Callable[..., Result]
+    workspace: Workspace, release: Callable[..., Result], release_json: Callable[..., Any]
 ) -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
 from torchyard_release._workspace import Workspace
-with Workspace.find(Path(sys.argv[1])).operation(["build"]):
+with Workspace.find(Path(sys.argv[1])).operation(["build", "--json"]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program, str(workspace.root)], check=False)
+    document = release_json("status")
+    assert (document["running"], document["interrupted"]) == ("", "build")
+    assert document["next"] == "torchyard release build"
     with workspace.operation(["cut"]):
-        pass
+        document = release_json("status")
+        assert "Pomona" in document["running"]
+        assert (document["interrupted"], document["next"]) == ("", "")
     shown = release("history").output
     assert "torchyard release build" in shown
     assert "killed, or still running" in shown

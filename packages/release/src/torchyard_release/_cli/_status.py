@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,8 @@ def status(workspace: Workspace) -> Answer:
         "ready": bool(card and card.ready),
         "released": git.has_tag(train.tag),
         "published": any(entry.kind == "published" for entry in entries),
-        "interrupted": _interrupted(entries),
+        "running": (running := workspace.state.at_work()),
+        "interrupted": "" if running else _interrupted(entries),
     }
     data["next"] = _next(workspace, data, card)
     return Answer(data, lambda out: _show(out, data))
@@ -78,17 +80,19 @@ def _candidate(workspace: Workspace, number: int, built: bool) -> dict[str, Any]
 
 
 def _interrupted(entries: tuple[Entry, ...]) -> str:
-    """Return the words of the last command if it never recorded its end."""
+    """Return the words of the last command, as a person runs it, if it never recorded its end."""
     for entry in reversed(entries):
         if entry.kind == "ended":
             return ""
         if entry.kind == "command":
-            return " ".join(entry.data["argv"])
+            return shlex.join(word for word in entry.data["argv"] if word != "--json")
     return ""
 
 
 def _next(workspace: Workspace, data: Mapping[str, Any], card: Scorecard | None) -> str:
-    """Return the command that the train waits for."""
+    """Return the command that the train waits for; empty while one runs."""
+    if data["running"]:
+        return ""
     if data["interrupted"]:
         return f"torchyard release {data['interrupted']}"
     if data["released"]:
@@ -138,4 +142,7 @@ def _show(out: Console, data: dict[str, Any]) -> None:
         counts = ", ".join(f"{number} {word}" for word, number in data["scorecard"].items())
         verdict = "ready" if data["ready"] else "not ready"
         out.print(f"  scorecard: {verdict}: {counts}", soft_wrap=True)
+    if data["running"]:
+        out.print(f"running: {data['running']}", soft_wrap=True)
+        return
     out.print(f"next: `{data['next']}`")
