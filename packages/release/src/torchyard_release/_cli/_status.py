@@ -38,7 +38,7 @@ def status(workspace: Workspace) -> Answer:
     newest = rows[-1] if rows else None
     card = scorecard_of(workspace, tagged[-1]) if newest and newest["built"] else None
     picked = 0
-    if newest:
+    if newest and cut:
         picked = int(git.run("rev-list", "--count", f"{newest['tag']}..{train.branch}"))
     data: dict[str, Any] = {
         "version": train.release,
@@ -97,7 +97,7 @@ def _next(workspace: Workspace, data: Mapping[str, Any], card: Scorecard | None)
         return f"torchyard release {data['interrupted']}"
     if data["released"]:
         return f"torchyard release {'audit' if data['published'] else 'publish'}"
-    if not data["branch"] or not data["candidates"]:
+    if not data["candidates"]:
         return "torchyard release cut"
     if data["commits_since_candidate"]:
         return "torchyard release cut --candidate"
