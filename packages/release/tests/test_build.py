@@ -120,6 +120,88 @@ def test_a_build_that_differs_is_explained_and_refused(
     assert any("orchard/stamp.py" in line for line in evidence.details)
 
 
+def _pick(root: Path, name: str, text: str) -> None:
+    """Have the branch another commit, and another candidate."""
+    foreign.git(root, "switch", "--quiet", "release/1.4")
+    foreign.write(root, name, text)
+    foreign.git(root, "add", "--all")
+    foreign.git(root, "commit", "--quiet", "--message=Pick")
+    foreign.git(root, "switch", "--quiet", "main")
+    assert foreign.release(root, "cut", "--candidate").exit_code == 0
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what is built from now on: a round's name for each time."""
+    seen: list[str] = []
+    real = _build.build_package
+
+    def counted(*args: Any, **more: Any) -> tuple[Path, ...]:
+        seen.append(args[4].name)
+        return real(*args, **more)
+
+    monkeypatch.setattr(_build, "build_package", counted)
+    return seen
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once more", "again"])
+def test_what_a_pick_left_alone_is_built_once_more(
+    orchard: Path, release_json: Callable[..., Any], rounds: list[str], again: bool
+) -> None:
+    first = release_json("build", "--no-isolation")
+    assert (first["kept"], sorted(rounds)) == ([], ["first", "second"])
+    rounds.clear()
+    _pick(orchard, "docs/page.md", "A page.\n")
+    second = release_json("build", "--no-isolation", *(["--again"] if again else []))
+    assert second["candidate"]["artifacts"] == first["candidate"]["artifacts"]
+    assert second["kept"] == ([] if again else ["orchard"])
+    assert sorted(rounds) == (["first", "second"] if again else ["second"])
+    folder = orchard / ".train/1.4.0/rc2"
+    said = read_evidence(folder / "evidence")[folder / "evidence" / "build.json"].summary
+    assert ("2 of them once for rc1 and once more" in said) is not again
+
+
+def test_what_a_pick_changed_is_built_twice(
+    orchard: Path, release_json: Callable[..., Any], rounds: list[str]
+) -> None:
+    first = release_json("build", "--no-isolation")
+    rounds.clear()
+    _pick(orchard, "packages/orchard/src/orchard/more.py", "MORE = 1\n")
+    second = release_json("build", "--no-isolation")
+    assert (second["kept"], sorted(rounds)) == ([], ["first", "second"])
+    assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
+
+
+def test_a_build_that_reads_outside_its_folder_is_found_and_built_twice(
+    orchard: Path, release_json: Callable[..., Any], rounds: list[str]
+) -> None:
+    project = (orchard / "packages/orchard/pyproject.toml").read_text()
+    project = project.replace('version = "1.4.0.dev0"', 'version = "1.4.0"')
+    outside = '\n[tool.hatch.build.targets.sdist.force-include]\n"../../NOTICE" = "NOTICE"\n'
+    _pick(orchard, "NOTICE", "One.\n")
+    _pick(orchard, "packages/orchard/pyproject.toml", project + outside)
+    first = release_json("build", "--no-isolation")
+    rounds.clear()
+    _pick(orchard, "NOTICE", "Another.\n")
+    second = release_json("build", "--no-isolation")
+    assert (second["kept"], rounds) == ([], ["second", "first"])
+    assert not second["differences"]
+    assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
+
+
+def test_a_last_candidate_without_its_files_is_not_needed(
+    orchard: Path, release: Callable[..., Result], rounds: list[str]
+) -> None:
+    assert release("build", "--no-isolation").exit_code == 0
+    shutil.rmtree(orchard / ".train/1.4.0/rc1/dist")
+    rounds.clear()
+    _pick(orchard, "docs/page.md", "A page.\n")
+    result = release("build", "--no-isolation")
+    assert result.exit_code == 0, result.output
+    assert "rc1 has not got its files any more: all is built twice" in result.stderr
+    assert sorted(rounds) == ["first", "second"]
+
+
 def test_a_package_that_cannot_be_built_shows_the_end_of_its_log(
     orchard: Path, release: Callable[..., Result]
 ) -> None:

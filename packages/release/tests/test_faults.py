@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -125,6 +126,18 @@ def test_killed_at_any_line_of_promoting_it_promotes_once(
             assert kinds.count("promote") == 1
             workspace = Workspace.find(scene.root)
             assert workspace.git.commit(f"v{VERSION}") == workspace.git.commit(f"v{VERSION}-rc1")
+
+
+def test_status_names_the_next_step_from_the_signatures_to_the_audit(scene: Scene) -> None:
+    def following() -> str:
+        document = json.loads(foreign.release(scene.root, "status", "--json").stdout)
+        return str(document["next"]).removeprefix("torchyard release ")
+
+    assert following() == "promote"
+    assert finish(scene.root, ("promote",)) == 0
+    assert following() == "publish"
+    assert finish(scene.root, _PUBLISH) == 0
+    assert following() == "audit"
 
 
 def test_a_second_operator_is_turned_away_and_told_who_works(scene: Scene) -> None:

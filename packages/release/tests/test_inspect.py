@@ -99,7 +99,8 @@ def test_a_candidate_that_is_as_declared_passes_and_gets_a_bill(orchard: Path) -
     assert "rc1: 6 artifacts are as declared" in result.output
     status = json.loads(foreign.release(orchard, "status", "--json").stdout)
     assert status["candidates"][0]["gates"] == ["api", "build", "check", "inspect", "sbom"]
-    assert status["next"] == "torchyard release scorecard"
+    assert status["ready"]
+    assert status["next"] == "torchyard release approve --key KEY.pem"
     assert _outcomes(orchard) == dict.fromkeys(["api", "build", "check", "inspect", "sbom"], "pass")
     bill = json.loads((orchard / ".train/1.4.0/rc1/sbom/orchard-1.4.0.cdx.json").read_text())
     assert bill["bomFormat"] == "CycloneDX"

@@ -179,6 +179,8 @@ def test_an_outsider_needs_the_files_and_the_public_keys_alone(
         bad = _authenticate(dist, *public)
         assert (bad.exit_code, "changed: base" in bad.output) == (1, True)
         assert "do: do not install these files" in bad.output
+    document = json.loads(_authenticate(dist, *public, "--json").stdout)
+    assert document["error"].startswith("changed: base")
     wheel.unlink()
     assert "missing: base" in _authenticate(dist, *public).output
     assert _authenticate(dist, *public, "--some").exit_code == 0

@@ -188,6 +188,22 @@ def test_notes_hold_fragments_counts_highlights_and_what_is_not_claimed(
     assert "| Beta | `orchard.apples` | every other | apples |" in notes
 
 
+def test_notes_of_a_candidate_are_written_out_of_its_own_tree(
+    orchard: Path, release: Callable[..., Result]
+) -> None:
+    train_toml(orchard, **{'version = "1.4.0.dev0"': 'version = "1.4.0"'})
+    pass_gates(orchard, add_candidate(orchard), "check")
+    before = json.loads(release("notes", "--json").stdout)
+    # Main goes on: this one is the next release's.
+    write(orchard, "changelog.d/9.orchard.added.md", "Grow plums.\n")
+    _commit(orchard, "plums.txt", "Bob <bob@orchard.example>")
+    after = json.loads(release("notes", "--json").stdout)
+    assert after["commits"] == before["commits"]
+    text = Path(after["files"][0]).read_text()
+    assert "Grow apples." in text
+    assert "plums" not in text
+
+
 def test_without_fragments_there_are_no_notes(orchard: Path) -> None:
     for path in (orchard / "changelog.d").iterdir():
         path.unlink()

@@ -198,6 +198,8 @@ class _Page(HTMLParser):
         super().__init__()
         self.fetched: list[str] = []
         self.open: list[str] = []
+        self.places: set[str] = set()
+        self.pointed: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in {"col", "link", "meta", "br", "img"}:
@@ -207,6 +209,8 @@ class _Page(HTMLParser):
             for name, value in attrs
             if name in {"src", "href"} and value and "://" in value
         ]
+        self.places |= {value for name, value in attrs if name == "id" and value}
+        self.pointed |= {value for name, value in attrs if name == "href" and value}
         assert tag not in {"script", "link", "img", "iframe"}
 
     def handle_endtag(self, tag: str) -> None:
@@ -224,6 +228,8 @@ def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Pat
     parser.close()
     assert not parser.open
     assert not parser.fetched
+    within = {place.removeprefix("#") for place in parser.pointed if place.startswith("#")}
+    assert {"inspect", "inspect-1"} <= within <= parser.places
     assert "<script" not in page
     assert "url(" not in page
     assert re.search(r"Not ready.*1 blocking row", page, re.DOTALL)

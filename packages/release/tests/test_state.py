@@ -14,6 +14,7 @@ from click.testing import Result
 
 from packages.release.tests import foreign
 from torchyard_release._candidate import Artifact, Candidate, read_candidate, verify_files
+from torchyard_release._cli._group import COMMANDS, STEPS
 from torchyard_release._errors import CandidateError, LockedError
 from torchyard_release._git import Git
 from torchyard_release._workspace import Workspace
@@ -102,18 +103,23 @@ def test_how_a_command_ended_is_recorded(
 
 
 def test_a_command_that_was_killed_is_shown_as_such(
-    workspace: Workspace, release: Callable[..., Result]
+    workspace: Workspace, release: Callable[..., Result], release_json: Callable[..., Any]
 ) -> None:
     program = """
 import os, signal, sys
 from pathlib import Path
 from torchyard_release._workspace import Workspace
-with Workspace.find(Path(sys.argv[1])).operation(["build"]):
+with Workspace.find(Path(sys.argv[1])).operation(["build", "--json"]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program, str(workspace.root)], check=False)
+    document = release_json("status")
+    assert (document["running"], document["interrupted"]) == ("", "build")
+    assert document["next"] == "torchyard release build"
     with workspace.operation(["cut"]):
-        pass
+        document = release_json("status")
+        assert "Pomona" in document["running"]
+        assert (document["interrupted"], document["next"]) == ("", "")
     shown = release("history").output
     assert "torchyard release build" in shown
     assert "killed, or still running" in shown
@@ -135,6 +141,15 @@ def test_an_error_is_a_document_for_a_program(
         "error": "train.toml: schema: expected 1, got 3",
         "do": "use the torchyard-release that the file was written for",
     }
+
+
+def test_help_has_the_steps_in_their_order_and_every_command_once(
+    release: Callable[..., Result],
+) -> None:
+    lines = [line.split() for line in release("--help").stdout.splitlines()]
+    named = [words[0] for words in lines if words and words[0] in COMMANDS]
+    assert sorted(named) == sorted(COMMANDS)
+    assert tuple(named[: len(STEPS)]) == STEPS
 
 
 def test_a_candidate_is_read_as_it_was_written(tmp_path: Path) -> None:

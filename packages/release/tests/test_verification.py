@@ -134,18 +134,42 @@ def test_a_requirement_without_a_lower_bound_promises_nothing(orchard: Path) -> 
         assert evidence.details == ("orchard: click",)
 
 
-def test_a_torch_that_a_package_refuses_is_a_promise_broken(orchard: Path) -> None:
-    path = orchard / "train.toml"
-    text = path.read_text().replace(
-        'folder = "packages/press"\n', 'folder = "packages/press"\ntorch = ">=2.13,<2.14"\n'
-    )
+def _with_torches(root: Path, **ranges: str) -> None:
+    """Declare ranges of torch, by the packages' folders, and the two ends of the train's."""
+    path = root / "train.toml"
+    text = path.read_text()
+    for name, torch in ranges.items():
+        folder = f'folder = "packages/{name}"\n'
+        assert folder in text
+        text = text.replace(folder, f'{folder}torch = "{torch}"\n')
     path.write_text(f'{text}\n[torch]\nminimum = "2.13.0"\nmaximum = "2.14.1"\n')
+
+
+def test_a_torch_that_every_package_refuses_is_a_promise_broken(orchard: Path) -> None:
+    _with_torches(orchard, press=">=2.13,<2.14", shop="<2.14")
     for bench in _open(orchard, add_candidate(orchard)):
         gate = replace(_ALONE, name="torch")
         assert cells_of(bench.workspace, bench.candidate, gate) == ("2.13.0", "2.14.1")
         evidence = try_cell(gate, "2.14.1", bench, attempt)
         assert evidence.outcome is Outcome.FAIL
-        assert "orchard-press refuse torch 2.14.1" in evidence.summary
+        assert "every package refuses torch 2.14.1" in evidence.summary
+
+
+def test_a_package_for_fewer_torches_is_left_out_by_name(
+    orchard: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_torches(orchard, orchard=">=2.11", press=">=2.11", shop=">=2.13,<2.14")
+    # A room that has a torch already; the packages are installed into one of their own.
+    monkeypatch.setattr(Bench, "_base", lambda bench, torch: None)
+    for bench in _open(orchard, add_candidate(orchard)):
+        evidence = try_cell(replace(_ALONE, name="torch"), "2.14.1", bench, attempt)
+        assert evidence.outcome is Outcome.PASS, evidence.details
+        assert "2 of the train" in evidence.summary
+        assert evidence.summary.endswith("; without orchard-shop (>=2.13,<2.14)")
+        assert {name.partition("-")[0] for name in evidence.artifacts} == {
+            "orchard",
+            "orchard_press",
+        }
 
 
 @dataclass

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -57,18 +58,23 @@ def _try_torch(gate: Gate, cell: str, bench: Bench) -> Finding:
     using = [train.package(name) for name in bench.packages if train.package(name).torch]
     if not using:
         return unverified("no package of this train needs torch", "take the gate out of train.toml")
-    refusing = [
+    fitting = [
         package.name
         for package in using
-        if not Requirement(f"torch{package.torch}").specifier.contains(cell)
+        if Requirement(f"torch{package.torch}").specifier.contains(cell)
     ]
-    if refusing:
+    if not fitting:
         return Finding(
             Outcome.FAIL,
-            f"{', '.join(refusing)} refuse torch {cell}, which [torch] of train.toml promises; "
-            "widen their range or narrow the promise",
+            f"every package refuses torch {cell}, which [torch] of train.toml promises; widen "
+            "their range or narrow the promise",
         )
-    return _installed(bench, tuple(package.name for package in using), torch=cell)
+    finding = _installed(bench, fitting, torch=cell)
+    # Whoever is built for one torch says so in train.toml, and in the tables that users read.
+    out = [f"{p.name} ({p.torch})" for p in using if p.name not in fitting]
+    if not out:
+        return finding
+    return replace(finding, summary=f"{finding.summary}; without {', '.join(out)}")
 
 
 def _try_dependencies(gate: Gate, cell: str, bench: Bench) -> Finding:

@@ -1,4 +1,8 @@
-"""Building a candidate: every artifact, twice, out of the tag and never out of the checkout."""
+"""Building a candidate: every artifact, twice, out of the tag and never out of the checkout.
+
+Where nothing in a package changed since the last candidate, that candidate's files are one of the
+two, so that it is built once more and compared with them.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +30,11 @@ from torchyard_release._check import derive
 from torchyard_release._cut import candidate_numbers
 from torchyard_release._errors import CandidateError, GitError
 from torchyard_release._evidence import Evidence, Outcome, record
+from torchyard_release._git import Git
 from torchyard_release._journal import Journal
 from torchyard_release._members import explain
 from torchyard_release._package import Package
-from torchyard_release._round import ROUNDS, Conditions, age_files, build_package
+from torchyard_release._round import CONSTRAINTS, ROUNDS, Conditions, age_files, build_package
 from torchyard_release._train import Train
 from torchyard_release._workspace import Workspace
 
@@ -46,7 +51,9 @@ class Built:
         candidate: its record.
         differences: per file that the two rounds made differently, what differs.
         drifts: what in the tag differs from its own train.toml.
-        seconds: per package, how long both rounds took.
+        seconds: per package, how long it took.
+        kept: packages whose files are the last candidate's, built once more.
+        last: the label of the last candidate; empty without one to keep files of.
     """
 
     number: int
@@ -54,6 +61,24 @@ class Built:
     differences: dict[str, tuple[str, ...]]
     drifts: tuple[str, ...]
     seconds: dict[str, float]
+    kept: tuple[str, ...]
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """A candidate that was built before, whose files are what they were."""
+
+    candidate: Candidate
+    dist: Path
+
+    def files_of(self, package: Package, git: Git, commit: str) -> tuple[Path, ...]:
+        """Return a package's files; none where it may come out otherwise in a later commit."""
+        paths = (str(package.folder), CONSTRAINTS)
+        if not git.succeeds("diff", "--quiet", self.candidate.commit, commit, "--", *paths):
+            return ()
+        artifacts = self.candidate.artifacts
+        return tuple(self.dist / item.file for item in artifacts if item.package == package.name)
 
 
 def build_candidate(
@@ -71,8 +96,8 @@ def build_candidate(
         workspace: the repository.
         journal: of the release.
         commands: the group ``torchyard release``.
-        again: whether a candidate that was built is built anew; the evidence about other bytes
-            then goes stale.
+        again: whether a candidate that was built is built anew, all of it twice; the evidence
+            about other bytes then goes stale.
         isolated: whether each build gets an environment of its own.
         progress: is told what begins.
 
@@ -114,25 +139,30 @@ def build_candidate(
     sources = _exports(workspace, commit, epoch, scratch)
     first = Workspace.read(sources[ROUNDS[0].name])
     train = first.train
+    last = None if again else _last(workspace, number, progress)
     leaving = set(departing(git, train))
     packages = [package for package in first.packages if package.name in leaving]
     artifacts: list[Artifact] = []
     differences: dict[str, tuple[str, ...]] = {}
     seconds = {}
+    kept: list[str] = []
     for package in packages:
-        progress(f"building {package.name}, twice")
+        before = last.files_of(package, git, commit) if last else ()
+        how = f"once more: nothing in it changed since {last.candidate.candidate}" if last else ""
+        progress(f"building {package.name}, {how if before else 'twice'}")
         start = time.monotonic()
         # Its own, so that what a pick left alone comes out byte for byte as in the last candidate,
         # and what was proven about it stays proven.
         changed = git.changed(commit, str(package.folder))
-        outs = _twice(sources, package, folder, changed, isolated=isolated)
+        outs = _twice(sources, package, folder, changed, before, isolated=isolated)
         differences |= _compare(*outs)
         made = [_artifact(path, package, train) for path in outs[0]]
         artifacts += made
+        sums = {item.file: item.sha256 for item in made}
+        if before and last and sums.items() <= last.candidate.sums.items():
+            kept.append(package.name)
         seconds[package.name] = round(time.monotonic() - start, 3)
-        journal.append(
-            "build.package", package=package.name, sums={item.file: item.sha256 for item in made}
-        )
+        journal.append("build.package", package=package.name, sums=sums)
     progress("comparing the tag with its train.toml")
     drifts = _drifts(first, commands)
     dist = scratch / DIST
@@ -142,13 +172,30 @@ def build_candidate(
     candidate = Candidate(train.release, f"rc{number}", commit, tag, tuple(sorted(artifacts)))
     verify_files(candidate, dist)
     dist.rename(folder / DIST)
-    built = Built(number, candidate, differences, drifts, seconds)
+    label = last.candidate.candidate if last else ""
+    built = Built(number, candidate, differences, drifts, seconds, tuple(kept), label)
     _record(folder, journal, built, time.monotonic() - began)
     # The record comes last: without it there is no candidate, and building begins anew.
     candidate.write(folder)
     shutil.rmtree(scratch)
     journal.append("build.done", candidate=candidate.candidate, digest=candidate.digest)
     return built
+
+
+def _last(workspace: Workspace, number: int, progress: Callable[[str], None]) -> _Last | None:
+    """Return the newest candidate that was built before this one."""
+    earlier = [other for other in workspace.release.candidates() if other < number]
+    if not earlier:
+        return None
+    folder = workspace.release.candidate(earlier[-1])
+    candidate = read_candidate(folder)
+    try:
+        verify_files(candidate, folder / DIST)
+    except (CandidateError, OSError):
+        # Somebody made room; nothing of what is built now depends on it.
+        progress(f"{candidate.candidate} has not got its files any more: all is built twice")
+        return None
+    return _Last(candidate, folder / DIST)
 
 
 def _exports(workspace: Workspace, commit: str, epoch: int, scratch: Path) -> dict[str, Path]:
@@ -164,16 +211,39 @@ def _exports(workspace: Workspace, commit: str, epoch: int, scratch: Path) -> di
 
 
 def _twice(
-    sources: Mapping[str, Path], package: Package, folder: Path, epoch: int, *, isolated: bool
+    sources: Mapping[str, Path],
+    package: Package,
+    folder: Path,
+    epoch: int,
+    before: tuple[Path, ...],
+    *,
+    isolated: bool,
 ) -> tuple[tuple[Path, ...], ...]:
-    """Build a package in every round, side by side; return the files of each."""
+    """Build a package in every round, side by side; return the files of each.
+
+    Where its files of the last candidate are given, they are the first round, unless the second
+    shows that something else than the package's own folder has changed them.
+    """
+
+    def folder_of(conditions: Conditions) -> Path:
+        return folder / SCRATCH / conditions.name / "out" / package.name
 
     def once(conditions: Conditions) -> tuple[Path, ...]:
-        out = folder / SCRATCH / conditions.name / "out" / package.name
+        out = folder_of(conditions)
         log = folder / "log" / f"{package.name}-{conditions.name}.txt"
         source = sources[conditions.name]
         return build_package(source, package, out, log, conditions, epoch, isolated=isolated)
 
+    if before:
+        first, second = ROUNDS
+        out = folder_of(first)
+        out.mkdir(parents=True)
+        files = tuple(Path(shutil.copyfile(path, out / path.name)) for path in before)
+        more = once(second)
+        if not _compare(files, more):
+            return files, more
+        shutil.rmtree(out)
+        return once(first), more
     with ThreadPoolExecutor(len(ROUNDS)) as pool:
         return tuple(pool.map(once, ROUNDS))
 
@@ -242,6 +312,8 @@ def _drifts(exported: Workspace, commands: click.Group) -> tuple[str, ...]:
 def _record(folder: Path, journal: Journal, built: Built, seconds: float) -> None:
     faults = tuple(f"{name}: {line}" for name, lines in built.differences.items() for line in lines)
     count = len(built.candidate.artifacts)
+    kept = sum(item.package in built.kept for item in built.candidate.artifacts)
+    since = f"; {kept} of them once for {built.last} and once more, which changed nothing in them"
     record(
         folder,
         journal,
@@ -250,7 +322,7 @@ def _record(folder: Path, journal: Journal, built: Built, seconds: float) -> Non
             "build",
             faults,
             f"all {count} artifacts were built twice, in other places, modes and times, and are "
-            f"the same to the byte",
+            f"the same to the byte{since if kept else ''}",
             f"{len(built.differences)} of {count} artifacts came out differently when they were "
             f"built again. See which members differ, and make their build deterministic",
             seconds,

@@ -75,7 +75,7 @@ def notes_of(workspace: Workspace, card: Scorecard | None, *, revision: str = "H
     """Return what the release has to tell.
 
     Args:
-        workspace: the repository; its fragments are read from the checkout.
+        workspace: the tree whose fragments and features are read, and its git.
         card: the candidate's scorecard; None before there is one.
         revision: what is released.
 
@@ -93,7 +93,8 @@ def notes_of(workspace: Workspace, card: Scorecard | None, *, revision: str = "H
     highlights = workspace.root / train.notes.highlights if train.notes.highlights else None
     if highlights is not None and not highlights.is_file():
         raise ReleaseError(
-            f"{highlights}: no such file, but [notes] highlights names it", "write the highlights"
+            f"{train.notes.highlights}: no such file, but [notes] highlights names it",
+            "write the highlights; a candidate's notes are written out of its own tree",
         )
     return Notes(
         name=train.name,

@@ -14,7 +14,8 @@ from torchyard import child_environ
 from torchyard_release._errors import ReleaseError
 from torchyard_release._package import Package
 
-_CONSTRAINTS: Final = "constraints.txt"
+# Versions that isolated builds are held to, where a repository has it.
+CONSTRAINTS: Final = "constraints.txt"
 # Of the log of a build that failed, in the message.
 _LINES: Final = 15
 
@@ -96,9 +97,9 @@ def build_package(
         "NO_COLOR": "1",
         "FORCE_COLOR": None,
     }
-    if (source / _CONSTRAINTS).is_file():
+    if (source / CONSTRAINTS).is_file():
         # As a URI, because pip splits these variables at blanks.
-        pins = (source / _CONSTRAINTS).as_uri()
+        pins = (source / CONSTRAINTS).as_uri()
         changes |= {"PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins}
     words = [sys.executable, "-m", "build", "--outdir", str(out), str(source / package.folder)]
     words += [] if isolated else ["--no-isolation"]

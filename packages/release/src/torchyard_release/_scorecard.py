@@ -21,8 +21,8 @@ from torchyard_release._train import ANY_CELL, Gate, Waiver
 # The gates that a step of the train records as it goes, and that step.
 _RECORDED: Final = {
     "api": "inspect",
-    "build": "build",
-    "check": "build",
+    "build": "build --again",
+    "check": "build --again",
     "inspect": "inspect",
     "sbom": "inspect",
 }
@@ -238,8 +238,14 @@ def _why_stale(gate: Gate, evidence: Evidence, artifacts: Mapping[str, str]) -> 
 
 def _again(gate: Gate) -> str:
     """Return the command that leaves evidence of a gate."""
+    step = step_of(gate)
+    return f"`torchyard release {f'verify --gate {gate.name}' if step == 'verify' else step}`"
+
+
+def step_of(gate: Gate) -> str:
+    """Return the step of the train that leaves evidence of a gate."""
     own = not gate.session and not gate.command and gate.name in _RECORDED
-    return f"`torchyard release {_RECORDED[gate.name] if own else f'verify --gate {gate.name}'}`"
+    return _RECORDED[gate.name] if own else "verify"
 
 
 def _idle(waivers: Sequence[Waiver], rows: Sequence[Row]) -> list[str]:

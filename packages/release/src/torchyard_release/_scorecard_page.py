@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from torchyard_release._scorecard import Scorecard, Status
+
+# Beside the word or the colour, for whoever sees only one of them.
+_MARKS: Final = {
+    Status.PASS: "\N{CHECK MARK}",
+    Status.FAIL: "\N{BALLOT X}",
+    Status.UNVERIFIED: "?",
+    Status.WAIVED: "\N{TILDE OPERATOR}",
+}
 
 
 def _link(evidence: str) -> str:
@@ -32,6 +41,7 @@ def scorecard_page(card: Scorecard) -> str:
         gates=gates,
         stopping=[row for row in card.rows if row.stops],
         statuses=[status.value for status in Status],
+        marks={status.value: mark for status, mark in _MARKS.items()},
         link_to=_link,
     )
     return f"{text.rstrip()}\n"

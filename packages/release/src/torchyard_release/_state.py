@@ -133,6 +133,23 @@ class State:
                 with contextlib.suppress(*[JournalError] * bool(said)):
                     journal.append("ended", rc=code, seconds=seconds, said=said)
 
+    def at_work(self) -> str:
+        """Return who holds the train now and what for; empty where nobody does.
+
+        The lock is not touched, so that looking turns nobody away. A file that a killed command
+        left names a process that is gone.
+        """
+        holder = self.folder / "operator.json"
+        try:
+            data = json.loads(holder.read_text(encoding="utf-8"))
+            if data["host"] == socket.gethostname():
+                os.kill(data["pid"], 0)
+        except PermissionError:
+            pass
+        except (OSError, ValueError):
+            return ""
+        return _described(holder)
+
     def _create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         # So that the work tree stays clean in any repository, whatever its own .gitignore says.

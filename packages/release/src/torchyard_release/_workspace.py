@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,18 @@ class Workspace:
                     "correct the folder, or take the package out of the train",
                 )
         return cls(root, train, Git(root), State(state or root / FOLDER), packages)
+
+    @contextlib.contextmanager
+    def at(self, commit: str) -> Iterator[Workspace]:
+        """Give the tree of a commit instead of the checkout, for as long as the block lasts.
+
+        Its git and what the commands keep stay those of the repository.
+        """
+        with tempfile.TemporaryDirectory(prefix="train-tree-") as name:
+            root = Path(name) / "tree"
+            self.git.export(commit, root)
+            tree = Workspace.read(root, self.state.folder)
+            yield replace(tree, git=self.git)
 
     @property
     def release(self) -> ReleaseState:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--again", is_flag=True, help="Build a candidate anew that was built before.")
+@click.option("--again", is_flag=True, help="Build what was built before anew, all of it twice.")
 @click.option(
     "--no-isolation",
     is_flag=True,
@@ -39,8 +39,9 @@ def build(workspace: Workspace, again: bool, no_isolation: bool) -> Answer:
     """Build every sdist and wheel of the newest candidate, twice, and compare them.
 
     They are built out of its tag, never out of the checkout: once as usual, and once elsewhere,
-    with another umask, time zone and age of the files. Exit status 3: some came out differently;
-    the members that differ are listed.
+    with another umask, time zone and age of the files. Of a package in which nothing changed since
+    the last candidate, that candidate's files are one of the two. Exit status 3: some came out
+    differently; the members that differ are listed.
     """
     with operation(workspace) as journal:
         total = len(departing(workspace.git, workspace.train)) + 1
@@ -85,7 +86,8 @@ def _show(out: Console, built: Built) -> None:
     table.add_column("sha256", no_wrap=True)
     table.add_column("built twice")
     for item in built.candidate.artifacts:
-        same = "differs" if item.file in built.differences else "identical"
+        kept = f"identical, as in {built.last}" if item.package in built.kept else "identical"
+        same = "differs" if item.file in built.differences else kept
         table.add_row(item.file, str(item.size), item.sha256[:16], same)
     out.print(table)
     for name, lines in built.differences.items():

@@ -59,15 +59,9 @@ def release_command(
     @click.pass_context
     @functools.wraps(function)
     def run(ctx: click.Context, /, *args: Any, as_json: bool, **options: Any) -> None:
-        try:
+        with told(as_json):
             workspace = Workspace.find(*ctx.obj)
             answer = function(workspace, *args, **options)
-        except ReleaseError as error:
-            _write_error(error, as_json)
-            ctx.exit(FAILED)
-        except OSError as error:
-            _write_error(_described(error), as_json)
-            ctx.exit(FAILED)
         if as_json:
             click.echo(json.dumps(answer.data, indent=2, sort_keys=True, ensure_ascii=False))
         else:
@@ -75,6 +69,19 @@ def release_command(
         ctx.exit(answer.code)
 
     return run
+
+
+@contextlib.contextmanager
+def told(as_json: bool) -> Iterator[None]:
+    """Turn an error into what is wrong and what to do, and exit status FAILED."""
+    try:
+        yield
+    except ReleaseError as error:
+        _write_error(error, as_json)
+        click.get_current_context().exit(FAILED)
+    except OSError as error:
+        _write_error(_described(error), as_json)
+        click.get_current_context().exit(FAILED)
 
 
 @contextlib.contextmanager

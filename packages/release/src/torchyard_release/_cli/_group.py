@@ -40,6 +40,12 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
 }
 
+# Those that every train takes; RELEASE.md has them with what is done in between.
+STEPS: Final = (
+    *("plan", "check", "cut", "build", "inspect", "verify", "scorecard", "pick", "notes"),
+    *("approve", "promote", "publish", "audit", "bump"),
+)
+
 
 class _Lazy(click.Group):
     """List the commands from the table; import a command's module only to run it."""
@@ -64,8 +70,10 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table; nothing is imported."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+        with formatter.section("Steps, in their order"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in STEPS])
+        with formatter.section("At any time"):
+            formatter.write_dl([(n, COMMANDS[n][1]) for n in sorted(COMMANDS) if n not in STEPS])
 
 
 @click.group(cls=_Lazy, no_args_is_help=True)

@@ -22,10 +22,18 @@ from torchyard_release._workspace import Workspace
 )
 @release_command
 def notes(workspace: Workspace, output: Path | None) -> Answer:
-    """Write release notes and a blog post, out of fragments, features, git and the scorecard."""
+    """Write release notes and a blog post, out of fragments, features, git and the scorecard.
+
+    All of them are the newest candidate's; before there is one, the checkout's.
+    """
     numbers = workspace.release.candidates()
     card = scorecard_of(workspace, numbers[-1]) if numbers else None
-    told = notes_of(workspace, card, revision=card.commit if card else "HEAD")
+    if card is None:
+        told = notes_of(workspace, None)
+    else:
+        # Main goes on meanwhile: what it has since the cut is the next release's.
+        with workspace.at(card.commit) as tree:
+            told = notes_of(tree, card, revision=card.commit)
     folder = output or workspace.release.folder
     files = {"NOTES.md": told.release_notes(), "BLOG.md": told.blog()}
     for name, text in files.items():

@@ -85,6 +85,6 @@ def _show(out: Console, entries: tuple[Pick, ...], lacking: tuple[Missing, ...])
             f"{lack.proof}"
         )
     if lacking:
-        out.print("pick each, or: torchyard release pick --decline COMMIT --reason WHY")
+        out.print("pick each, or: `torchyard release pick --decline COMMIT --reason WHY`")
     if any(not item.candidate for item in entries):
-        out.print("next: torchyard release build, which makes the next candidate of these")
+        out.print("next: `torchyard release cut --candidate`, then `torchyard release build`")

@@ -63,3 +63,5 @@ def _show(out: Console, card: Scorecard, page: Path) -> None:
     verdict = "ready" if card.ready else "not ready"
     out.print(f"{card.project} {card.version} {card.candidate}: {verdict}: {counts}")
     out.print(f"page: {page}", soft_wrap=True)
+    if card.ready:
+        out.print("next: `torchyard release approve --key KEY.pem`")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import click
 
-from torchyard_release._cli._command import Answer, operation, release_command
+from torchyard_release._cli._command import Answer, operation, release_command, told
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import make_key, read_private_key, read_public_key
 from torchyard_release._manifest import check_files, read_manifest
@@ -31,7 +30,7 @@ def key() -> None:
 @_JSON
 def make(file: Path, as_json: bool) -> None:
     """Write a private key to FILE and its public one beside it, as .pub; print the latter."""
-    with _told():
+    with told(as_json):
         _show_key(make_key(file), as_json)
 
 
@@ -40,7 +39,7 @@ def make(file: Path, as_json: bool) -> None:
 @_JSON
 def show(file: Path, as_json: bool) -> None:
     """Print the public key of a private key's FILE, as train.toml lists it."""
-    with _told():
+    with told(as_json):
         _show_key(read_private_key(file).public, as_json)
 
 
@@ -100,7 +99,7 @@ def authenticate(
     one too many, or too few of the keys signed.
     """
     path = manifest or folder / MANIFEST
-    with _told():
+    with told(as_json):
         public = [read_public_key(name) for name in keys]
         said, signed = read_manifest(
             path, public, threshold=threshold or len(public), version=version
@@ -127,15 +126,3 @@ def authenticate(
         f"{len(signed)} key(s) signed them, built from {said.commit}"
     )
     click.echo(json.dumps(data, indent=2, sort_keys=True) if as_json else text)
-
-
-class _told:
-    """Turn an error into its two lines and exit status 1, where there is no workspace."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ReleaseError):
-            click.echo(f"error: {error.text}\ndo: {error.remedy}", err=True)
-            sys.exit(1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,11 +13,16 @@ from torchyard_release._cli._command import Answer, release_command
 from torchyard_release._cut import candidate_numbers
 from torchyard_release._evidence import FOLDER, read_evidence
 from torchyard_release._journal import Entry
-from torchyard_release._train import Train
+from torchyard_release._judgement import scorecard_of
+from torchyard_release._scorecard import Scorecard, step_of
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+# In the order in which they are taken.
+_STEPS: Final = ("build --again", "inspect", "verify")
 
 
 @click.command()
@@ -28,21 +35,24 @@ def status(workspace: Workspace) -> Answer:
     built = set(workspace.release.candidates())
     rows = [_candidate(workspace, number, number in built) for number in tagged]
     entries = workspace.release.entries()
-    interrupted = _interrupted(entries)
-    published = git.has_tag(train.tag)
     newest = rows[-1] if rows else None
+    card = scorecard_of(workspace, tagged[-1]) if newest and newest["built"] else None
     picked = 0
-    if newest:
+    if newest and cut:
         picked = int(git.run("rev-list", "--count", f"{newest['tag']}..{train.branch}"))
-    data = {
+    data: dict[str, Any] = {
         "version": train.release,
         "branch": train.branch if cut else None,
         "candidates": rows,
         "commits_since_candidate": picked,
-        "released": published,
-        "interrupted": interrupted,
-        "next": _next(train, cut, newest, picked, published, interrupted),
+        "scorecard": card.counts() if card else None,
+        "ready": bool(card and card.ready),
+        "released": git.has_tag(train.tag),
+        "published": any(entry.kind == "published" for entry in entries),
+        "running": (running := workspace.state.at_work()),
+        "interrupted": "" if running else _interrupted(entries),
     }
+    data["next"] = _next(workspace, data, card)
     return Answer(data, lambda out: _show(out, data))
 
 
@@ -70,39 +80,48 @@ def _candidate(workspace: Workspace, number: int, built: bool) -> dict[str, Any]
 
 
 def _interrupted(entries: tuple[Entry, ...]) -> str:
-    """Return the words of the last command if it never recorded its end."""
+    """Return the words of the last command, as a person runs it, if it never recorded its end."""
     for entry in reversed(entries):
         if entry.kind == "ended":
             return ""
         if entry.kind == "command":
-            return " ".join(entry.data["argv"])
+            return shlex.join(word for word in entry.data["argv"] if word != "--json")
     return ""
 
 
-def _next(
-    train: Train,
-    cut: bool,
-    newest: dict[str, Any] | None,
-    picked: int,
-    published: bool,
-    interrupted: str,
-) -> str:
-    if interrupted:
-        return f"torchyard release {interrupted}"
-    if published:
-        return "torchyard release audit"
-    if not cut or newest is None:
+def _next(workspace: Workspace, data: Mapping[str, Any], card: Scorecard | None) -> str:
+    """Return the command that the train waits for; empty while one runs."""
+    if data["running"]:
+        return ""
+    if data["interrupted"]:
+        return f"torchyard release {data['interrupted']}"
+    if data["released"]:
+        return f"torchyard release {'audit' if data['published'] else 'publish'}"
+    if not data["candidates"]:
         return "torchyard release cut"
-    if picked:
+    if data["commits_since_candidate"]:
         return "torchyard release cut --candidate"
-    if not newest["built"]:
+    if card is None:
         return "torchyard release build"
-    unknown = {gate.name for gate in train.gates} - set(newest["gates"])
-    if "inspect" in unknown:
-        return "torchyard release inspect"
-    if unknown:
-        return "torchyard release verify"
-    return "torchyard release scorecard"
+    stopping = [row for row in card.rows if row.stops]
+    if not stopping:
+        return f"torchyard release {_agreed(workspace, card)}"
+    # What was tried on these bytes and is red, or cannot be tried here, no command mends.
+    untried = [row.gate for row in stopping if row.stale or not row.evidence]
+    gates = {gate.name: gate for gate in workspace.train.gates}
+    steps = [step_of(gates[name]) for name in untried]
+    return f"torchyard release {next(iter(sorted(steps, key=_STEPS.index)), 'scorecard')}"
+
+
+def _agreed(workspace: Workspace, card: Scorecard) -> str:
+    """Return what follows a green scorecard: signatures, until there are enough."""
+    signed = [
+        entry.data["signatures"]
+        for entry in workspace.release.entries()
+        if entry.kind == "approve" and entry.data["candidate"] == card.candidate
+    ]
+    enough = signed and max(signed) >= workspace.train.signing.threshold
+    return "promote" if enough else "approve --key KEY.pem"
 
 
 def _show(out: Console, data: dict[str, Any]) -> None:
@@ -119,4 +138,11 @@ def _show(out: Console, data: dict[str, Any]) -> None:
         out.print(f"  {data['commits_since_candidate']} commits since on the branch")
     if data["interrupted"]:
         out.print(f"interrupted: torchyard release {data['interrupted']}", style="bold yellow")
-    out.print(f"next: {data['next']}")
+    if data["scorecard"]:
+        counts = ", ".join(f"{number} {word}" for word, number in data["scorecard"].items())
+        verdict = "ready" if data["ready"] else "not ready"
+        out.print(f"  scorecard: {verdict}: {counts}", soft_wrap=True)
+    if data["running"]:
+        out.print(f"running: {data['running']}", soft_wrap=True)
+        return
+    out.print(f"next: `{data['next']}`")
