@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from torchyard_release._scorecard import Scorecard, Status
+from torchyard_release._scorecard import Row, Scorecard, Status
 
 # Beside the word or the colour, for whoever sees only one of them.
 _MARKS: Final = {
@@ -21,6 +22,14 @@ _MARKS: Final = {
 def _link(evidence: str) -> str:
     """Return where evidence is from a page in a candidate's folder; it may be an earlier one's."""
     return "/".join(("..", *Path(evidence).parts[-3:]))
+
+
+def _together(rows: Iterable[Row]) -> list[tuple[Row, list[str]]]:
+    """Return one row of each that say the same, with the cells of all."""
+    found: dict[tuple[str, Status, str], tuple[Row, list[str]]] = {}
+    for row in rows:
+        found.setdefault((row.gate, row.status, row.text), (row, []))[1].append(row.cell)
+    return list(found.values())
 
 
 def scorecard_page(card: Scorecard) -> str:
@@ -39,7 +48,8 @@ def scorecard_page(card: Scorecard) -> str:
         card=card,
         counts=card.counts(),
         gates=gates,
-        stopping=[row for row in card.rows if row.stops],
+        against=sum(row.stops for row in card.rows),
+        stopping=_together(row for row in card.rows if row.stops),
         statuses=[status.value for status in Status],
         marks={status.value: mark for status, mark in _MARKS.items()},
         link_to=_link,
