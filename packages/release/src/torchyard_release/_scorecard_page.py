@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from torchyard_release._scorecard import Row, Scorecard, Status
+from torchyard_release._scorecard import Scorecard, Status, together
 
 # Beside the word or the colour, for whoever sees only one of them.
 _MARKS: Final = {
@@ -22,14 +21,6 @@ _MARKS: Final = {
 def _link(evidence: str) -> str:
     """Return where evidence is from a page in a candidate's folder; it may be an earlier one's."""
     return "/".join(("..", *Path(evidence).parts[-3:]))
-
-
-def _together(rows: Iterable[Row]) -> list[tuple[Row, list[str]]]:
-    """Return one row of each that say the same, with the cells of all."""
-    found: dict[tuple[str, Status, str], tuple[Row, list[str]]] = {}
-    for row in rows:
-        found.setdefault((row.gate, row.status, row.text), (row, []))[1].append(row.cell)
-    return list(found.values())
 
 
 def scorecard_page(card: Scorecard) -> str:
@@ -49,7 +40,7 @@ def scorecard_page(card: Scorecard) -> str:
         counts=card.counts(),
         gates=gates,
         against=sum(row.stops for row in card.rows),
-        stopping=_together(row for row in card.rows if row.stops),
+        stopping=together(row for row in card.rows if row.stops),
         statuses=[status.value for status in Status],
         marks={status.value: mark for status, mark in _MARKS.items()},
         link_to=_link,
