@@ -183,7 +183,7 @@ def _waive(train: Rehearsal, card: dict[str, Any]) -> None:
     text = path.read_text()
     expires = _today() + _WAIVED_FOR
     for row in stopping:
-        why = "this machine has not got it" if row["evidence"] else "the rehearsal leaves it out"
+        why = "the rehearsal cannot show it" if row["evidence"] else "the rehearsal leaves it out"
         text += (
             f'\n[[waivers]]\ngate = "{row["gate"]}"\ncell = "{row["cell"]}"\nowner = "ann"\n'
             f'reason = "{why}"\nexpires = {expires}\n'

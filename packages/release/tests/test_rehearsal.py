@@ -113,6 +113,7 @@ def test_the_history_has_every_command_and_how_it_ended(
     _, end = ended
     words = [run["argv"][0] for run in end["history"]["runs"]]
     assert list(dict.fromkeys(words)) == [
-        *("cut", "build", "verify", "pick", "approve", "promote", "publish", "audit")
+        *("cut", "build", "inspect", "verify", "pick"),
+        *("approve", "promote", "publish", "audit"),
     ]
     assert {run["outcome"] for run in end["history"]["runs"]} == {"done"}

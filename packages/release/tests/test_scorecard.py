@@ -218,7 +218,7 @@ class _Page(HTMLParser):
 
 
 def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Path) -> None:
-    nasty = '<script>alert(1)</script> & "quotes"'
+    nasty = '<script>alert(1)</script> & "quotes", do `this <now>`'
     card = _card(
         tmp_path, _evidence(outcome=Outcome.FAIL, summary=nasty, details=(nasty,), command=(nasty,))
     )
@@ -232,8 +232,16 @@ def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Pat
     assert {"inspect", "inspect-1"} <= within <= parser.places
     assert "<script" not in page
     assert "url(" not in page
+    assert "do <code>this &lt;now&gt;</code>" in page
     assert re.search(r"Not ready.*1 blocking row", page, re.DOTALL)
     assert _FILES["a.whl"] in page
+
+
+def test_rows_that_say_the_same_stand_against_it_together(tmp_path: Path) -> None:
+    page = scorecard_page(_card(tmp_path, gates=(replace(_GATE, cells=("east", "west")),)))
+    assert page.count("nothing was tried") == 3
+    assert "east, west" in page
+    assert re.search(r"Not ready.*2 blocking rows\s+stand", page, re.DOTALL)
 
 
 def test_the_command_writes_page_and_document_and_tells_by_its_status(

@@ -93,7 +93,9 @@ class CleanRoom:
         """
         report, constraints = self.folder / "report.json", self.folder / "constraints.txt"
         constraints.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
-        words = ["install", "--quiet", "--only-binary=:all:", "--report", str(report)]
+        # What is imported is compiled then; all of torch takes longer than everything else here.
+        words = ["install", "--quiet", "--no-compile", "--only-binary=:all:"]
+        words += ["--report", str(report)]
         words += ["--constraint", str(constraints), "--no-input", "--no-warn-script-location"]
         words += ["--extra-index-url", overlay] if overlay else []
         done = self._pip(*words, *requirements)

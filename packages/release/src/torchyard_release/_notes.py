@@ -16,7 +16,7 @@ from torchyard._maturity import parse_features
 from torchyard_release._errors import ReleaseError
 from torchyard_release._fragments import Fragment, read_fragments
 from torchyard_release._history_range import Since, since
-from torchyard_release._scorecard import Scorecard, Status
+from torchyard_release._scorecard import Scorecard, Status, together
 from torchyard_release._workspace import Workspace
 
 # The two vocabularies of train.toml: how far a feature has come, or what its API promises, which
@@ -108,11 +108,11 @@ def notes_of(workspace: Workspace, card: Scorecard | None, *, revision: str = "H
 
 
 def open_rows(card: Scorecard) -> tuple[str, ...]:
-    """Return a line for each row of a scorecard that is not green."""
+    """Return a line for each reason for which rows of a scorecard are not green."""
+    rows = together(row for row in card.rows if row.status is not Status.PASS)
     return tuple(
-        f"{row.gate}{f' {row.cell}' if row.cell else ''}: {row.before or row.status} ({row.text})"
-        for row in card.rows
-        if row.status is not Status.PASS
+        f"{row.gate} {', '.join(cells)}".rstrip() + f": {row.before or row.status} ({row.text})"
+        for row, cells in rows
     )
 
 

@@ -127,6 +127,15 @@ class Scorecard:
         }
 
 
+def together(rows: Iterable[Row]) -> list[tuple[Row, list[str]]]:
+    """Return one row of each that say the same of a gate, with the cells of all."""
+    found: dict[tuple[str, Status, str, str], tuple[Row, list[str]]] = {}
+    for row in rows:
+        key = (row.gate, row.status, row.before, row.text)
+        found.setdefault(key, (row, []))[1].append(row.cell)
+    return list(found.values())
+
+
 def judge(
     gates: Sequence[Gate],
     waivers: Sequence[Waiver],

@@ -7,7 +7,7 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from torchyard_release._scorecard import Scorecard, Status
+from torchyard_release._scorecard import Scorecard, Status, together
 
 # Beside the word or the colour, for whoever sees only one of them.
 _MARKS: Final = {
@@ -39,7 +39,8 @@ def scorecard_page(card: Scorecard) -> str:
         card=card,
         counts=card.counts(),
         gates=gates,
-        stopping=[row for row in card.rows if row.stops],
+        against=sum(row.stops for row in card.rows),
+        stopping=together(row for row in card.rows if row.stops),
         statuses=[status.value for status in Status],
         marks={status.value: mark for status, mark in _MARKS.items()},
         link_to=_link,
