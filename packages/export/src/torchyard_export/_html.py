@@ -20,8 +20,8 @@ td:first-child, th:first-child { padding-left: 0 }
 .passed { color: light-dark(#16602c, #6fcf8f) } .refused { color: light-dark(#a01c1c, #ff8a80) }
 .bar { background: #8883; display: inline-block; height: .7rem; width: 8rem }
 .bar i { background: #46a; display: block; height: 100% }
-.refused .bar i { background: #a01c1c }
 pre { background: #8882; overflow-x: auto; padding: .6rem; white-space: pre-wrap }
+pre { overflow-wrap: anywhere }
 """
 _STAGES = """
 <p>Each form of the program was called with the sizes below. A result may be four times as far from
