@@ -143,6 +143,8 @@ def export(
             # Lowering leaves marks in the sizes of a program, which another target trips over.
             with allowing(work.namespaces):
                 own = load_program(saved)
+            # A file has none, and AOTInductor asks for them.
+            own._example_inputs = program.example_inputs
         stage, files, said = _lower(work, name, own, cases)
         stages.append(stage)
         members |= {f"targets/{name}/{file}": content for file, content in files.items()}
