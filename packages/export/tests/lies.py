@@ -10,7 +10,9 @@ import logging
 import random
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
+from io import StringIO
 from typing import Any
 
 import torch
@@ -172,7 +174,8 @@ def stock(lie: Lie) -> str:
     torch.manual_seed(0)
     auto = {"x": {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}}
     try:
-        with warnings.catch_warnings():
+        # It prints the graph of what fails.
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             torch.export.export(lie.make().eval(), lie.args(), dynamic_shapes=auto)
     except Exception as error:

@@ -39,3 +39,21 @@ def factory() -> dict[str, Any]:
 def training() -> dict[str, Any]:
     """Return a model that is not in evaluation mode."""
     return {**factory(), "model": scorer().train()}
+
+
+def fixed() -> tuple[nn.Module, tuple[Tensor]]:
+    """Return a model and a call."""
+    return scorer(), (torch.randn(2, 5, 4),)
+
+
+def bare() -> tuple[nn.Module, Tensor]:
+    """Return a tensor in the place of a call's arguments."""
+    return scorer(), torch.randn(2, 5, 4)
+
+
+def failing() -> None:
+    """Raise as a factory without its weights does."""
+    raise OSError("no weights")
+
+
+WEIGHTED = scorer()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -73,7 +74,8 @@ def _shapes(cell: Cell, dims: dict[str, Any]) -> dict[str, Any]:
 
 def _exported(cell: Cell, dims: dict[str, Any]) -> ExportedProgram:
     model, kwargs = prepared(cell)
-    with warnings.catch_warnings():
+    # It prints the graph of what fails.
+    with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         return torch.export.export(model, (), kwargs, dynamic_shapes=_shapes(cell, dims))
 

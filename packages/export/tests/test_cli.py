@@ -19,6 +19,7 @@ def test_a_factory_becomes_a_file_that_verifies(tmp_path: Path) -> None:
     made = runner.invoke(command, [_FACTORY, "--out", str(out), "--html", str(page)])
     assert made.exit_code == 0, made.output
     assert "Scorer: passed" in made.output
+    assert f"written: {out}, {out.stat().st_size} bytes" in made.output
     assert "<h1>Scorer" in page.read_text()
     found = runner.invoke(command, ["verify", str(out)])
     assert found.exit_code == 0, found.output
@@ -28,14 +29,18 @@ def test_a_factory_becomes_a_file_that_verifies(tmp_path: Path) -> None:
     assert [stage["name"] for stage in data["stages"]] == ["pt2"]
 
 
-def test_a_refusal_is_printed_and_ends_in_one() -> None:
+def test_a_refusal_is_printed_and_ends_in_one(tmp_path: Path) -> None:
     runner = CliRunner()
     name = "packages.export.tests.models:training"
     found = runner.invoke(command, [name])
     assert found.exit_code == 1
     assert "training-behaviour" in found.output
-    data = json.loads(runner.invoke(command, [name, "--json"]).output)
+    page = tmp_path / "a.html"
+    words = [name, "--json", "--html", str(page)]
+    data = json.loads(runner.invoke(command, words).output)
     assert not data["passed"]
+    assert "refused" in page.read_text()
+    assert "training-behaviour" in page.read_text()
     assert data["findings"][0]["kind"] == "training-behaviour"
     assert data["findings"][0]["remedy"]
 
@@ -61,9 +66,27 @@ def test_a_file_that_is_no_artifact_ends_in_one(tmp_path: Path) -> None:
         (["packages.export.tests.models:scorer"], "expected a dict of export's arguments"),
         ([_FACTORY, "-d", "x=time"], "expected x.1=time:1..1000"),
         ([_FACTORY, "--accept", "all"], "accept: expected kinds of findings"),
+        ([_FACTORY, "--out", "nowhere/a.tya"], "nowhere/a.tya: there is no folder nowhere"),
+        ([_FACTORY, "-t", "onxx"], "onxx: expected one of aotinductor, "),
+        (["models.py:factory"], "named as in an import: models:factory"),
+        (["packages.export.tests.models:WEIGHTED"], "expected a function that returns (model, a"),
+        (["packages.export.tests.models:failing"], "models:failing raised OSError: no weights"),
+        (["packages.export.tests.models:bare"], "args: expected a call's arguments as (x,), got"),
     ],
 )
 def test_words_that_are_not_understood_are_refused(words: list[str], match: str) -> None:
     found = CliRunner().invoke(command, words)
     assert found.exit_code == 1
     assert match in found.output
+
+
+def test_a_word_that_is_no_command_is_told_what_one_looks_like() -> None:
+    found = CliRunner().invoke(command, ["models"])
+    assert found.exit_code == 2
+    assert "'models': expected MODULE:FACTORY, such as models:make, or make, runner" in found.output
+
+
+def test_what_takes_one_size_says_so() -> None:
+    found = CliRunner().invoke(command, ["packages.export.tests.models:fixed"])
+    assert "the program takes the example's sizes alone" in found.output
+    assert "nothing was written: --out FILE keeps the artifact" in found.output

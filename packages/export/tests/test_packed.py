@@ -201,3 +201,10 @@ def test_lengths_that_no_sequence_has_are_refused_in_a_file(
     path.write_bytes(_forged(data, GOLDEN, safetensors.torch.save(tensors)))
     with pytest.raises(ArtifactError, match="golden calls: ValueError: structure: a packed"):
         load(path).verify()
+
+
+@pytest.mark.sweep
+def test_one_target_leaves_nothing_behind_for_another(model: Labels) -> None:
+    targets = ["onnx", "aotinductor_native"]
+    made = export(model, (sequences(3, 7),), dynamic={"x": AXES}, targets=targets, trials=1)
+    assert made.report.passed

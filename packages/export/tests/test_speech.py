@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor, nn
 
-import torchyard_attention
+from packages.export.tests.attending import decoder
 from packages.export.tests.speech import CharGru, calls
 from torchyard_export import export
 from torchyard_export._tree import flatten
@@ -55,24 +52,6 @@ def test_a_stream_in_chunks_is_the_whole_text() -> None:
 
 
 def test_an_attention_decoder_keeps_our_attention_op() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embed = nn.Embedding(20, 32)
-            self.mix = nn.Linear(32, 96)
-            self.out = nn.Linear(32, 20)
-
-        def forward(self, text: Tensor) -> Any:
-            x = self.embed(text)
-            q, k, v = (
-                part.unflatten(-1, (2, 16)).transpose(1, 2) for part in self.mix(x).chunk(3, -1)
-            )
-            y = torchyard_attention.flex_attention(q, k, v, scale=0.25)
-            return self.out(x + y.transpose(1, 2).flatten(2))
-
-    torch.manual_seed(0)
-    text = torch.randint(0, 20, (2, 9))
-    dynamic = {"text": {0: "batch:1..4", 1: "time:1..40"}}
-    made = export(Block().eval(), (text,), dynamic=dynamic, trials=1)
+    made = export(**decoder(), trials=1)
     assert made.report.passed
     assert b"torchyard_attention" in made.files("pt2")["program.pt2"]

@@ -6,8 +6,10 @@ import importlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import click
@@ -18,8 +20,8 @@ from torch import nn
 from torchyard_export._artifact import load
 from torchyard_export._errors import ArtifactError, ExportError
 from torchyard_export._export import export
-from torchyard_export._html import html
-from torchyard_export._report import Report
+from torchyard_export._html import html, refusal_html
+from torchyard_export._report import NO_DIMENSION, Report
 from torchyard_export._runner import write_runner
 
 
@@ -31,6 +33,9 @@ class _Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and ":" in args[0] and args[0] not in self.commands:
             return super().resolve_command(ctx, ["make", *args])
+        if args and args[0] not in self.commands:
+            known = ", ".join(sorted(self.commands))
+            ctx.fail(f"{args[0]!r}: expected MODULE:FACTORY, such as {args[0]}:make, or {known}")
         return super().resolve_command(ctx, args)
 
 
@@ -63,6 +68,9 @@ def make(
     as_json: bool,
 ) -> None:
     """Export what MODULE:FACTORY makes; ends in 1 where it is refused."""
+    for place in (out, page):
+        if place is not None and not place.parent.is_dir():
+            raise click.ClickException(f"{place}: there is no folder {place.parent}")
     given = _given(factory)
     for text in dynamic:
         _add_axis(given, text)
@@ -73,6 +81,8 @@ def make(
     try:
         artifact = export(**given)
     except ExportError as error:
+        if page is not None:
+            page.write_text(refusal_html(_class_of(given), error.findings), encoding="utf-8")
         if as_json:
             findings = [
                 {**finding.to_json(), "remedy": finding.remedy} for finding in error.findings
@@ -83,12 +93,15 @@ def make(
         sys.exit(1)
     except (TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
+    written = "nothing was written: --out FILE keeps the artifact"
     if out is not None:
         try:
-            artifact.save(out, key=key)
-        except ArtifactError as error:
+            written = f"written: {artifact.save(out, key=key)}, {out.stat().st_size} bytes"
+        except (ArtifactError, OSError) as error:
             raise click.ClickException(str(error)) from error
     _show(artifact.report, page, as_json)
+    if not as_json:
+        click.echo(written)
 
 
 @command.command()
@@ -140,8 +153,20 @@ def _given(factory: str) -> dict[str, Any]:
     try:
         function: Callable[[], Any] = getattr(importlib.import_module(module), name)
     except (AttributeError, ImportError, ValueError) as error:
-        raise click.ClickException(f"{factory}: expected MODULE:FACTORY: {error}") from error
-    made = function()
+        hint = ""
+        if module.endswith(".py"):
+            hint = f"; a module is named as in an import: {module.removesuffix('.py')}:{name}"
+        raise click.ClickException(f"{factory}: expected MODULE:FACTORY: {error}{hint}") from error
+    if isinstance(function, nn.Module) or not callable(function):
+        raise click.ClickException(
+            f"{factory}: expected a function that returns (model, args), got a "
+            f"{type(function).__name__}"
+        )
+    try:
+        made = function()
+    except Exception as error:
+        traceback.print_exception(type(error), error, _behind(error.__traceback__))
+        raise click.ClickException(f"{factory} raised {type(error).__name__}: {error}") from error
     if isinstance(made, dict):
         return dict(made)
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
@@ -150,6 +175,17 @@ def _given(factory: str) -> dict[str, Any]:
         f"{factory}: expected a dict of export's arguments or (model, args), got "
         f"{type(made).__name__}"
     )
+
+
+def _behind(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of the command itself."""
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    return trace
+
+
+def _class_of(given: dict[str, Any]) -> str:
+    return type(given.get("model")).__name__
 
 
 def _add_axis(given: dict[str, Any], text: str) -> None:
@@ -171,7 +207,7 @@ def _show(report: Report, page: Path | None, as_json: bool) -> None:
     console.print(
         f"[bold]{report.model}[/]: " + ("[green]passed[/]" if report.passed else "[red]REFUSED[/]")
     )
-    for dimension in report.dimensions:
+    for dimension in report.dimensions or (NO_DIMENSION,):
         console.print(f"  {dimension}", highlight=False)
     table = Table("stage", "cases", "wrong", "from float64", "of the bound", "seconds")
     for stage in report.stages:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+from torch.nn.utils.rnn import PackedSequence
 
 from torchyard import UnsupportedError
 from torchyard_export._artifact import Artifact
@@ -42,7 +44,7 @@ from torchyard_export._targets import find_target, implementation_of, request_of
 from torchyard_export._trace import record, shape_findings
 from torchyard_export._tree import flatten, structure
 from torchyard_export._vetting import allowing
-from torchyard_export.contract import TargetError
+from torchyard_export.contract import ExportRequest, TargetError
 
 
 def export(
@@ -86,7 +88,15 @@ def export(
         ExportError: a program would not do what the model does; its findings say where and why.
         TypeError, ValueError: an argument is not understood.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    if not isinstance(args, (list, tuple)) or isinstance(args, PackedSequence):
+        raise TypeError(f"args: expected a call's arguments as (x,), got {type(args).__name__}")
     work = _Work(model, tuple(args), kwargs or {}, dynamic, accept)
+    for name in targets:
+        # What is not there is said before anything takes long.
+        with work.refusals(name):
+            find_target(name, ExportRequest(work.device))
     sampler = Sampler(work.call.arguments, work.dynamic, values or {}, sample)
     recorded = recorded_sizes(work.dynamic, work.call.arguments)
     first = sampler.draw(recorded, seed)
@@ -126,8 +136,16 @@ def export(
     members: dict[str, bytes] = {}
     described: dict[str, dict[str, Any]] = {}
     versions = own_versions()
-    for name in targets:
-        stage, files, said = _lower(work, name, program, cases)
+    saved = save_program(program) if len(targets) > 1 else b""
+    for index, name in enumerate(targets):
+        own = program
+        if index:
+            # Lowering leaves marks in the sizes of a program, which another target trips over.
+            with allowing(work.namespaces):
+                own = load_program(saved)
+            # A file has none, and AOTInductor asks for them.
+            own._example_inputs = program.example_inputs
+        stage, files, said = _lower(work, name, own, cases)
         stages.append(stage)
         members |= {f"targets/{name}/{file}": content for file, content in files.items()}
         described[name] = said
@@ -178,6 +196,15 @@ class _Work:
         if refused:
             raise ExportError(tuple(refused))
 
+    @contextmanager
+    def refusals(self, name: str) -> Iterator[None]:
+        """Raise what a target refuses as a finding."""
+        try:
+            yield
+        except (ArtifactError, TargetError, UnsupportedError) as error:
+            text = f"{name}: {error}"
+            raise ExportError((Finding(FindingKind.TARGET_REFUSES, text),)) from error
+
     def case(
         self, reference: Reference, sizes: Mapping[str, int], arguments: dict[str, Any]
     ) -> Case:
@@ -214,7 +241,7 @@ def _traced(work: _Work, case: Case, model: nn.Module) -> tuple[nn.Module, Case]
 def _lower(
     work: _Work, name: str, program: ExportedProgram, cases: Sequence[Case]
 ) -> tuple[Stage, Mapping[str, bytes], dict[str, Any]]:
-    try:
+    with work.refusals(name):
         target = find_target(name, request_of(program, work.device))
         with Stopwatch() as watch, tempfile.TemporaryDirectory(prefix="torchyard-export-") as made:
             files = dict(target.export(program, Path(made)))
@@ -223,9 +250,6 @@ def _lower(
                 with allowing(work.namespaces):
                     runner = target.load(files, Path(loaded))
                 stage = work.stage(name, runner, cases, 0.0, program)
-    except (ArtifactError, TargetError, UnsupportedError) as error:
-        text = f"{name}: {error}"
-        raise ExportError((Finding(FindingKind.TARGET_REFUSES, text),)) from error
     said = {
         "implementation": implementation_of(name),
         "native": target.native,

@@ -56,7 +56,7 @@ REMEDIES: Final = {
     FindingKind.MODEL_REFUSES: "narrow the ranges, give value ranges with values=, or draw inputs "
     "with sample=",
     FindingKind.NOT_TRACEABLE: "change the line so that torch.export can record it",
-    FindingKind.TARGET_REFUSES: "leave the target out of targets=",
+    FindingKind.TARGET_REFUSES: "do what the reason says, or leave the target out of targets=",
 }
 
 

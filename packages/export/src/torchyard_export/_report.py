@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from torchyard_export._finding import Finding
 from torchyard_export._parity import Stage
+
+NO_DIMENSION: Final = "none: the program takes the example's sizes alone; dynamic= frees them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Report:
         ]
         widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
         lines = [f"{self.model}: {'passed' if self.passed else 'REFUSED'}"]
-        lines += [f"  dimension {text}" for text in self.dimensions]
+        lines += [f"  dimension {text}" for text in self.dimensions or (NO_DIMENSION,)]
         lines.append(f"  measured against {self.ruler}")
         lines += [
             "  "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch.export import ExportedProgram
 
-from torchyard import resolve
-from torchyard_export.contract import CONTRACT, ExportRequest, Target
+from torchyard import Outcome, ReasonCode, UnsupportedError, resolve
+from torchyard_export.contract import CONTRACT, ExportRequest, Target, TargetError
 
 
 def implementation_of(name: str) -> str:
@@ -17,9 +17,20 @@ def find_target(name: str, request: ExportRequest) -> Target:
     """Return a target.
 
     Raises:
-        UnsupportedError: no plugin offers it, or it refuses; the message holds the trace.
+        TargetError: no plugin offers it, and which are offered; or it refuses, and why.
     """
-    target: Target = resolve(CONTRACT, request, use=implementation_of(name))()
+    wanted = implementation_of(name)
+    try:
+        target: Target = resolve(CONTRACT, request, use=wanted)()
+    except UnsupportedError as error:
+        trace = error.decision.trace
+        verdict = next(item.verdict for item in trace if item.name == wanted)
+        if verdict.code is not ReasonCode.MISSING:
+            hint = f"; {verdict.hint}" if verdict.hint else ""
+            raise TargetError(f"{verdict.text}{hint}") from error
+        offered = [item.name for item in trace if item.outcome is Outcome.NOT_ASKED]
+        names = ", ".join(sorted(item.removeprefix("export.") for item in offered))
+        raise TargetError(f"expected one of {names}; got {name!r}") from error
     return target
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from typing import Any, Final
 
 import torch
@@ -112,7 +114,7 @@ def _export(
     shapes: dict[str, Any],
     observer: Observer,
 ) -> ExportedProgram:
-    with warnings.catch_warnings(), _quiet(), recording(), observer:
+    with warnings.catch_warnings(), _quiet(), _without_graph(), recording(), observer:
         warnings.filterwarnings("ignore", message=_FLAT_WEIGHTS.pattern)
         return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
@@ -126,6 +128,21 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(_keep_back)
+
+
+@contextmanager
+def _without_graph() -> Iterator[None]:
+    """Keep back the graph that torch prints of a program that failed; all else is printed."""
+    text, printed = "", StringIO()
+    try:
+        with redirect_stderr(printed):
+            yield
+    except Exception as error:
+        if hasattr(error, "partial_fx_graph"):
+            text = f"{error.partial_fx_graph}\n"
+        raise
+    finally:
+        sys.stderr.write(printed.getvalue().replace(text, ""))
 
 
 def _keep_back(record: logging.LogRecord) -> bool:
