@@ -387,12 +387,18 @@ def models(session: nox.Session) -> None:
 def language(session: nox.Session) -> None:
     """Measure a billion-parameter language model end to end, beside transformers and llama.cpp.
 
-    ``-- products`` measures products with quantised weights alone.
+    ``-- products`` measures products with quantised weights alone, beside torch and OpenVINO.
     """
     install(session, "attention", "cpu", "kernels", extra=[*group("models"), "gguf", "numpy"])
     if "products" in session.posargs:
         words = [word for word in session.posargs if word != "products"]
-        session.run("python", "-m", "benchmarks.quantised", *words)
+        # Alone, since it wants libraries of versions of its own.
+        folder = session.create_tmp()
+        session.run("python", "-m", "venv", f"{folder}/openvino")
+        openvino = f"{folder}/openvino/bin/python"
+        pip = (openvino, "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+        session.run(*pip, "openvino", external=True)
+        session.run("python", "-m", "benchmarks.quantised", f"--openvino={openvino}", *words)
         return
     # A wheel, where llama-cpp-python is compiled for minutes.
     session.install("--only-binary", ":all:", "ik-llama-cpp-python")
