@@ -76,14 +76,28 @@ AMX_TESTS = (
     *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
     *("native_selection", "score_programs"),
 )
-# Not those of many threads, since an emulator takes minutes to let 64 wait for one another, and not
-# those that go through every implementation.
-EMULATED_TESTS = ["-k", "not threads and not every_case", "--native-limit=1e7"] + [
+EMULATED_FILES = [
     f"plugins/cpu/tests/test_{name}.py"
     for name in (
         *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
         *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
-        *("native_selection", "score_gradients", "score_programs"),
+        *("linear_functions", "linear_kernels", "native_selection", "pointwise"),
+        *("quantised_linear", "recurrent_native", "score_gradients", "score_programs", "topk"),
+    )
+]
+# Not those of many threads, since an emulator takes minutes to let 64 wait for one another; not
+# those through every implementation; not those of calls without Python, which read torch's tensors.
+NOT_EMULATED = ("threads", "every_case", "direct_call", "decided_call", "not_served", "short_way")
+EMULATED_TESTS = (
+    *("-k", " and ".join(f"not {word}" for word in NOT_EMULATED), "--native-limit=1e7"),
+    *EMULATED_FILES,
+)
+# What calls every family of native code with random sizes, strides and values.
+SANITIZED_TESTS = [
+    f"plugins/cpu/tests/test_{name}.py"
+    for name in (
+        *("linear_functions", "linear_kernels", "native_properties", "pointwise"),
+        *("quantised_linear", "recurrent_direct", "recurrent_native", "shared_memory", "topk"),
     )
 ]
 
@@ -420,7 +434,8 @@ def sanitize(session: nox.Session) -> None:
     First their native tests, then random calls from Python; each prints the cases that it ran. The
     first fault ends the session.
     """
-    install(session, "attention", "cpu", extra=[*group("test"), "cmake", "ninja"])
+    packages = ("attention", "collectives", "kernels", "cpu")
+    install(session, *packages, extra=[*group("test"), "cmake", "ninja"])
     runtimes = [
         str(session.run("c++", f"-print-file-name={name}", external=True, silent=True)).strip()
         for name in ("libasan.so", "libubsan.so")
@@ -440,9 +455,8 @@ def sanitize(session: nox.Session) -> None:
             *("python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"), silent=True
         )
         session.run("cmake", "--install", build_folder, "--prefix", str(modules).strip())
-    pytest_words = ("-m", "sweep or not sweep", *session.posargs)
     session.run(
-        *("pytest", *pytest_words, "plugins/cpu/tests/test_native_properties.py"),
+        *("pytest", "-m", "sweep or not sweep", *(session.posargs or SANITIZED_TESTS)),
         env={
             "LD_PRELOAD": " ".join(runtimes),
             # Python itself keeps memory until it ends.
@@ -457,7 +471,8 @@ def sanitize(session: nox.Session) -> None:
 def emulate(session: nox.Session, processor: str) -> None:
     """Run another processor's CPU kernels under an emulator; UNVERIFIED where there is none."""
     command = emulator(session, processor)
-    install(session, "attention", "cpu", extra=[*group("test"), *group("emulate")])
+    packages = ("attention", "kernels", "cpu")
+    install(session, *packages, extra=[*group("test"), *group("emulate")])
     native = PACKAGES["cpu"] / "tests" / "native"
     folder = session.create_tmp()
     session.run(
