@@ -75,6 +75,7 @@ class _Model:
         self.compiled = kind == "compiled"
         self.call: Any = model
         self._compiled_for = ""
+        self._static: Any = None
 
     def prefill(self, length: int) -> float:
         """Return the seconds that a prompt takes."""
@@ -120,6 +121,7 @@ class _Model:
         inductor.freezing = True
         torch._dynamo.reset()
         self.call, self._compiled_for = torch.compile(self.model, dynamic=False), task
+        self._static = None
 
     def _read(self, tokens: Tensor, cache: Any, position: int) -> Tensor:
         """Return the logits [1, S, vocabulary] of tokens behind a cache's."""
@@ -136,7 +138,11 @@ class _Model:
         from transformers import DynamicCache, StaticCache
 
         if self.compiled:
-            return StaticCache(config=self.config, max_cache_len=most)
+            # The graph holds the addresses of the cache that it was compiled with.
+            if self._static is None:
+                self._static = StaticCache(config=self.config, max_cache_len=most)
+            self._static.reset()
+            return self._static
         return DynamicCache(config=self.config)
 
     def _cache(self, length: int) -> Any:

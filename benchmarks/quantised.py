@@ -110,7 +110,8 @@ class _OpenVino:
     def product(self, x: Tensor) -> Tensor:
         self._be_ready(x)
         self._ask(f"check {self._folder}/x.npy {self._folder}/out.npy")
-        return torch.from_numpy(np.load(self._folder / "out.npy"))
+        found: Tensor = torch.from_numpy(np.load(self._folder / "out.npy"))
+        return found
 
     def seconds(self, x: Tensor, turn: int) -> float:
         return self._ask(f"time {self._folder}/x.npy")
