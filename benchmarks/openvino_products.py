@@ -37,7 +37,9 @@ def _matrix(weight: Any, bits: int, group: int) -> tuple[Any, int]:
         packed = helpers.pack_data((codes + 8).astype(np.uint8), ov.Type.u4)
         held = ov.Tensor(packed, list(codes.shape), ov.Type.u4)
         eight = ops.constant(np.full((1, 1, 1), 8, np.float16))
-        node = ops.subtract(ops.convert(ov.op.Constant(held), ov.Type.f16), eight)
+        node = ops.subtract(
+            ops.convert(ov.op.Constant(held, shared_memory=False), ov.Type.f16), eight
+        )
     node = ops.multiply(node, ops.constant(scales))
     if group:
         node = ops.reshape(node, ops.constant(np.array([rows, columns])), special_zero=False)
