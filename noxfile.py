@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,9 @@ ENVIRONMENTS = {
 IN_PARALLEL = ("release", "simulated", "conformance", "export", "cpu")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
-# Plugins that implement contracts of torchyard-kernels, judged by the profile of their own.
-KERNELS = ("cpu", "kernels")
+# Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
+# and how their certificates by it are called.
+CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
@@ -199,11 +200,18 @@ def emulator(session: nox.Session, processor: str) -> list[str]:
 
 
 def certify_plugins(
-    session: nox.Session, plugins: Sequence[str], folder: Path, *words: str
+    session: nox.Session, plugins: Mapping[str, str], folder: Path, *words: str
 ) -> None:
-    """Certify plugins of ours with the one command, and verify the bundle that each leaves."""
-    for plugin in plugins:
-        bundle = folder / f"{plugin}.tgz"
+    """Certify plugins of ours with the one command, and verify the bundle that each leaves.
+
+    Args:
+        session: where they are installed.
+        plugins: each plugin's name, and its certificate's.
+        folder: where the bundles go.
+        words: options of the command.
+    """
+    for plugin, certificate in plugins.items():
+        bundle = folder / f"{certificate}.tgz"
         session.run("torchyard", "certify", plugin, *words, f"--bundle={bundle}")
         session.run("torchyard", "certify", "verify", str(bundle), silent=True)
 
@@ -308,7 +316,7 @@ def tests(session: nox.Session, environment: str) -> None:
     if environment == "conformance" and not session.posargs:
         # By the command that authors use, and quickly: `nox -s certify` tries every law, of the
         # implementations in torch too.
-        devices = CERTIFIED[1:]
+        devices = {name: name for name in CERTIFIED[1:]}
         certify_plugins(session, devices, Path(session.create_tmp()), "--profile", "smoke")
 
 
@@ -323,9 +331,9 @@ def certify(session: nox.Session) -> None:
     refresh = "--refresh" in session.posargs
     folder = ROOT / "docs" / "certificates" if refresh else Path(session.create_tmp())
     folder.mkdir(exist_ok=True)
-    certify_plugins(session, CERTIFIED, folder, "--profile", "attention-full")
-    for plugin in KERNELS:
-        session.run("torchyard", "certify", plugin, "--profile", "kernels")
+    attention = {name: name for name in CERTIFIED}
+    certify_plugins(session, attention, folder, "--profile", "attention-full")
+    certify_plugins(session, CERTIFIED_KERNELS, folder, "--profile", "kernels")
     session.log("the certificates are in %s", folder)
     if refresh:
         session.run("python", "docs/generate.py")
