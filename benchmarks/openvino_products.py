@@ -25,7 +25,6 @@ def _matrix(weight: Any, bits: int, group: int) -> tuple[Any, int]:
 
     ov: Any = importlib.import_module("openvino")
     ops: Any = importlib.import_module("openvino.opset13")
-    helpers: Any = importlib.import_module("openvino.helpers")
 
     rows, columns = weight.shape
     grouped = weight.reshape(rows, -1, group) if group else weight
@@ -34,7 +33,9 @@ def _matrix(weight: Any, bits: int, group: int) -> tuple[Any, int]:
     if bits == 8:
         node = ops.convert(ops.constant(codes.astype(np.int8)), ov.Type.f16)
     else:
-        packed = helpers.pack_data((codes + 8).astype(np.uint8), ov.Type.u4)
+        # The first of two in the low half.
+        pairs = (codes + 8).astype(np.uint8)
+        packed = np.ascontiguousarray(pairs[..., 0::2] | pairs[..., 1::2] << 4)
         held = ov.Tensor(packed, list(codes.shape), ov.Type.u4)
         eight = ops.constant(np.full((1, 1, 1), 8, np.float16))
         node = ops.subtract(
