@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -152,7 +153,7 @@ def contestants() -> dict[str, Contestant]:
 def _weight() -> Tensor:
     generator = torch.Generator().manual_seed(0)
     # A chain of products keeps the size of x.
-    return (torch.randn(_SIZE, _SIZE, generator=generator) * _SIZE**-0.5).bfloat16()
+    return (torch.randn(_SIZE, _SIZE, generator=generator) / math.sqrt(_SIZE)).bfloat16()
 
 
 def _openvinos(python: str, folder: Path, stack: ExitStack) -> dict[str, Contestant]:
