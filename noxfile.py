@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +66,9 @@ ENVIRONMENTS = {
 IN_PARALLEL = ("release", "simulated", "conformance", "export", "cpu")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
-# Plugins that implement contracts of torchyard-kernels, judged by the profile of their own.
-KERNELS = ("cpu", "kernels")
+# Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
+# and how their certificates by it are called.
+CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
@@ -76,14 +77,28 @@ AMX_TESTS = (
     *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
     *("native_selection", "score_programs"),
 )
-# Not those of many threads, since an emulator takes minutes to let 64 wait for one another, and not
-# those that go through every implementation.
-EMULATED_TESTS = ["-k", "not threads and not every_case", "--native-limit=1e7"] + [
+EMULATED_FILES = [
     f"plugins/cpu/tests/test_{name}.py"
     for name in (
         *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
         *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
-        *("native_selection", "score_gradients", "score_programs"),
+        *("linear_functions", "linear_kernels", "native_selection", "pointwise"),
+        *("quantised_linear", "recurrent_native", "score_gradients", "score_programs", "topk"),
+    )
+]
+# Not those of many threads, since an emulator takes minutes to let 64 wait for one another; not
+# those through every implementation; not those of calls without Python, which read torch's tensors.
+NOT_EMULATED = ("threads", "every_case", "direct_call", "decided_call", "not_served", "short_way")
+EMULATED_TESTS = (
+    *("-k", " and ".join(f"not {word}" for word in NOT_EMULATED), "--native-limit=1e7"),
+    *EMULATED_FILES,
+)
+# What calls every family of native code with random sizes, strides and values.
+SANITIZED_TESTS = [
+    f"plugins/cpu/tests/test_{name}.py"
+    for name in (
+        *("linear_functions", "linear_kernels", "native_properties", "pointwise"),
+        *("quantised_linear", "recurrent_direct", "recurrent_native", "shared_memory", "topk"),
     )
 ]
 
@@ -185,11 +200,18 @@ def emulator(session: nox.Session, processor: str) -> list[str]:
 
 
 def certify_plugins(
-    session: nox.Session, plugins: Sequence[str], folder: Path, *words: str
+    session: nox.Session, plugins: Mapping[str, str], folder: Path, *words: str
 ) -> None:
-    """Certify plugins of ours with the one command, and verify the bundle that each leaves."""
-    for plugin in plugins:
-        bundle = folder / f"{plugin}.tgz"
+    """Certify plugins of ours with the one command, and verify the bundle that each leaves.
+
+    Args:
+        session: where they are installed.
+        plugins: each plugin's name, and its certificate's.
+        folder: where the bundles go.
+        words: options of the command.
+    """
+    for plugin, certificate in plugins.items():
+        bundle = folder / f"{certificate}.tgz"
         session.run("torchyard", "certify", plugin, *words, f"--bundle={bundle}")
         session.run("torchyard", "certify", "verify", str(bundle), silent=True)
 
@@ -294,7 +316,7 @@ def tests(session: nox.Session, environment: str) -> None:
     if environment == "conformance" and not session.posargs:
         # By the command that authors use, and quickly: `nox -s certify` tries every law, of the
         # implementations in torch too.
-        devices = CERTIFIED[1:]
+        devices = {name: name for name in CERTIFIED[1:]}
         certify_plugins(session, devices, Path(session.create_tmp()), "--profile", "smoke")
 
 
@@ -309,9 +331,9 @@ def certify(session: nox.Session) -> None:
     refresh = "--refresh" in session.posargs
     folder = ROOT / "docs" / "certificates" if refresh else Path(session.create_tmp())
     folder.mkdir(exist_ok=True)
-    certify_plugins(session, CERTIFIED, folder, "--profile", "attention-full")
-    for plugin in KERNELS:
-        session.run("torchyard", "certify", plugin, "--profile", "kernels")
+    attention = {name: name for name in CERTIFIED}
+    certify_plugins(session, attention, folder, "--profile", "attention-full")
+    certify_plugins(session, CERTIFIED_KERNELS, folder, "--profile", "kernels")
     session.log("the certificates are in %s", folder)
     if refresh:
         session.run("python", "docs/generate.py")
@@ -387,12 +409,18 @@ def models(session: nox.Session) -> None:
 def language(session: nox.Session) -> None:
     """Measure a billion-parameter language model end to end, beside transformers and llama.cpp.
 
-    ``-- products`` measures products with quantised weights alone.
+    ``-- products`` measures products with quantised weights alone, beside torch and OpenVINO.
     """
     install(session, "attention", "cpu", "kernels", extra=[*group("models"), "gguf", "numpy"])
     if "products" in session.posargs:
         words = [word for word in session.posargs if word != "products"]
-        session.run("python", "-m", "benchmarks.quantised", *words)
+        # Alone, since it wants libraries of versions of its own.
+        folder = session.create_tmp()
+        session.run("python", "-m", "venv", f"{folder}/openvino")
+        openvino = f"{folder}/openvino/bin/python"
+        pip = (openvino, "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+        session.run(*pip, "openvino", external=True)
+        session.run("python", "-m", "benchmarks.quantised", f"--openvino={openvino}", *words)
         return
     # A wheel, where llama-cpp-python is compiled for minutes.
     session.install("--only-binary", ":all:", "ik-llama-cpp-python")
@@ -414,7 +442,8 @@ def sanitize(session: nox.Session) -> None:
     First their native tests, then random calls from Python; each prints the cases that it ran. The
     first fault ends the session.
     """
-    install(session, "attention", "cpu", extra=[*group("test"), "cmake", "ninja"])
+    packages = ("attention", "collectives", "kernels", "cpu")
+    install(session, *packages, extra=[*group("test"), "cmake", "ninja"])
     runtimes = [
         str(session.run("c++", f"-print-file-name={name}", external=True, silent=True)).strip()
         for name in ("libasan.so", "libubsan.so")
@@ -434,9 +463,8 @@ def sanitize(session: nox.Session) -> None:
             *("python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"), silent=True
         )
         session.run("cmake", "--install", build_folder, "--prefix", str(modules).strip())
-    pytest_words = ("-m", "sweep or not sweep", *session.posargs)
     session.run(
-        *("pytest", *pytest_words, "plugins/cpu/tests/test_native_properties.py"),
+        *("pytest", "-m", "sweep or not sweep", *(session.posargs or SANITIZED_TESTS)),
         env={
             "LD_PRELOAD": " ".join(runtimes),
             # Python itself keeps memory until it ends.
@@ -451,7 +479,8 @@ def sanitize(session: nox.Session) -> None:
 def emulate(session: nox.Session, processor: str) -> None:
     """Run another processor's CPU kernels under an emulator; UNVERIFIED where there is none."""
     command = emulator(session, processor)
-    install(session, "attention", "cpu", extra=[*group("test"), *group("emulate")])
+    packages = ("attention", "kernels", "cpu")
+    install(session, *packages, extra=[*group("test"), *group("emulate")])
     native = PACKAGES["cpu"] / "tests" / "native"
     folder = session.create_tmp()
     session.run(

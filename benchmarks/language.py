@@ -2,8 +2,8 @@
 
 A Llama-shaped model of a billion random parameters reads 512 tokens, and decodes 64 behind 512 and
 behind 4096: ours beside stock transformers, eager and compiled, and beside llama.cpp where it is
-installed. Each contestant is a process of its own, which waits while another is timed; they take
-turns, and what reads from memory is timed between two probes of the memory.
+installed. Each contestant is a process of its own, which waits while another is timed; those of as
+many bits take turns, and what reads from memory is timed between two probes of the memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import language_ggml
+from benchmarks.language_model import STEPS
 from benchmarks.limits import Limits, Probe
 
 __all__ = ["BARS", "CONTESTANTS", "Row"]
@@ -55,8 +57,9 @@ BARS: Final = (
     ("prefill 512", "torchyard bfloat16", "stock bfloat16", 1.2),
     ("prefill 512", "torchyard float16", "stock float16", 4.0),
 )
+# Who takes turns, by their weights: all at once would want more memory than many machines have.
+_GROUPS: Final = (("bfloat16", "BF16"), ("float16", "F16"), ("int8", "Q8_0"), ("int4", "Q4_0"))
 _TASKS: Final = ("prefill 512", "decode 512", "decode 4096")
-_STEPS: Final = 64
 # How far logits may be from float32's: of 16-bit weights by rounding, of fewer by what they lose.
 _FURTHEST: Final = {"bfloat16": 0.1, "float16": 0.05, "int8": 0.2, "int4": 0.9}
 # Two probes that differ by more tell of another speed of memory in between.
@@ -74,6 +77,7 @@ class Row:
         limits: of each round, the least seconds by the machine's own limits as they were then.
         steady: whether the probes around every round agree.
         count: tokens of a round.
+        resident: bytes of memory that the contestant's process held after the last round.
     """
 
     task: str
@@ -83,6 +87,7 @@ class Row:
     seconds: list[float] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     steady: bool = True
+    resident: int = 0
 
     @property
     def rate(self) -> float:
@@ -105,7 +110,7 @@ class _Worker:
         module, words = "language_model", [kind, weights, activation, str(layers), str(threads)]
         words.append(str(exact))
         if kind == "ggml":
-            context = str(4096 + _STEPS + 64)
+            context = str(4096 + STEPS + 64)
             module, words = "language_ggml", [weights, str(layers), str(threads), context]
         self._process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *words],
@@ -136,6 +141,15 @@ class _Worker:
         self._process.stdin.flush()
         return float(self._answer())
 
+    def resident(self) -> int:
+        """Return how many bytes of memory the process holds; 0 where the system does not tell."""
+        try:
+            lines = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii")
+        except OSError:
+            return 0
+        line = next(line for line in lines.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+
     def _answer(self) -> Any:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
@@ -159,7 +173,7 @@ class _Run:
         """Let a contestant do a task once."""
         what, length = task.split()
         # A run that only warms up need not be long.
-        steps = _STEPS if timed else 2
+        steps = STEPS if timed else 2
         command = f"{what} {length}" + (f" {steps}" if what == "decode" else "")
         before = self._memory() if timed and what == "decode" else None
         seconds = worker.ask(command)
@@ -167,6 +181,7 @@ class _Run:
             return
         row = self.rows[task, worker.name]
         row.seconds.append(seconds)
+        row.resident = worker.resident()
         facts = worker.facts
         if what == "prefill":
             flops = self._flops(worker.name)
@@ -176,8 +191,8 @@ class _Run:
         after = self._memory()
         if before and after:
             row.steady = row.steady and max(before, after) <= _APART * min(before, after)
-            read = facts["weight_bytes"] + facts["bytes_per_key"] * (int(length) + _STEPS / 2)
-            row.limits.append(_STEPS * read / ((before + after) / 2))
+            read = facts["weight_bytes"] + facts["bytes_per_key"] * (int(length) + STEPS / 2)
+            row.limits.append(STEPS * read / ((before + after) / 2))
 
     def _memory(self) -> float | None:
         return self.probe.read_bytes(self.threads)
@@ -194,7 +209,9 @@ class _Run:
     def table(self) -> Table:
         """Return every row."""
         table = Table(title="a Llama of a billion random parameters, one sequence")
-        for column in ("task", "contestant", "tokens/s", "share of the bound", "error", "note"):
+        for column in (
+            *("task", "contestant", "tokens/s", "share of the bound", "GiB", "error", "note"),
+        ):
             table.add_column(column)
         for row in self.rows.values():
             if not row.seconds:
@@ -204,6 +221,7 @@ class _Run:
                 row.contestant,
                 f"{row.rate:.1f}",
                 "" if row.share is None else f"{row.share:.2f}",
+                f"{row.resident / 2**30:.1f}" if row.resident else "",
                 "" if row.error is None else f"{row.error:.1e}",
                 "" if row.steady else "the probes of the memory disagree",
             )
@@ -235,24 +253,27 @@ def _measure(run: _Run, names: list[str]) -> None:
         if any(CONTESTANTS[name][0] != "ggml" for name in names):
             with _Worker("exact", layers, run.threads, exact) as worker:
                 worker.ask("check")
+        for weights in _GROUPS:
+            _measure_group(run, [n for n in names if CONTESTANTS[n][1] in weights], exact)
+
+
+def _measure_group(run: _Run, names: list[str], exact: Path) -> None:
+    """Let contestants take turns."""
+    with ExitStack() as stack:
         workers: list[_Worker] = []
-        try:
-            for name in names:
-                workers.append(_Worker(name, layers, run.threads, exact))
-            for worker in workers:
-                error = _checked(worker)
-                if "module" in worker.facts:
-                    run.console.print(f"{worker.name}: by {worker.facts['module']}")
-                for task in run.arguments.tasks:
-                    count = int(task.split()[1]) if task.startswith("prefill") else _STEPS
-                    run.rows[task, worker.name] = Row(task, worker.name, error, count)
+        for name in names:
+            worker = _Worker(name, run.arguments.layers, run.threads, exact)
+            workers.append(stack.enter_context(worker))
+            error = _checked(worker)
+            if "module" in worker.facts:
+                run.console.print(f"{name}: by {worker.facts['module']}")
             for task in run.arguments.tasks:
-                for turn in range(run.arguments.rounds + 1):
-                    for worker in workers:
-                        run.task(task, worker, timed=turn > 0)
-        finally:
-            for worker in workers:
-                worker.__exit__(None, None, None)
+                count = int(task.split()[1]) if task.startswith("prefill") else STEPS
+                run.rows[task, name] = Row(task, name, error, count)
+        for task in run.arguments.tasks:
+            for turn in range(run.arguments.rounds + 1):
+                for worker in workers:
+                    run.task(task, worker, timed=turn > 0)
 
 
 def _checked(worker: _Worker) -> float | None:

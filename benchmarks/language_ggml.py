@@ -7,8 +7,10 @@ takes llama_cpp (llama-cpp-python) where that is installed, else ik_llama_cpp.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
+import math
 import sys
 import tempfile
 import time
@@ -132,6 +134,23 @@ class _Session:
             c.llama_kv_cache_clear(self.context)
         self.positions = 0
 
+    def keep(self, length: int) -> None:
+        """Leave the first tokens of what was read, and read them where they were not."""
+        if self.positions < length:
+            self.read(length)
+        c = self.c
+        if hasattr(c, "llama_memory_seq_rm"):
+            kept = c.llama_memory_seq_rm(c.llama_get_memory(self.context), 0, length, -1)
+        else:
+            # In the library, and not among what the package declares of it.
+            remove = c._lib.llama_kv_cache_seq_rm
+            remove.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
+            remove.restype = ctypes.c_bool
+            kept = remove(self.context, 0, length, -1)
+        if not kept:
+            raise RuntimeError(f"tokens behind the first {length} cannot be dropped")
+        self.positions = length
+
     def decode(self, tokens: list[int]) -> None:
         """Read tokens, and compute the logits of the last."""
         batch = self.c.llama_batch_init(len(tokens), 0, 1)
@@ -145,8 +164,9 @@ class _Session:
         if failed:
             raise RuntimeError(f"llama_decode failed: {failed}")
         self.positions += len(tokens)
-        if self.c.llama_get_logits_ith(self.context, -1)[0] != 0.0:
-            return
+        # Computed by now, where the work is not done before it is asked for.
+        if not math.isfinite(self.c.llama_get_logits_ith(self.context, -1)[0]):
+            raise RuntimeError("llama_decode: expected finite logits")
 
     def read(self, length: int) -> float:
         """Return the seconds that a prompt takes."""
@@ -174,8 +194,7 @@ def _main(kind: str, layers: int, threads: int, context: int) -> None:
             if command == "prefill":
                 answer = session.read(int(words[0]))
             elif command == "decode":
-                if session.positions != int(words[0]):
-                    session.read(int(words[0]))
+                session.keep(int(words[0]))
                 session.decode([7])
                 start = time.perf_counter()
                 for step in range(int(words[1])):

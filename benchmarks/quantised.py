@@ -1,18 +1,27 @@
-"""``python -m benchmarks.quantised [--rows M ...] [--rounds N]``
+"""``python -m benchmarks.quantised [--rows M ...] [--rounds N] [--openvino PYTHON]``
 
-Products with weights of 8 and 4 bits, 4096 x 4096, beside torch's packed operators. Weights take
-turns, so that they come from memory; contestants take turns in each round.
+Products with weights of 8 and 4 bits, 4096 x 4096, beside torch's packed operators, and beside
+OpenVINO's where an interpreter that has it is named. Weights take turns, so that they come from
+memory; contestants take turns in each round.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -32,11 +41,102 @@ _ASKED: Final = 1.8
 Call = Callable[[Tensor], Tensor]
 
 
-def contestants() -> dict[str, tuple[int, int, list[Call]]]:
-    """Return name -> (bits, bytes of a weight, a call for each copy of the weight)."""
-    torch.manual_seed(0)
-    weight = torch.randn(_SIZE, _SIZE).bfloat16()
-    found: dict[str, tuple[int, int, list[Call]]] = {}
+class Contestant(Protocol):
+    """Who multiplies by a rounded weight.
+
+    Attributes:
+        bits: of the weight's codes.
+        held: bytes of one copy of it.
+    """
+
+    bits: int
+    held: int
+
+    def product(self, x: Tensor) -> Tensor:
+        """Return one product."""
+
+    def seconds(self, x: Tensor, turn: int) -> float:
+        """Return the seconds of one product, by several with other copies of the weight."""
+
+
+class _Calls:
+    """One that runs here, by a call for each copy of the weight."""
+
+    def __init__(self, bits: int, held: int, calls: list[Call]) -> None:
+        self.bits, self.held, self._calls = bits, held, calls
+
+    def product(self, x: Tensor) -> Tensor:
+        return self._calls[0](x)
+
+    def seconds(self, x: Tensor, turn: int) -> float:
+        start = time.perf_counter()
+        for step in range(4):
+            self._calls[(4 * turn + step) % len(self._calls)](x)
+        return (time.perf_counter() - start) / 4
+
+
+class _OpenVino:
+    """OpenVINO, in a process of its own; its copies are multiplied one behind another.
+
+    Args:
+        python: an interpreter that has it.
+        folder: for files.
+        bits, activation: of codes; whether x becomes bytes too.
+    """
+
+    def __init__(self, python: str, folder: Path, bits: int, activation: int) -> None:
+        self.bits, self.held = bits, 0
+        self._folder, self._rows = folder, 0
+        copies = _BYTES // (_SIZE * _SIZE * bits // 8)
+        words = (bits, _GROUP if bits == 4 else 0, activation, copies, torch.get_num_threads())
+        self._process = subprocess.Popen(
+            [python, "-m", "benchmarks.openvino_products", f"{folder}/w.npy", *map(str, words)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def product(self, x: Tensor) -> Tensor:
+        self._be_ready(x)
+        self._ask(f"check {self._folder}/x.npy {self._folder}/out.npy")
+        found: Tensor = torch.from_numpy(np.load(self._folder / "out.npy"))
+        return found
+
+    def seconds(self, x: Tensor, turn: int) -> float:
+        return self._ask(f"time {self._folder}/x.npy")
+
+    def _be_ready(self, x: Tensor) -> None:
+        np.save(self._folder / "x.npy", x.float().numpy())
+        if len(x) != self._rows:
+            self._rows, self.held = len(x), int(self._ask(f"rows {len(x)}"))
+
+    def _ask(self, command: str) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"openvino: its process ended: {self._process.wait()}")
+        return float(json.loads(line))
+
+
+def contestants() -> dict[str, Contestant]:
+    """Return name -> who runs in this process."""
+    weight = _weight()
+    found: dict[str, Contestant] = {}
     for bits, group in ((8, 0), (4, _GROUP)):
         for activation in (None, "int8"):
             packed = quantize(weight, bits=bits, group_size=group, activation=activation)  # type: ignore[arg-type]
@@ -45,9 +145,27 @@ def contestants() -> dict[str, tuple[int, int, list[Call]]]:
             while len(copies) * held < _BYTES:
                 copies.append(type(packed).from_state(_cloned(packed.state_dict())))
             name = f"torchyard int{bits}" + (" x int8" if activation else "")
-            found[name] = (bits, held, [_ours(copy) for copy in copies])
+            found[name] = _Calls(bits, held, [_ours(copy) for copy in copies])
     found |= _torchs(weight)
     return found
+
+
+def _weight() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    # A chain of products keeps the size of x.
+    return (torch.randn(_SIZE, _SIZE, generator=generator) / math.sqrt(_SIZE)).bfloat16()
+
+
+def _openvinos(python: str, folder: Path, stack: ExitStack) -> dict[str, Contestant]:
+    """Return name -> OpenVINO, with x as it is and with x of bytes."""
+    np.save(folder / "w.npy", _weight().float().numpy())
+    return {
+        f"openvino int{bits}" + (" x int8" if activation else ""): stack.enter_context(
+            _OpenVino(python, folder, bits, activation)
+        )
+        for bits in (8, 4)
+        for activation in (0, 1)
+    }
 
 
 def _cloned(state: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -58,7 +176,7 @@ def _ours(packed: Any) -> Call:
     return lambda x: linear(x, packed)
 
 
-def _torchs(weight: Tensor) -> dict[str, tuple[int, int, list[Call]]]:
+def _torchs(weight: Tensor) -> dict[str, Contestant]:
     aten: Any = torch.ops.aten
     quantization: Any = torch.ao.quantization
     scale = weight.float().abs().amax(1) / 127
@@ -83,17 +201,17 @@ def _torchs(weight: Tensor) -> dict[str, tuple[int, int, list[Call]]]:
         for _ in range(_BYTES // codes.nbytes)
     ]
     return {
-        "torch int8pack": (
+        "torch int8pack": _Calls(
             8,
             codes.nbytes,
             [lambda x, w=copy: aten._weight_int8pack_mm(x, w, low) for copy in eight],  # type: ignore[misc]
         ),
-        "torch dynamic int8": (
+        "torch dynamic int8": _Calls(
             8,
             codes.nbytes,
             [lambda x, m=copy: m(x.float()).to(x.dtype) for copy in dynamic],  # type: ignore[misc]
         ),
-        "torch int4pack": (
+        "torch int4pack": _Calls(
             4,
             four.nbytes,
             [
@@ -104,11 +222,11 @@ def _torchs(weight: Tensor) -> dict[str, tuple[int, int, list[Call]]]:
     }
 
 
-def _check(name: str, bits: int, call: Call, x: Tensor, weight: Tensor) -> None:
+def _check(name: str, contestant: Contestant, x: Tensor, weight: Tensor) -> None:
     """Raise AssertionError where a contestant's result is not that of the weight, rounded."""
     exact = x.double() @ weight.double().T
-    error = float((call(x).double() - exact).norm() / exact.norm())
-    most = {8: 0.03, 4: 0.12}[bits]
+    error = float((contestant.product(x).double() - exact).norm() / exact.norm())
+    most = {8: 0.03, 4: 0.12}[contestant.bits]
     if not error <= most:
         raise AssertionError(f"{name}: expected an error of at most {most}, got {error:.3f}")
 
@@ -117,45 +235,43 @@ def _main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.quantised", description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1])
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--openvino", metavar="PYTHON", help="an interpreter that has openvino")
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
-    entered = contestants()
-    torch.manual_seed(0)
-    weight = torch.randn(_SIZE, _SIZE).bfloat16()
-    with Probe() as probe:
+    entered, weight = contestants(), _weight()
+    with Probe() as probe, ExitStack() as stack:
+        if arguments.openvino:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            entered |= _openvinos(arguments.openvino, folder, stack)
         for rows in arguments.rows:
-            x = torch.randn(rows, _SIZE).bfloat16()
-            for name, (bits, _, calls) in entered.items():
-                _check(name, bits, calls[0], x, weight)
+            x = torch.randn(rows, _SIZE, generator=torch.Generator().manual_seed(1)).bfloat16()
+            for name, contestant in entered.items():
+                _check(name, contestant, x, weight)
             console.print(_measured(entered, x, arguments.rounds, probe))
 
 
-def _measured(
-    entered: dict[str, tuple[int, int, list[Call]]], x: Tensor, rounds: int, probe: Probe
-) -> Table:
+def _measured(entered: dict[str, Contestant], x: Tensor, rounds: int, probe: Probe) -> Table:
     threads = torch.get_num_threads()
     before = probe.read_bytes(threads)
     seconds: dict[str, list[float]] = {name: [] for name in entered}
     with torch.inference_mode():
         for turn in range(rounds):
-            for name, (_, _, calls) in entered.items():
-                start = time.perf_counter()
-                for step in range(4):
-                    calls[(4 * turn + step) % len(calls)](x)
-                seconds[name].append((time.perf_counter() - start) / 4)
+            for name, contestant in entered.items():
+                seconds[name].append(contestant.seconds(x, turn))
     after = probe.read_bytes(threads)
+    known = (before + after) / 2 if before and after else None
     table = Table(title=f"{len(x)} x {_SIZE} x {_SIZE}, bfloat16, {threads} threads")
     for column in ("contestant", "GFLOP/s", "share of memory's speed", "times torch's best", ""):
         table.add_column(column)
-    for name, (bits, held, _) in entered.items():
+    for name, contestant in entered.items():
         took = statistics.median(seconds[name])
-        share = "" if not before or not after else f"{held / took / ((before + after) / 2):.2f}"
-        rivals = [n for n, (b, _, _) in entered.items() if b == bits and n.startswith("torch ")]
+        share = "" if known is None else f"{contestant.held / took / known:.2f}"
         times = min(
             statistics.median(
                 theirs / ours for theirs, ours in zip(seconds[rival], seconds[name], strict=True)
             )
-            for rival in rivals
+            for rival, other in entered.items()
+            if other.bits == contestant.bits and rival.startswith("torch ")
         )
         asked = name.startswith("torchyard") and len(x) == 1
         verdict = ("holds" if times >= _ASKED else f"MISSED: asked {_ASKED}") if asked else ""

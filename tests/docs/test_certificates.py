@@ -20,26 +20,28 @@ _DOCS = ROOT / "docs"
 _CERTIFICATES = sorted((_DOCS / "certificates").glob("*.tgz"))
 
 
-def _certified() -> set[str]:
-    """Return what the nox session certifies."""
-    [value] = [
-        node.value
+def _certified() -> dict[str, str]:
+    """Return the plugin of each certificate that the nox session makes."""
+    found = {
+        ast.unparse(node.targets[0]): ast.literal_eval(node.value)
         for node in parsed(Path("noxfile.py")).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CERTIFIED"
-    ]
-    return set(ast.literal_eval(value))
+        if isinstance(node, ast.Assign)
+        and ast.unparse(node.targets[0]) in ("CERTIFIED", "CERTIFIED_KERNELS")
+    }
+    kernels = {name: plugin for plugin, name in found["CERTIFIED_KERNELS"].items()}
+    return {**{name: name for name in found["CERTIFIED"]}, **kernels}
 
 
-def test_each_of_our_plugins_has_its_certificate() -> None:
-    assert _certified() <= {path.stem for path in _CERTIFICATES}
-    assert "attention" in _certified()
+def test_each_of_our_plugins_has_its_certificates_and_no_other_is_there() -> None:
+    assert set(_certified()) == {path.stem for path in _CERTIFICATES}
+    assert {"attention", "kernels"} <= set(_certified().values())
 
 
 @pytest.mark.parametrize("path", _CERTIFICATES, ids=lambda path: path.stem)
-def test_a_certificate_is_sound_and_certifies_the_plugin_it_is_named_after(path: Path) -> None:
+def test_a_certificate_is_sound_and_certifies_the_plugin_it_is_of(path: Path) -> None:
     report = read_bundle(path).report
     assert report.certified, report.reasons
-    assert report.plugin == path.stem
+    assert report.plugin == _certified()[path.stem]
     assert report.digests
 
 

@@ -10,10 +10,12 @@ wrote comes back: the tests, their references and their bounds stay on this proc
 from __future__ import annotations
 
 import builtins
+import importlib
 import shlex
 import struct
 import subprocess
 import sys
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -27,9 +29,16 @@ from torch import Tensor, UntypedStorage
 
 import torchyard._platform
 import torchyard_cpu
+from torchyard_cpu._isa import FEATURES
 
 _NAME: Final = "torchyard_cpu._native"
 _KEPT_STORAGES: Final = 512
+_TABLES: Final = ("", "decode_", "backward_", "linear_", "recurrent_")
+# What reads torch's tensors where they lie, which a server's module cannot.
+_DIRECT: Final = (
+    *("direct_forward", "direct_linear", "direct_map", "direct_recurrent", "direct_topk"),
+    "packed_weights",
+)
 
 
 class Storages:
@@ -61,6 +70,13 @@ class Storages:
             for start, storage in self._recent.items()
             if any(start <= word < start + storage.nbytes() for word in integers)
         ]
+
+
+class Numbers(array):  # type: ignore[type-arg]
+    """Plain numbers whose address the native module gets: kept as tensors' storages are."""
+
+    def buffer_info(self) -> tuple[int, int]:
+        return torch.frombuffer(self, dtype=torch.uint8).data_ptr(), len(self)
 
 
 class Server:
@@ -129,8 +145,9 @@ class Server:
         kind = self._read(1)
         if kind == b"N":
             return None
-        if kind == b"i":
-            return self._read_integer()
+        if kind in b"iB":
+            number = self._read_integer()
+            return bool(number) if kind == b"B" else number
         if kind == b"s":
             return self._read(self._read_integer()).decode()
         assert kind == b"(", kind
@@ -197,20 +214,22 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     options = early_config.known_args_namespace
     module = _module(Server(options.native_server))
     features = frozenset(module.cpu_features())
-    tables = (module.kernels(), module.decode_kernels(), module.backward_kernels())
+    tables = [getattr(module, f"{name}kernels")() for name in _TABLES]
     found = {isa for table in tables for _, _, isa, needed in table if features.issuperset(needed)}
     if lacking := set(options.native_isas.split(",")) - found:
         raise pytest.UsageError(
             f"UNVERIFIED: the emulated processor runs no kernels of {', '.join(sorted(lacking))}; "
             f"it has {' '.join(sorted(features)) or 'no known features'}: use a newer emulator"
         )
-    module.direct_forward = lambda *_: None  # type: ignore[attr-defined]
+    for function in _DIRECT:
+        setattr(module, function, lambda *_: None)
     sys.modules[_NAME] = torchyard_cpu._native = module  # type: ignore[attr-defined]
     torchyard._platform._cpu_features = lambda: features  # type: ignore[assignment]
+    importlib.import_module("torchyard_cpu._pointwise").array = Numbers  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    isas = tuple(config.option.native_isas.split(","))
+    isas = frozenset(config.option.native_isas.split(","))
     chosen = [
         item
         for item in items
@@ -221,12 +240,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
-def _concerns(callspec: Any, isas: tuple[str, ...], limit: float) -> bool:
-    """Whether a test's parameters name one of the instruction sets, or none at all."""
+def _concerns(callspec: Any, isas: frozenset[str], limit: float) -> bool:
+    """Whether no other instruction set is named by a test's parameters, nor a long case."""
     parameters = {} if callspec is None else callspec.params
-    kernel = parameters.get("kernel", parameters.get("isa"))
-    if isinstance(kernel, str) and kernel.rpartition("_")[2] not in isas:
-        return False
+    for value in parameters.values():
+        # A row of a table begins with the kernel's name, which ends in its instruction set.
+        name = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(name, str) and name.rpartition("_")[2] in FEATURES.keys() - isas:
+            return False
     case = parameters.get("case")
     if not hasattr(case, "lengths"):
         return True

@@ -119,7 +119,14 @@ def _counted(counts: Counter[Status]) -> str:
 
 
 def _laws(reports: Mapping[str, Report]) -> Iterator[list[str]]:
-    yield ["law", *map(_name, reports.values())]
+    names = [_name(report) for report in reports.values()]
+    yield [
+        "law",
+        *(
+            f"{name}, {report.profile}" if names.count(name) > 1 else name
+            for name, report in zip(names, reports.values(), strict=True)
+        ),
+    ]
     for law in sorted({result.law for report in reports.values() for result in report.results}):
         yield [f"`{law}`", *(_cell(report, law) for report in reports.values())]
 

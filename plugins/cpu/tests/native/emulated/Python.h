@@ -41,7 +41,7 @@ struct PyMethodDef {
   const char* doc;
 };
 typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
-enum { METH_FASTCALL = 1, METH_NOARGS = 2 };
+enum { METH_FASTCALL = 1, METH_NOARGS = 2, METH_O = 4 };
 
 struct PyModuleDef {
   int base;
@@ -63,7 +63,7 @@ struct State {
   std::deque<PyObject> objects;
   const char* error = nullptr;  // the name of the exception's type
   std::string message;
-  PyModuleDef* module = nullptr;
+  std::vector<const PyMethodDef*> methods;
   std::vector<std::pair<std::string, int64_t>> constants;
 };
 inline State state;
@@ -90,12 +90,18 @@ inline PyObject* fail(const char* type, const std::string& message) {
 }
 
 inline PyObject none{PyObject::kNone, 0, 0, {}, {}};
+inline PyObject yes{PyObject::kBool, 1, 0, {}, {}};
+inline PyObject no{PyObject::kBool, 0, 0, {}, {}};
 
 }  // namespace python
 
 #define Py_None (&python::none)
 #define Py_RETURN_NONE return Py_None
+#define Py_True (&python::yes)
+#define Py_False (&python::no)
 #define Py_DECREF(object) static_cast<void>(object)
+#define Py_XDECREF(object) static_cast<void>(object)
+#define Py_CLEAR(object) ((object) = nullptr)
 #define Py_BEGIN_ALLOW_THREADS {
 #define Py_END_ALLOW_THREADS }
 
@@ -136,6 +142,17 @@ inline int PyTuple_SetItem(PyObject* object, Py_ssize_t i, PyObject* item) {
   return 0;
 }
 
+inline PyObject* PyList_New(Py_ssize_t) { return python::make(PyObject::kList); }
+inline int PyList_Append(PyObject* list, PyObject* item) {
+  list->items.push_back(item);
+  return 0;
+}
+inline PyObject* PyList_AsTuple(const PyObject* list) {
+  PyObject* tuple = PyTuple_New(0);
+  tuple->items = list->items;
+  return tuple;
+}
+
 inline int64_t PyLong_AsLongLong(const PyObject* object) {
   if (object->kind == PyObject::kInteger || object->kind == PyObject::kBool) return object->integer;
   python::fail("TypeError", "object cannot be interpreted as an integer");
@@ -143,6 +160,9 @@ inline int64_t PyLong_AsLongLong(const PyObject* object) {
 }
 inline long PyLong_AsLong(const PyObject* object) { return PyLong_AsLongLong(object); }
 inline PyObject* PyLong_FromLongLong(int64_t value) { return python::make_integer(value); }
+inline PyObject* PyLong_FromSize_t(size_t value) {
+  return python::make_integer(static_cast<int64_t>(value));
+}
 inline PyObject* PyLong_FromLong(long value) { return python::make_integer(value); }
 
 inline double PyFloat_AsDouble(const PyObject* object) {
@@ -204,8 +224,12 @@ inline PyObject* Py_BuildValue(const char* format, ...) {
   return tuple;
 }
 
+inline int PyModule_AddFunctions(PyObject*, const PyMethodDef* methods) {
+  for (; methods->name != nullptr; ++methods) python::state.methods.push_back(methods);
+  return 0;
+}
 inline PyObject* PyModule_Create(PyModuleDef* definition) {
-  python::state.module = definition;
+  PyModule_AddFunctions(Py_None, definition->methods);
   return Py_None;
 }
 inline int PyModule_AddIntConstant(PyObject*, const char* name, long value) {

@@ -153,7 +153,7 @@ PyObject* describe() {
     constants->items.push_back(Py_BuildValue("(sL)", name.c_str(), value));
   }
   PyObject* names = PyTuple_New(0);
-  for (const PyMethodDef* method = state.module->methods; method->name != nullptr; ++method) {
+  for (const PyMethodDef* method : state.methods) {
     names->items.push_back(PyUnicode_FromString(method->name));
   }
   return Py_BuildValue("(OO)", constants, names);
@@ -162,9 +162,13 @@ PyObject* describe() {
 PyObject* call(const std::string& name, PyObject* arguments) {
   using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
   if (name.empty()) return describe();
-  for (const PyMethodDef* method = state.module->methods; method->name != nullptr; ++method) {
+  for (const PyMethodDef* method : state.methods) {
     if (name != method->name) continue;
     if (method->flags == METH_NOARGS) return method->function(nullptr, nullptr);
+    if (method->flags == METH_O) {
+      if (PyTuple_Size(arguments) != 1) return python::fail("TypeError", "expected 1 argument");
+      return method->function(nullptr, PyTuple_GetItem(arguments, 0));
+    }
     const Fast function = reinterpret_cast<Fast>(reinterpret_cast<void (*)()>(method->function));
     return function(nullptr, arguments->items.data(), PyTuple_Size(arguments));
   }

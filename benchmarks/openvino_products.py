@@ -1,0 +1,103 @@
+"""OpenVINO's products with weights of 8 and 4 bits, in a process and an environment of its own.
+
+``python -m benchmarks.openvino_products WEIGHT BITS GROUP ACTIVATION COPIES THREADS`` reads
+commands from its input, one a line, and answers each with a line of JSON. It needs openvino and
+numpy alone. WEIGHT is a file of numpy: float32 [N, N].
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["serve"]
+
+_MOST: Final = {8: 127, 4: 7}
+
+
+def _matrix(weight: Any, bits: int, group: int) -> tuple[Any, int]:
+    """Return the node of a rounded weight [N, K], as the CPU plugin knows it, and its bytes."""
+    import numpy as np
+
+    ov: Any = importlib.import_module("openvino")
+    ops: Any = importlib.import_module("openvino.opset13")
+
+    rows, columns = weight.shape
+    grouped = weight.reshape(rows, -1, group) if group else weight
+    scales = (np.abs(grouped).max(-1, keepdims=True) / _MOST[bits]).astype(np.float16)
+    codes = np.rint(grouped / scales.astype(np.float32)).clip(-_MOST[bits], _MOST[bits])
+    if bits == 8:
+        node = ops.convert(ops.constant(codes.astype(np.int8)), ov.Type.f16)
+    else:
+        # The first of two in the low half.
+        pairs = (codes + 8).astype(np.uint8)
+        packed = np.ascontiguousarray(pairs[..., 0::2] | pairs[..., 1::2] << 4)
+        held = ov.Tensor(packed, list(codes.shape), ov.Type.u4)
+        eight = ops.constant(np.full((1, 1, 1), 8, np.float16))
+        node = ops.subtract(
+            ops.convert(ov.op.Constant(held, shared_memory=False), ov.Type.f16), eight
+        )
+    node = ops.multiply(node, ops.constant(scales))
+    if group:
+        node = ops.reshape(node, ops.constant(np.array([rows, columns])), special_zero=False)
+    return ops.convert(node, ov.Type.f32), rows * columns * bits // 8 + scales.nbytes
+
+
+def _compiled(weight: Any, options: dict[str, int]) -> tuple[Any, int]:
+    """Return a chain of products with copies of a weight, and the bytes of one."""
+    ov: Any = importlib.import_module("openvino")
+    ops: Any = importlib.import_module("openvino.opset13")
+
+    x = y = ops.parameter([options["rows"], weight.shape[1]], ov.Type.f32)
+    held = 0
+    for _ in range(options["copies"]):
+        matrix, held = _matrix(weight, options["bits"], options["group"])
+        y = ops.matmul(y, matrix, False, True)
+    settings = {
+        "INFERENCE_NUM_THREADS": options["threads"],
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "bf16",
+        # Of x; 0 leaves it as it is.
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32 if options["activation"] else 0,
+    }
+    return ov.Core().compile_model(ov.Model([y], [x]), "CPU", settings), held
+
+
+def serve(path: Path, options: dict[str, int]) -> None:
+    """Answer commands until there are no more.
+
+    ``rows M``: be ready for that many, answering the bytes of a weight; ``check X OUT``: one
+    product, from a file to a file; ``time X``: the seconds of one product, of a chain of them.
+
+    Args:
+        path: of the weight.
+        options: bits, group, activation, copies, threads.
+    """
+    import numpy as np
+
+    weight = np.load(path)
+    one = many = None
+    for line in sys.stdin:
+        command, *words = line.split()
+        answer: float = 0
+        if command == "rows":
+            asked = {**options, "rows": int(words[0])}
+            many, answer = _compiled(weight, asked)
+            one, _ = _compiled(weight, {**asked, "copies": 1})
+        elif command == "check" and one is not None:
+            np.save(words[1], one(np.load(words[0]))[0])
+        elif many is not None:
+            x = np.load(words[0])
+            start = time.perf_counter()
+            many(x)
+            answer = (time.perf_counter() - start) / options["copies"]
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    _names = ("bits", "group", "activation", "copies", "threads")
+    serve(Path(sys.argv[1]), dict(zip(_names, map(int, sys.argv[2:7]), strict=True)))
