@@ -1,4 +1,4 @@
-// Fetches what the next row of a tile reads and writes while this one is computed.
+// Fetches what a later row of a tile reads and writes while this one is computed.
 //
 // All at once would fill the queue of misses and then leave it empty until the row is done: memory
 // would wait for the arithmetic and the arithmetic for memory. So each step asks for its share.

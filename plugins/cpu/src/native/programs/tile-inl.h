@@ -37,15 +37,16 @@ class ProgramTile {
                   int64_t rows, int64_t columns, std::byte* memory) {
     ProgramTile tile(program, operands, results, reinterpret_cast<char*>(memory));
     if (rows <= 0 || columns <= 0) return;
-    if (columns > kColumns) tile.find_streams();
+    if (columns > 2 * kColumns) tile.find_streams();
     tile.compute(kUniform, 0, 0, 1);
     for (int64_t first = 0; first < columns;) {
       int64_t count = columns - first < kColumns ? columns - first : kColumns;
       // Whole vectors are read where they lie, so what is left of one comes by itself.
       if (count > kLanes) count -= count % kLanes;
       tile.compute(kColumn, 0, first, count);
-      const int64_t next = first + count;
-      const int64_t ahead = columns - next < kColumns ? columns - next : kColumns;
+      // Not the next columns but those after them: the last share would come too late.
+      const int64_t next = first + count + kColumns;
+      const int64_t ahead = columns - next < count ? columns - next : count;
       for (int64_t row = 0; row < rows; ++row) {
         tile.streams_.aim(row, next, ahead);
         tile.compute(kRow, row, first, 1);
