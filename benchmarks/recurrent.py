@@ -15,7 +15,10 @@ from torch import Tensor
 
 import torchyard_kernels
 from benchmarks.findings import Finding, at_least
+from benchmarks.limits import Limits, Probe
 from benchmarks.measure import WrongResultError
+from benchmarks.recurrent_calls import overhead
+from torchyard_kernels.contracts.recurrent import RecurrentKind, gates
 
 __all__ = ["RecurrentCase", "judged", "measure_recurrent"]
 
@@ -111,9 +114,15 @@ def measure_recurrent(*, quick: bool, progress: Callable[[str], None]) -> list[F
         progress: is told what comes next.
     """
     findings: list[Finding] = []
+    with Probe() as probe:
+        limits = probe.limits(torch.get_num_threads())
     for case in _cases(quick):
         progress(case.name)
-        findings += _measured(case, 3 if quick else 15, 0.5 if quick else 2.5)
+        findings += _measured(case, limits, 3 if quick else 15, 0.5 if quick else 2.5)
+    progress("tiny calls")
+    for kind, dtype in (("lstm", torch.float32), ("gru", torch.float16)):
+        case = RecurrentCase(kind, dtype, 16, 1, steps=8)
+        findings += overhead(case.name, case.module, case.inputs(), case.state(), quick=quick)
     return findings
 
 
@@ -157,7 +166,9 @@ def judged(case: RecurrentCase, ways: dict[str, Callable[..., Any]]) -> dict[str
 
 
 @torch.no_grad()
-def _measured(case: RecurrentCase, rounds: int, seconds: float) -> Iterator[Finding]:
+def _measured(
+    case: RecurrentCase, limits: Limits, rounds: int, seconds: float
+) -> Iterator[Finding]:
     module = case.module
     errors = judged(case, _contestants(case, module))
     size = sum(parameter.nbytes for parameter in module.parameters())
@@ -170,6 +181,7 @@ def _measured(case: RecurrentCase, rounds: int, seconds: float) -> Iterator[Find
         yield Finding(
             case.name, name, "relative error against float64, root mean square", errors[name]
         )
+    yield from _bound(case, limits, min(statistics.median(times[name]) for name in rivals))
     judged_by = _PACKED if case.steps == 1 else _OURS
     for name in sorted(set(times) - set(rivals)):
         ratios = [
@@ -183,10 +195,27 @@ def _measured(case: RecurrentCase, rounds: int, seconds: float) -> Iterator[Find
             yield at_least(case.name, name, quantity, ratio, case.asked)
 
 
+def _bound(case: RecurrentCase, limits: Limits, best: float) -> Iterator[Finding]:
+    """Yield how many times torch's best speed the products alone allow on this machine."""
+    # What nothing multiplies as it is is multiplied in float32.
+    peak = limits.flops(case.dtype)
+    if peak is None or case.asked is None or case.steps == 1:
+        return
+    kind = RecurrentKind(case.kind)
+    products = case.steps * case.batch * gates(kind) * case.hidden * 2 * case.hidden
+    yield Finding(
+        case.name, "the processor's peak", "times torch's best speed", best * peak / (2 * products)
+    )
+
+
 def _timed(
     ways: list[dict[str, Callable[..., Any]]], x: Tensor, rounds: int, seconds: float
 ) -> dict[str, list[float]]:
-    """Return each contestant's seconds per call and round; copies of the weights take turns."""
+    """Return each contestant's seconds per call and round; copies of the weights take turns.
+
+    Before its turn each runs once untimed: what ran before leaves caches, threads and the
+    allocator as it used them, and would be counted with who comes next.
+    """
     turns = {name: itertools.cycle([way[name] for way in ways]) for name in ways[0]}
 
     def run(name: str) -> float:
@@ -205,5 +234,6 @@ def _timed(
         if done >= 3 and time.perf_counter() - start > seconds:
             break
         for name, taken in times.items():
+            run(name)
             taken.append(sum(run(name) for _ in range(repeats[name])) / repeats[name])
     return times

@@ -1,4 +1,4 @@
-"""Calls with packed weights that were decided before go straight to the kernel."""
+"""Calls that were decided before go straight to the kernel, or to torch's own layers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import torchyard
 import torchyard_kernels as tk
 from torchyard import registry
 from torchyard_cpu import _native
-from torchyard_cpu._recurrent_forward import DirectRecurrent, NativeRecurrent
+from torchyard_cpu._recurrent_direct import DirectLayers, DirectRecurrent
+from torchyard_cpu._recurrent_forward import NativeRecurrent
+from torchyard_cpu._torch_functions import torch_functions
 from torchyard_kernels._recurrent._ops import CALLS
+from torchyard_kernels.contracts.recurrent import RecurrentKind
 
 MODULES = {
     "lstm": (torch.nn.LSTM, tk.lstm, torch.float16),
@@ -42,14 +45,14 @@ def made(request):
 def served(monkeypatch):
     """Count what was served directly."""
     calls = []
-    serve = DirectRecurrent.serve
+    for direct in (DirectRecurrent, DirectLayers):
 
-    def counting(self, *arguments):
-        found = serve(self, *arguments)
-        calls.append(found is not None)
-        return found
+        def counting(self, *arguments, serve=direct.serve):
+            found = serve(self, *arguments)
+            calls.append(found is not None)
+            return found
 
-    monkeypatch.setattr(DirectRecurrent, "serve", counting)
+        monkeypatch.setattr(direct, "serve", counting)
     registry().conclusions().clear()
     return calls
 
@@ -120,6 +123,86 @@ def test_what_is_not_plain_is_left_to_the_dispatcher(made, served):
             left(lambda: function(x, small, weights))
 
 
+# Each is served by another: torch's own layers, and kernels of three dtypes.
+PLAIN = {
+    "lstm float32": (torch.nn.LSTM, tk.lstm, torch.float32, {"proj_size": 0}),
+    "lstm float16": (torch.nn.LSTM, tk.lstm, torch.float16, {"bias": False}),
+    "lstm bfloat16": (torch.nn.LSTM, tk.lstm, torch.bfloat16, {"proj_size": 9}),
+    "gru bfloat16": (torch.nn.GRU, tk.gru, torch.bfloat16, {}),
+    "rnn float32": (torch.nn.RNN, tk.rnn, torch.float32, {"bias": False}),
+}
+
+
+@pytest.fixture(params=PLAIN)
+def plain(request):
+    module, function, dtype, options = PLAIN[request.param]
+    layer = module(12, 20, num_layers=2, bidirectional=True, **options).to(dtype)
+    x = torch.randn(6, 3, 12).to(dtype)
+    hidden = torch.randn(4, 3, options.get("proj_size") or 20).to(dtype)
+    state = (hidden, torch.randn(4, 3, 20).to(dtype)) if module is torch.nn.LSTM else hidden
+
+    def call(x=x, state=state, weights=layer._flat_weights, **more):
+        return function(x, state, weights, num_layers=2, bidirectional=True, **more)
+
+    return call, x, state, layer._flat_weights
+
+
+def test_the_second_call_with_plain_weights_is_served_directly_with_the_same_bits(plain, served):
+    call, x, _, weights = plain
+    with torch.no_grad():
+        first = call()
+        assert not any(served)
+        second = call()
+        assert served[-1]
+        assert type(second) is type(first)
+        assert type(second.state) is type(first.state)
+        assert same(first, second)
+        assert same(call(weights=tuple(weights)), first)
+        assert served[-1]
+        turned = call(x=x.transpose(0, 1).contiguous(), batch_first=True)
+        assert served[-1]
+        assert torch.equal(turned.output.transpose(0, 1), first.output)
+        # Not the weights' memory is kept, nor what was packed of them.
+        weights[0].mul_(-1)
+        changed = call()
+        assert served[-1]
+        assert not same(changed, first)
+    with torch.inference_mode():
+        assert same(call(), changed)
+
+
+def test_plain_weights_that_do_not_fit_are_left_to_the_checks(plain, served):
+    call, _, state, weights = plain
+    with torch.no_grad():
+        first = call()
+        call()
+        assert served.pop()
+        served.clear()
+        turned = [weight.t().contiguous().t() for weight in weights]
+        assert torch.allclose(call(weights=turned).output, first.output, rtol=1e-2, atol=1e-2)
+        for wrong in (weights[:-1], [*weights[:-1], weights[-1][:-1]], [*weights, weights[0]]):
+            with pytest.raises(ValueError, match="weights"):
+                call(weights=wrong)
+        with pytest.raises(TypeError, match="weights"):
+            call(weights=[*weights[:-1], weights[-1].double()])
+        with pytest.raises((TypeError, ValueError), match="state"):
+            call(state=tuple(s[:1] for s in state) if isinstance(state, tuple) else state[:1])
+        with FlopCounterMode(display=False):
+            call()
+    assert not any(served)
+    # Gradients are recorded where they are wanted.
+    assert call().output.requires_grad
+    assert not any(served)
+
+
+def test_plain_calls_that_want_no_gradient_are_served_while_gradients_are_recorded(served):
+    layer = torch.nn.LSTM(4, 5).requires_grad_(False)
+    x, state = torch.randn(6, 1, 4), (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5))
+    first, second = (tk.lstm(x, state, layer._flat_weights) for _ in range(2))
+    assert served[-1]
+    assert same(first, second)
+
+
 def test_a_changed_weight_is_packed_anew(made, served):
     function, weights, x, state = made
     with torch.no_grad():
@@ -158,14 +241,20 @@ def test_a_streaming_call_allocates_its_results_alone():
     assert torch.isfinite(output).all()
 
 
-def test_the_native_direct_call_refuses_a_wrong_number_of_arguments():
+def test_the_native_direct_call_refuses_what_it_is_not_made_for():
     direct = NativeRecurrent("").direct()
     assert direct is not None
-    with pytest.raises(TypeError, match="serve: expected 4 arguments, got 0"):
-        direct._native.serve()
+    for name, count in (("serve_packed", 4), ("serve_plain", 7), ("knows", 8)):
+        with pytest.raises(TypeError, match=f"{name}: expected {count} arguments, got 0"):
+            getattr(direct._native, name)()
     with pytest.raises(TypeError, match="request"):
         direct._native.admit((1, 2))
-    assert direct.serve(object(), torch.zeros(1), torch.zeros(1), None) is None
+    nothing = torch.zeros(1)
+    given = (nothing, nothing, None, 1, False)
+    assert direct.serve(RecurrentKind.GRU, (), True, object(), *given) is None
+    assert direct.serve(RecurrentKind.GRU, 3, False, None, *given) is None
     with pytest.raises(ValueError, match="kernel: expected a name"):
         _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), 0, True)
+    with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 3 names"):
+        _native.direct_recurrent(("none",), *torch_functions())
     assert CALLS.contract == "recurrent/1"

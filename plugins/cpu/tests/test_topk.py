@@ -78,6 +78,40 @@ def test_a_kernel_orders_as_a_stable_sort(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dtype"), _KERNELS)
+@pytest.mark.parametrize("width", [8, 16, 64, 256])
+def test_a_row_that_a_sample_says_too_much_of(name: str, dtype: str, width: int) -> None:
+    # One stretch in sixteen has all that is good, and nothing else is looked at for a bound.
+    length = 40_000
+    good = torch.arange(length) // width % 16 == 0
+    values = torch.randint(0, 50, (length,), generator=torch.Generator().manual_seed(width))
+    x = torch.where(good, values + 60, values)[None].to(getattr(torch, dtype))
+    for k in (20, 100, 600):
+        for largest, rows in ((True, x), (False, 127 - x)):
+            assert torch.equal(_native_topk(name, rows, k, largest), _sorted(rows, k, largest))
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, dtype) for name, dtype in _KERNELS if "float" in dtype]
+)
+def test_every_nan_is_the_same_to_a_kernel(name: str, dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    bits = {2: torch.int16, 4: torch.int32, 8: torch.int64}[kind.itemsize]
+    infinity = int(torch.tensor(float("inf"), dtype=kind).view(bits))
+    sign = torch.iinfo(bits).min
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(1, 6000, generator=generator).to(kind)
+    x[0, torch.randperm(6000, generator=generator)[:200]] = float("inf")
+    at = torch.randperm(6000, generator=generator)
+    # Of each sign the least, and the greatest, that are no infinities.
+    for place, nan in enumerate((infinity + 1, sign + infinity + 1, torch.iinfo(bits).max, -1)):
+        x.view(bits)[0, at[place * 5 : place * 5 + 5]] = nan
+    for k in (9, 19, 20, 21, 100):
+        for largest in (True, False):
+            found = _native_topk(name, x, k, largest)
+            assert torch.equal(found, _sorted(x, k, largest)), (k, largest)
+
+
+@pytest.mark.parametrize(("name", "dtype"), _KERNELS)
 def test_a_kernel_needs_no_alignment_beyond_an_elements(name: str, dtype: str) -> None:
     x = _hard(getattr(torch, dtype), (1, 3001), 3)
     for offset in (1, 3, 7):

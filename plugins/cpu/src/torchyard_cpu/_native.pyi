@@ -1,6 +1,6 @@
 # Native kernels on raw addresses. Strides are in elements; the last dimension's is 1.
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -211,19 +211,52 @@ def packed_weights(
     kernel: str, sizes: _RecurrentSizes, packed: int, bias: bool, /
 ) -> PackedWeights: ...
 
-# Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct.
+# Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct. kind is a
+# place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
 class DirectRecurrent:
-    def serve(
+    def serve_packed(
         self, weights: PackedWeights, input: Tensor, hidden: Tensor, cell: Tensor | None, /
     ) -> tuple[Tensor, Any] | None: ...
 
+    # The same with weights as they are.
+    def serve_plain(
+        self,
+        kind: int,
+        weights: Sequence[Tensor],
+        input: Tensor,
+        hidden: Tensor,
+        cell: Tensor | None,
+        layers: int,
+        directions: int,
+        /,
+    ) -> tuple[Tensor, Any] | None: ...
+
+    # Return whether a call has biases; None unless its request was admitted.
+    def knows(
+        self,
+        kind: int,
+        weights: Sequence[Tensor],
+        input: Tensor,
+        hidden: Tensor,
+        cell: Tensor | None,
+        layers: int,
+        directions: int,
+        packed: bool,
+        /,
+    ) -> bool | None: ...
+
     # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); kind;
     # T and B with the contract's rounding; I, H, P, whether there is a projection, layers,
-    # directions, whether there are biases.
+    # directions, whether there are biases, whether weights come packed.
     def admit(self, request: tuple[int, ...], /) -> None: ...
 
 # Return a DirectRecurrent that was admitted nothing, as direct_forward does.
+#
+# Args:
+#     kernels: names from :func:`recurrent_kernels` for float32, bfloat16 and float16; or none of
+#         them, and serve_plain serves nothing.
 def direct_recurrent(
+    kernels: tuple[str, ...],
     probe: Tensor,
     handle: Any,
     tensor: type,

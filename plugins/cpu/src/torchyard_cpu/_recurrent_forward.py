@@ -2,89 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import torch
-from torch import Tensor
 
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, native_direct
 from torchyard_cpu.recurrent import DTYPES
 from torchyard_kernels.contracts.recurrent import (
     CellWeights,
     RecurrentCall,
     RecurrentKind,
-    RecurrentRequest,
     RecurrentResult,
     gates,
     reserve_columns,
 )
 
-__all__ = ["DirectRecurrent", "NativeRecurrent", "PackedCells", "run_kernel"]
+__all__ = ["NativeRecurrent", "run_kernel"]
 
-_Sizes: TypeAlias = tuple[int, int, int, int, int, int, int]
 _KINDS: Final = tuple(RecurrentKind)
 _ALIGNMENT: Final = 64
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PackedCells:
-    """Weights as a kernel reads them.
-
-    Attributes:
-        kernel: the kernel's name.
-        sizes: the sizes that they were packed for.
-        data: uint8, at least as much as the kernel asks for.
-        address: where in data they begin.
-        native: the same, as a direct call takes it.
-    """
-
-    kernel: str
-    sizes: _Sizes
-    data: Tensor
-    address: int
-    native: _native.PackedWeights
-
-
-class DirectRecurrent:
-    """Serves calls with packed weights that were decided before.
-
-    Args:
-        native: does it.
-    """
-
-    def __init__(self, native: _native.DirectRecurrent) -> None:
-        self._native = native
-
-    def admit(self, request: RecurrentRequest) -> None:
-        """Serve calls that make this request from now on, if it is one with packed weights."""
-        special = (request.ragged, request.grad, request.reserve, request.deterministic)
-        if not request.packed or any(special) or request.dtype not in DTYPES:
-            return
-        self._native.admit(
-            (
-                DTYPES.index(request.dtype),
-                _KINDS.index(request.kind),
-                request.steps,
-                request.batch,
-                request.input_size,
-                request.hidden_size,
-                request.proj_size or request.hidden_size,
-                request.proj_size > 0,
-                request.num_layers,
-                2 if request.bidirectional else 1,
-                request.bias,
-            )
-        )
-
-    def serve(
-        self, packed: object, input: Tensor, hidden: Tensor, cell: Tensor | None
-    ) -> tuple[Tensor, Any] | None:
-        """Compute a call as the kernel does; None where it is not served."""
-        if type(packed) is not PackedCells:
-            return None
-        return self._native.serve(packed.native, input, hidden, cell)
 
 
 class NativeRecurrent:
@@ -108,8 +45,7 @@ class NativeRecurrent:
 
     def direct(self) -> DirectRecurrent | None:
         """Return what serves decided calls without this class, and was admitted none."""
-        functions = torch_functions()
-        native = None if functions is None else _native.direct_recurrent(*functions)
+        native = native_direct(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
         return None if native is None else DirectRecurrent(native)
 
     def pack(
@@ -191,7 +127,7 @@ def _sizes(
     weights: tuple[CellWeights, ...],
     num_layers: int,
     bidirectional: bool,
-) -> _Sizes:
+) -> Sizes:
     """Return the sizes as _native's functions take them."""
     first = weights[0]
     return (

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import torch
 
+from torchyard_cpu._recurrent_direct import DirectLayers, native_direct
 from torchyard_kernels.contracts.recurrent import RecurrentCall, RecurrentKind, RecurrentResult
 
 __all__ = ["TorchLayers"]
@@ -23,6 +24,11 @@ class TorchLayers:
     """``torch.lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``; torch differentiates them."""
 
     differentiable = True
+
+    def direct(self) -> DirectLayers | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        native = native_direct(())
+        return None if native is None else DirectLayers(native, _FUNCTIONS)
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:
         """Compute the outputs of a call without lengths."""

@@ -76,7 +76,9 @@ def lstm(
     """
     hidden, cell = _pair(state)
     if lengths is None and implementation is None and not (training and dropout):
-        found = served(RecurrentKind.LSTM, input, hidden, cell, weights, batch_first)
+        found = served(
+            RecurrentKind.LSTM, input, hidden, cell, weights, num_layers, bidirectional, batch_first
+        )
         if found is not None:
             return LstmOutput(found[0], LstmState(*found[1]))
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
@@ -104,7 +106,9 @@ def gru(
     :func:`lstm`, with weights of [3 H, ...] and a state of one tensor, [layers * D, B, H].
     """
     if lengths is None and implementation is None and not (training and dropout):
-        found = served(RecurrentKind.GRU, input, state, None, weights, batch_first)
+        found = served(
+            RecurrentKind.GRU, input, state, None, weights, num_layers, bidirectional, batch_first
+        )
         if found is not None:
             return RecurrentOutput(*found)
     run = _Layers(RecurrentKind.GRU, input, weights, num_layers, bidirectional, batch_first)
@@ -136,7 +140,7 @@ def rnn(
         raise ValueError(f"nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
     kind = kinds[nonlinearity]
     if lengths is None and implementation is None and not (training and dropout):
-        found = served(kind, input, state, None, weights, batch_first)
+        found = served(kind, input, state, None, weights, num_layers, bidirectional, batch_first)
         if found is not None:
             return RecurrentOutput(*found)
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)

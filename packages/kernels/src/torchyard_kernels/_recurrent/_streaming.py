@@ -1,4 +1,4 @@
-"""Calls with packed weights that are like one that was decided before."""
+"""Calls that are like one that was decided before."""
 
 from __future__ import annotations
 
@@ -18,26 +18,37 @@ _deterministic = torch._C._get_deterministic_algorithms
 
 def served(
     kind: RecurrentKind,
-    input: Tensor,
+    input: Any,
     hidden: Tensor | None,
     cell: Tensor | None,
-    weights: object,
+    weights: Any,
+    num_layers: int,
+    bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Any, Any] | None:
     """Return output and state, straight from the kernel; None, without an effect, for other calls.
 
     Of the arguments nothing is taken for granted; that there is nothing else to a call, such as
-    lengths, is for the caller to know. One step of a small layer takes less time than its
-    description does.
+    lengths, is for the caller to know. A short call takes less time than its description does.
     """
-    if not isinstance(weights, PackedRecurrent) or weights.kind is not kind or hidden is None:
+    if hidden is None or torch.compiler.is_compiling() or _deterministic():
         return None
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or _deterministic():
-        return None
-    packed = weights.latest()
-    if packed is None or (batch_first and input.ndim != 3):
-        return None
-    found = CALLS.served(packed, input.transpose(0, 1) if batch_first else input, hidden, cell)
+    packed = isinstance(weights, PackedRecurrent)
+    made = None
+    if packed:
+        # Whether packed weights want gradients, nothing shows that a kernel is given.
+        if weights.kind is not kind or torch.is_grad_enabled():
+            return None
+        made = weights.latest()
+        num_layers, bidirectional = weights.num_layers, weights.bidirectional
+        weights = weights.weights
+    if batch_first:
+        if not isinstance(input, Tensor) or input.ndim != 3:
+            return None
+        input = input.transpose(0, 1)
+    found = CALLS.served(
+        kind, weights, packed, made, input, hidden, cell, num_layers, bidirectional
+    )
     if found is None:
         return None
     output, state = found

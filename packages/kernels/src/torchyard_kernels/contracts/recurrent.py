@@ -226,9 +226,11 @@ class Forward(Protocol):
     It may have ``differentiable = True``: it consists of operations that torch differentiates, and
     is called with autograd recording where gradients are wanted. It may have ``pack(kind, weights,
     num_layers, bidirectional)``, which returns what ``RecurrentCall.packed`` then holds. And it may
-    have ``direct()``, see ``contracts.direct``: its ``serve(packed, input, hidden, cell)`` takes
-    what ``pack`` made and a call's tensors, cell or None, and returns output and hidden, or output
-    and (hidden, cell).
+    have ``direct()``, see ``contracts.direct``: its ``serve(kind, weights, packed, made, input,
+    hidden, cell, num_layers, bidirectional)`` takes the weights in torch's order, whether the call
+    was given them as a ``PackedRecurrent``, what ``pack`` made of them last (None where nothing, or
+    where they have changed) and a call's tensors, cell or None; and returns output and hidden, or
+    output and (hidden, cell).
     """
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:

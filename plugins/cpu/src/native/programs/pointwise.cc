@@ -9,9 +9,12 @@ namespace torchyard {
 
 namespace {
 
-// Elements that a thread takes at a time: enough to be worth the taking, and to read each operand
-// in runs of some pages; and the fewest that are worth waking a thread for.
+// Elements that a thread takes at a time: at least enough to be worth the taking, which are worth
+// waking a thread for too, and at most so many; between them, each thread comes so often. Nothing
+// is fetched ahead of a piece's first elements, so pieces are long where there is much.
 constexpr int64_t kGrain = 1 << 14;
+constexpr int64_t kMostGrains = 8;
+constexpr int64_t kTimes = 16;
 // Pieces of a row begin at such a column, so that no two threads write to one cache line.
 constexpr int64_t kPieceColumns = 64;
 
@@ -21,6 +24,7 @@ struct Job {
   size_t bytes;
   std::atomic<int64_t> taken;  // elements, in the order of groups
   int64_t elements;
+  int64_t grain;
   std::atomic<bool> failed;
 };
 
@@ -72,9 +76,9 @@ void run(void* data) {
   int64_t group = 0;
   int64_t before = 0;
   for (;;) {
-    const int64_t from = job.taken.fetch_add(kGrain, std::memory_order_relaxed);
+    const int64_t from = job.taken.fetch_add(job.grain, std::memory_order_relaxed);
     if (from >= job.elements) break;
-    compute(job, from, from + kGrain, &group, &before, memory);
+    compute(job, from, from + job.grain, &group, &before, memory);
   }
   thread_scratch().release();
 }
@@ -92,6 +96,8 @@ bool pointwise(const PointwiseArgs& args, const ProgramKernel& kernel, int threa
   for (int64_t g = 0; g < args.groups; ++g) {
     job.elements += args.sizes[2 * g] * args.sizes[2 * g + 1];
   }
+  const int64_t grains = job.elements / kGrain / (kTimes * threads);
+  job.grain = kGrain * (grains < 1 ? 1 : grains < kMostGrains ? grains : kMostGrains);
   const int64_t useful = (job.elements + kGrain - 1) / kGrain;
   run_on_threads(static_cast<int>(useful < threads ? useful : threads), run, &job);
   return !job.failed.load();

@@ -7,6 +7,7 @@
 
 #include "programs/program.h"
 #include "programs/steps-inl.h"
+#include "programs/streams.h"
 
 namespace torchyard {
 namespace {
@@ -36,15 +37,21 @@ class ProgramTile {
                   int64_t rows, int64_t columns, std::byte* memory) {
     ProgramTile tile(program, operands, results, reinterpret_cast<char*>(memory));
     if (rows <= 0 || columns <= 0) return;
+    if (columns > 2 * kColumns) tile.find_streams();
     tile.compute(kUniform, 0, 0, 1);
     for (int64_t first = 0; first < columns;) {
       int64_t count = columns - first < kColumns ? columns - first : kColumns;
       // Whole vectors are read where they lie, so what is left of one comes by itself.
       if (count > kLanes) count -= count % kLanes;
       tile.compute(kColumn, 0, first, count);
+      // Not the next columns but those after them: the last share would come too late.
+      const int64_t next = first + count + kColumns;
+      const int64_t ahead = columns - next < count ? columns - next : count;
       for (int64_t row = 0; row < rows; ++row) {
+        tile.streams_.aim(row, next, ahead);
         tile.compute(kRow, row, first, 1);
         tile.compute(kTile, row, first, count);
+        tile.streams_.fetch_rest();
         tile.store(row, first, count);
       }
       first += count;
@@ -92,6 +99,12 @@ class ProgramTile {
     }
   }
 
+  void find_streams() {
+    int64_t steps = 0;
+    for (int64_t i = 0; i < program_.counts[kTile]; ++i) steps += !is_load(first_[kTile][i]);
+    streams_.find(program_, operands_, results_, steps);
+  }
+
   static bool is_load(const ProgramStep& step) {
     return step.op >= ProgramOp::load_float32 && step.op <= ProgramOp::load_bool;
   }
@@ -129,6 +142,7 @@ class ProgramTile {
             load(*step, shape, out, row, first, count);
           } else {
             Steps::run(*step, out, vectors, source(step->a), source(step->b), source(step->c));
+            if (shape == kTile) streams_.fetch_some();
           }
       }
     }
@@ -147,10 +161,6 @@ class ProgramTile {
     if (shape >= kColumn && step.op == ProgramOp::load_float32 && from.column == 1 &&
         count % kLanes == 0) {
       line_[shape - kColumn][step.out] = from.data;
-      // What comes next is fetched while this is computed; beyond the end it does no harm.
-      for (int64_t i = 0; i < count * 4; i += 64) {
-        __builtin_prefetch(from.data + kColumns * 4 + i);
-      }
       return;
     }
     ProgramStep at = step;
@@ -260,6 +270,7 @@ class ProgramTile {
   const Program& program_;
   const ProgramPlace* operands_;
   const ProgramPlace* results_;
+  ProgramStreams streams_;
   const ProgramStep* first_[kValueShapes + 1];
   char* values_[kValueShapes];
   const char** line_[2];  // where the values of column and tile slots lie

@@ -8,6 +8,7 @@
 #include "python/direct_type.h"
 #include "python/recurrent_arguments.h"
 #include "python/recurrent_methods.h"
+#include "python/recurrent_plain.h"
 #include "python/torch_tensors.h"
 #include "recurrent/recurrent.h"
 
@@ -16,7 +17,7 @@ namespace torchyard {
 namespace {
 
 // What torchyard_kernels.contracts.recurrent.RecurrentRequest says of a call that may be served
-// here: of packed weights, with no lengths and no gradient.
+// here: with no lengths and no gradient.
 struct Asked {
   int64_t dtype;
   int64_t kind;
@@ -24,11 +25,18 @@ struct Asked {
   int64_t inputs, hidden, outputs, projected;
   int64_t layers, directions;
   int64_t bias;
+  int64_t packed;
 };
+
+constexpr int kDTypes = 3;
 
 struct DirectRecurrent {
   PyObject_HEAD;
   Torch torch;
+  const RecurrentKernel* kernels[kDTypes];  // of each dtype, or null
+  // Of each dtype and kind whether anything was admitted: calls that others serve are told from
+  // these before their weights are looked at.
+  bool met[kDTypes][kRecurrentKinds];
   Admitted<Asked> admitted;
 };
 
@@ -44,15 +52,6 @@ struct PackedWeights {
 PyTypeObject* direct_type;
 PyTypeObject* packed_type;
 
-bool is_contiguous(const SeenTensor& x) {
-  int64_t stride = 1;
-  for (int64_t d = x.dim - 1; d >= 0; --d) {
-    if (x.sizes[d] != 1 && x.strides[d] != stride) return false;
-    stride *= x.sizes[d];
-  }
-  return true;
-}
-
 bool is_state(const SeenTensor& state, int32_t dtype, int64_t cells, int64_t batch, int64_t size) {
   return state.dtype == dtype && state.sizes[0] == cells && state.sizes[1] == batch &&
          state.sizes[2] == size && is_contiguous(state);
@@ -66,60 +65,78 @@ PyObject* give_up(const Torch& torch, void* const (&made)[3]) {
   return nullptr;
 }
 
-// serve(weights, input, hidden, cell or None)
-PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 4) {
-    PyErr_Format(PyExc_TypeError, "serve: expected 4 arguments, got %zd", argc);
-    return nullptr;
-  }
-  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
-  const Torch& torch = direct.torch;
-  if (Py_TYPE(argv[0]) != packed_type) Py_RETURN_NONE;
-  const PackedWeights& weights = *reinterpret_cast<PackedWeights*>(argv[0]);
-  const RecurrentSizes& sizes = weights.sizes;
-  const bool lstm = sizes.kind == RecurrentKind::kLstm;
+// The tensors of a call.
+struct Given {
   SeenTensor input, hidden, cell;
-  if (lstm == (argv[3] == Py_None) || !torch.see(argv[1], 3, &input) ||
-      !torch.see(argv[2], 3, &hidden) || (lstm && !torch.see(argv[3], 3, &cell))) {
-    if (PyErr_Occurred() != nullptr) return nullptr;
-    Py_RETURN_NONE;
-  }
-  const int32_t dtypes[] = {torch.float32, torch.bfloat16, torch.float16};
-  const int dtype = static_cast<int>(weights.kernel->dtype);
+  int dtype;  // place among kDTypes
+};
+
+// Sees input, hidden and cell or None; false where they are not plain ones of a dtype and for a
+// kind of which anything was admitted.
+bool see_given(const DirectRecurrent& direct, PyObject* const* argv, RecurrentKind kind,
+               Given* out) {
+  const Torch& torch = direct.torch;
+  const bool lstm = kind == RecurrentKind::kLstm;
+  if (lstm == (argv[2] == Py_None) || !torch.see(argv[0], 3, &out->input)) return false;
+  const int32_t dtypes[kDTypes] = {torch.float32, torch.bfloat16, torch.float16};
+  out->dtype = 0;
+  while (out->dtype < kDTypes && out->input.dtype != dtypes[out->dtype]) ++out->dtype;
+  return out->dtype < kDTypes && direct.met[out->dtype][static_cast<int>(kind)] &&
+         torch.see(argv[1], 3, &out->hidden) && (!lstm || torch.see(argv[2], 3, &out->cell));
+}
+
+// Whether a call fits weights of these sizes, and its request was admitted.
+bool holds(const DirectRecurrent& direct, const Given& given, const RecurrentSizes& sizes,
+           bool bias, bool packed) {
+  const SeenTensor& input = given.input;
   const int64_t steps = input.sizes[0], batch = input.sizes[1];
   const int64_t cells = sizes.layers * sizes.directions;
-  if (input.dtype != dtypes[dtype] || input.sizes[2] != sizes.inputs || steps < 1 || batch < 1 ||
-      (input.strides[2] != 1 && sizes.inputs != 1) ||
-      !is_state(hidden, input.dtype, cells, batch, sizes.outputs) ||
-      (lstm && !is_state(cell, input.dtype, cells, batch, sizes.hidden)) ||
-      !direct.admitted.holds({dtype, static_cast<int64_t>(sizes.kind), rounded(steps),
-                              rounded(batch), sizes.inputs, sizes.hidden, sizes.outputs,
-                              sizes.projected, sizes.layers, sizes.directions, weights.bias})) {
-    Py_RETURN_NONE;
-  }
+  return input.sizes[2] == sizes.inputs && steps >= 1 && batch >= 1 &&
+         (input.strides[2] == 1 || sizes.inputs == 1) &&
+         is_state(given.hidden, input.dtype, cells, batch, sizes.outputs) &&
+         (sizes.kind != RecurrentKind::kLstm ||
+          is_state(given.cell, input.dtype, cells, batch, sizes.hidden)) &&
+         direct.admitted.holds({given.dtype, static_cast<int64_t>(sizes.kind), rounded(steps),
+                                rounded(batch), sizes.inputs, sizes.hidden, sizes.outputs,
+                                sizes.projected, sizes.layers, sizes.directions, bias, packed});
+}
+
+PyObject* none_unless_failed() {
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// Computes a call, with packed weights or with `plain` ones.
+PyObject* compute(const Torch& torch, const Given& given, const RecurrentSizes& sizes,
+                  const RecurrentKernel& kernel, const std::byte* packed,
+                  const CellWeights* plain) {
+  const SeenTensor& input = given.input;
+  const bool lstm = sizes.kind == RecurrentKind::kLstm;
   void* made[3] = {};
   RecurrentArgs args = {};
   args.sizes = sizes;
-  args.steps = steps;
-  args.batch = batch;
+  args.steps = input.sizes[0];
+  args.batch = input.sizes[1];
   args.input = input.data;
   args.input_step = input.strides[0];
   args.input_row = input.strides[1];
-  args.hidden = hidden.data;
-  args.packed = weights.data;
-  const int64_t output_sizes[] = {steps, batch, sizes.directions * sizes.outputs};
+  args.hidden = given.hidden.data;
+  args.packed = packed;
+  const int64_t output_sizes[] = {args.steps, args.batch, sizes.directions * sizes.outputs};
   made[0] = torch.make(3, output_sizes, input.dtype, &args.output);
   if (made[0] == nullptr) return give_up(torch, made);
-  made[1] = torch.make(3, hidden.sizes, input.dtype, &args.hidden_out);
+  made[1] = torch.make(3, given.hidden.sizes, input.dtype, &args.hidden_out);
   if (made[1] == nullptr) return give_up(torch, made);
   if (lstm) {
-    args.cell = cell.data;
-    made[2] = torch.make(3, cell.sizes, input.dtype, &args.cell_out);
+    args.cell = given.cell.data;
+    made[2] = torch.make(3, given.cell.sizes, input.dtype, &args.cell_out);
     if (made[2] == nullptr) return give_up(torch, made);
   }
   Status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = recurrent_forward(args, *weights.kernel, torch.threads(), false);
+  const int threads = torch.threads();
+  status = plain == nullptr ? recurrent_forward(args, kernel, threads, false)
+                            : recurrent_forward_packing(args, plain, kernel, threads);
   Py_END_ALLOW_THREADS;
   if (status == Status::kOutOfMemory) {
     give_up(torch, made);
@@ -135,10 +152,81 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   return results;
 }
 
+// serve_packed(weights, input, hidden, cell or None)
+PyObject* serve_packed(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 4) {
+    PyErr_Format(PyExc_TypeError, "serve_packed: expected 4 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
+  if (Py_TYPE(argv[0]) != packed_type) Py_RETURN_NONE;
+  const PackedWeights& weights = *reinterpret_cast<PackedWeights*>(argv[0]);
+  Given given;
+  if (!see_given(direct, argv + 1, weights.sizes.kind, &given) ||
+      given.dtype != static_cast<int>(weights.kernel->dtype) ||
+      !holds(direct, given, weights.sizes, weights.bias != 0, true)) {
+    return none_unless_failed();
+  }
+  return compute(direct.torch, given, weights.sizes, *weights.kernel, weights.data, nullptr);
+}
+
+// Reads kind, weights, input, hidden, cell or None, layers, directions; false as in PlainReader.
+bool see_plain(const DirectRecurrent& direct, PyObject* const* argv, bool packed, Given* given,
+               PlainWeights* weights) {
+  const int64_t kind = PyLong_AsLongLong(argv[0]);
+  const int64_t layers = PyLong_AsLongLong(argv[5]);
+  const int64_t directions = PyLong_AsLongLong(argv[6]);
+  if (kind < 0 || kind >= kRecurrentKinds || layers < 1 || layers > kMostRecurrentCells ||
+      (directions != 1 && directions != 2)) {
+    return false;
+  }
+  const RecurrentKind of = static_cast<RecurrentKind>(kind);
+  return see_given(direct, argv + 2, of, given) &&
+         PlainReader(direct.torch, given->input.dtype)
+             .read(argv[1], of, layers, directions, weights) &&
+         holds(direct, *given, weights->sizes, weights->bias, packed);
+}
+
+// serve_plain(kind, weights, input, hidden, cell or None, layers, directions)
+PyObject* serve_plain(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 7) {
+    PyErr_Format(PyExc_TypeError, "serve_plain: expected 7 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
+  Given given;
+  PlainWeights weights;
+  if (!see_plain(direct, argv, false, &given, &weights) || direct.kernels[given.dtype] == nullptr) {
+    return none_unless_failed();
+  }
+  return compute(direct.torch, given, weights.sizes, *direct.kernels[given.dtype], nullptr,
+                 weights.cells);
+}
+
+// knows(kind, weights, input, hidden, cell or None, layers, directions, packed)
+PyObject* knows(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 8) {
+    PyErr_Format(PyExc_TypeError, "knows: expected 8 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
+  Given given;
+  PlainWeights weights;
+  if (!see_plain(direct, argv, argv[7] == Py_True, &given, &weights)) return none_unless_failed();
+  return PyBool_FromLong(weights.bias);
+}
+
 PyObject* admit(PyObject* self, PyObject* tuple) {
   Asked asked;
   if (!read_request(tuple, &asked)) return nullptr;
-  reinterpret_cast<DirectRecurrent*>(self)->admitted.add(asked);
+  if (asked.dtype < 0 || asked.dtype >= kDTypes || asked.kind < 0 ||
+      asked.kind >= kRecurrentKinds) {
+    PyErr_SetString(PyExc_ValueError, "request: expected a dtype and a kind that have kernels");
+    return nullptr;
+  }
+  DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
+  direct.met[asked.dtype][asked.kind] = true;
+  direct.admitted.add(asked);
   Py_RETURN_NONE;
 }
 
@@ -149,8 +237,12 @@ void dealloc_packed(PyObject* self) {
 }
 
 PyMethodDef direct_methods[] = {
-    {"serve", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve)), METH_FASTCALL,
-     "Compute a call whose request was admitted; None for any other."},
+    {"serve_packed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve_packed)),
+     METH_FASTCALL, "Compute a call whose request was admitted; None for any other."},
+    {"serve_plain", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve_plain)),
+     METH_FASTCALL, "The same with weights as they are."},
+    {"knows", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(knows)), METH_FASTCALL,
+     "Return whether a call has biases, if its request was admitted; None for any other."},
     {"admit", admit, METH_O, "Serve calls that make this request from now on."},
     {nullptr, nullptr, 0, nullptr},
 };
@@ -172,22 +264,31 @@ PyType_Spec direct_spec = {"torchyard_cpu._native.DirectRecurrent", sizeof(Direc
 PyType_Spec packed_spec = {"torchyard_cpu._native.PackedWeights", sizeof(PackedWeights), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, packed_slots};
 
-// direct_recurrent(probe, handle, tensor type, parameter type, wrap, takes)
+// direct_recurrent(kernels, probe, handle, tensor type, parameter type, wrap, takes)
 PyObject* direct_recurrent(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 6) {
-    PyErr_Format(PyExc_TypeError, "direct_recurrent: expected 6 arguments, got %zd", argc);
+  if (argc != 7 || !PyTuple_Check(argv[0]) ||
+      (PyTuple_Size(argv[0]) != 0 && PyTuple_Size(argv[0]) != kDTypes)) {
+    PyErr_Format(PyExc_TypeError,
+                 "direct_recurrent: expected a tuple of %d names, or of none, and 6 more arguments",
+                 kDTypes);
     return nullptr;
+  }
+  const RecurrentKernel* kernels[kDTypes] = {};
+  for (Py_ssize_t i = 0; i < PyTuple_Size(argv[0]); ++i) {
+    kernels[i] = read_kernel(PyTuple_GetItem(argv[0], i), find_recurrent, "recurrent_kernels");
+    if (kernels[i] == nullptr) return nullptr;
   }
   DirectRecurrent* direct = PyObject_New(DirectRecurrent, direct_type);
   if (direct == nullptr) return nullptr;
   new (&direct->torch) Torch();
   new (&direct->admitted) Admitted<Asked>();
-  if (direct->torch.connect(argv[0], argv[1], argv[2], argv[3], argv[4], argv[5] == Py_True)) {
+  std::memcpy(direct->kernels, kernels, sizeof(kernels));
+  std::memset(direct->met, 0, sizeof(direct->met));
+  if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5], argv[6] == Py_True)) {
     return reinterpret_cast<PyObject*>(direct);
   }
   Py_DECREF(reinterpret_cast<PyObject*>(direct));
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  Py_RETURN_NONE;
+  return none_unless_failed();
 }
 
 // packed_weights(kernel, sizes, address, bias)

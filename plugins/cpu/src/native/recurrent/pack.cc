@@ -92,4 +92,20 @@ Status recurrent_pack(const RecurrentSizes& sizes, const CellWeights* weights,
   return Status::kOk;
 }
 
+Status recurrent_forward_packing(const RecurrentArgs& args, const CellWeights* weights,
+                                 const RecurrentKernel& kernel, int threads) {
+  // Not the thread's block for working memory, which both of these use.
+  thread_local Scratch kept;
+  std::byte* packed = kept.acquire(recurrent_packed_bytes(args.sizes, kernel));
+  if (packed == nullptr) return Status::kOutOfMemory;
+  Status status = recurrent_pack(args.sizes, weights, kernel, packed, threads);
+  if (status == Status::kOk) {
+    RecurrentArgs with = args;
+    with.packed = packed;
+    status = recurrent_forward(with, kernel, threads, false);
+  }
+  kept.release();
+  return status;
+}
+
 }  // namespace torchyard

@@ -62,6 +62,38 @@ struct Product {
     }
   }
 
+  // The same of one row and two panels, to out and out + kVectors * kLanes. A panel alone has too
+  // few sums to wait for none of them.
+  template <int kVectors>
+  static TORCHYARD_NOINLINE void two_panels(const Operand* row, const std::byte* panel,
+                                            int64_t words, const float* init, float* out) {
+    constexpr int64_t kStep = kVectors * kLanes * Format::kLaneBytes;
+    const std::byte* other = panel + words * kStep;
+    const uint32_t* at = reinterpret_cast<const uint32_t*>(row);
+    Vec sum[2][kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      sum[0][v] = init == nullptr ? Isa::zero() : Isa::load(init + v * kLanes);
+      sum[1][v] = init == nullptr ? Isa::zero() : Isa::load(init + (kVectors + v) * kLanes);
+    }
+    for (int64_t w = 0; w < words; ++w) {
+      const Vec left = Isa::broadcast_word(at + w);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        constexpr int64_t kVector = kLanes * Format::kLaneBytes;
+        sum[0][v] = Format::dot(sum[0][v], left, Format::weights(panel + v * kVector));
+        sum[1][v] = Format::dot(sum[1][v], left, Format::weights(other + v * kVector));
+      }
+      panel += kStep;
+      other += kStep;
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Isa::store(out + v * kLanes, sum[0][v]);
+      Isa::store(out + (kVectors + v) * kLanes, sum[1][v]);
+    }
+  }
+
   // The body for a number of rows, 1 to most_rows().
   template <int kVectors>
   static Body body(int64_t rows) {

@@ -161,6 +161,11 @@ Status recurrent_pack(const RecurrentSizes& sizes, const CellWeights* weights,
 Status recurrent_forward(const RecurrentArgs& args, const RecurrentKernel& kernel, int threads,
                          bool poison);
 
+// The same for weights as they are; args.packed is not read. They are packed into memory that the
+// calling thread keeps, where that is not much.
+Status recurrent_forward_packing(const RecurrentArgs& args, const CellWeights* weights,
+                                 const RecurrentKernel& kernel, int threads);
+
 extern const RecurrentKernel* const kRecurrentKernels[];
 extern const size_t kRecurrentKernelCount;
 

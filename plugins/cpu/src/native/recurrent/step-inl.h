@@ -125,36 +125,52 @@ struct Step {
   static void all(const RecurrentStepJob& job) {
     using P = Product<Format>;
     constexpr int kVectors = Cell::kVectors;
-    constexpr int kGates = Cell::kGates;
     constexpr int kStride = kVectors * kLanes;
     const int64_t each = P::template block_rows<kVectors>(job.batch);
     alignas(64) float tile[P::template most_rows<kVectors>() * kStride];
-    for (int64_t p = job.first_panel; p < job.end_panel; ++p) {
-      const int64_t column = p * kStride;
-      const float* bias = job.bias == nullptr ? nullptr : job.bias + column;
+    const int64_t panels = job.end_panel - job.first_panel;
+    for (int64_t done = 0; done < panels;) {
+      const int64_t together = job.batch == 1 && panels - done >= 2 ? 2 : 1;
+      // Every second step begins with the panels that the one before ended with: those are in the
+      // nearest cache.
+      const int64_t p =
+          job.step % 2 == 0 ? job.first_panel + done : job.end_panel - done - together;
+      done += together;
+      const std::byte* panel = job.panels + p * P::panel_bytes(job.words, kVectors);
+      const float* bias = job.bias == nullptr ? nullptr : job.bias + p * kStride;
       for (int64_t r0 = 0; r0 < job.batch; r0 += each) {
         const int64_t count = job.batch - r0 < each ? job.batch - r0 : each;
-        P::template body<kVectors>(count)(
-            static_cast<const Operand*>(job.before) + r0 * job.before_stride, job.before_stride,
-            job.panels + p * P::panel_bytes(job.words, kVectors), job.words, bias, tile, kStride);
-        for (int64_t r = 0; r < count; ++r) {
-          const int64_t row = r0 + r;
-          const bool ended = job.lengths != nullptr && job.step >= job.lengths[row];
-          for (int u = 0; u < kVectors / kGates; ++u) {
-            const int64_t unit = (p * (kVectors / kGates) + u) * kLanes;
-            if (unit >= job.units) break;
-            const int64_t left = job.units - unit;
-            const Place at = {job, row, unit, static_cast<int>(left < kLanes ? left : kLanes),
-                              ended};
-            Vec sum[kGates];
-#pragma GCC unroll 4
-            for (int g = 0; g < kGates; ++g) {
-              sum[g] = Isa::load(tile + r * kStride + (u * kGates + g) * kLanes);
-            }
-            Cell::apply(at, sum, column + u * kLanes);
-          }
+        const Operand* rows = static_cast<const Operand*>(job.before) + r0 * job.before_stride;
+        if (together == 2) {
+          P::template two_panels<kVectors>(rows, panel, job.words, bias, tile);
+        } else {
+          P::template body<kVectors>(count)(rows, job.before_stride, panel, job.words, bias, tile,
+                                            kStride);
+        }
+        for (int64_t i = 0; i < count * together; ++i) {
+          apply<Cell>(job, r0 + (together == 2 ? 0 : i), p + (together == 2 ? i : 0),
+                      tile + i * kStride);
         }
       }
+    }
+  }
+
+  // The new state of one row and one panel's units, from their sums.
+  template <class Cell>
+  static TORCHYARD_INLINE void apply(const RecurrentStepJob& job, int64_t row, int64_t panel,
+                                     const float* sums) {
+    constexpr int kGates = Cell::kGates;
+    constexpr int kUnits = Cell::kVectors / kGates;
+    const bool ended = job.lengths != nullptr && job.step >= job.lengths[row];
+    for (int u = 0; u < kUnits; ++u) {
+      const int64_t unit = (panel * kUnits + u) * kLanes;
+      if (unit >= job.units) break;
+      const int64_t left = job.units - unit;
+      const Place at = {job, row, unit, static_cast<int>(left < kLanes ? left : kLanes), ended};
+      Vec sum[kGates];
+#pragma GCC unroll 4
+      for (int g = 0; g < kGates; ++g) sum[g] = Isa::load(sums + (u * kGates + g) * kLanes);
+      Cell::apply(at, sum, panel * Cell::kVectors * kLanes + u * kLanes);
     }
   }
 

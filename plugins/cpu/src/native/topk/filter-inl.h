@@ -33,6 +33,8 @@ class TopKFilter {
   explicit TopKFilter(Key threshold) {
     if constexpr (kFloat && kLargest) {
       nothing_ = threshold >= static_cast<Key>(kSign - 1);
+      // Only NaNs exceed infinity, whatever their bits are.
+      if (threshold > static_cast<Key>(Element::kInfinity)) threshold = Element::kInfinity;
       set(threshold >= 0 ? static_cast<Unsigned>(static_cast<Unsigned>(threshold) + 1)
                          : Unsigned{0},
           threshold >= 0 ? static_cast<Unsigned>(kSign - 1)

@@ -1,17 +1,21 @@
 // Selection, written once for all instruction sets: included by one translation unit per set.
 //
 // A row is read once. What is better than the threshold is appended to a buffer, in the order of
-// indices; when the buffer is full, all but the k best are dropped and the threshold rises. After
-// the first few thousand elements nearly none is appended, and reading is all that is left. In the
-// worst order every element is: then each costs an append and its share of a shrinking.
+// indices; when the buffer is full, all but the k best are dropped and the threshold rises. Nearly
+// none is appended where the first threshold is good, and reading is all that is left. It comes
+// from a look at a part of the row; without one the first elements fill the buffer. In the worst
+// order every element is appended: then each costs that and its share of a shrinking.
 #pragma once
 
 #include <limits>
 #include <type_traits>
 
 #include "topk/append-inl.h"
+#include "topk/classes-inl.h"
 #include "topk/filter-inl.h"
 #include "topk/keys-inl.h"
+#include "topk/rank-inl.h"
+#include "topk/shrink-inl.h"
 #include "topk/sort-inl.h"
 #include "topk/topk.h"
 
@@ -22,10 +26,11 @@ template <class Isa, class T>
 class TopKSelector {
   using Keys = TopKKeys<Isa, T>;
   using Append = TopKAppend<Isa, Keys>;
+  using Shrinker = TopKShrinker<Isa, T>;
   using Key = typename Keys::Key;
   using Vec = typename Keys::Vec;
-  using Unsigned = std::make_unsigned_t<Key>;
   static constexpr int64_t kLanes = Keys::kLanes;
+  static constexpr int64_t kGroup = TopKFilter<Isa, T, true>::kGroup;
 
  public:
   static void select(const TopKPart& part, int64_t k, bool largest, TopKBuffer* buffer) {
@@ -38,12 +43,15 @@ class TopKSelector {
 
   static void finish(const void* row, int64_t k, bool largest, TopKOrder order, TopKBuffer* buffer,
                      void* spare, int64_t base, void* values, int64_t* indices) {
-    if (buffer->count > k) shrink(buffer, k, 0);
     const Key* keys = static_cast<const Key*>(buffer->keys);
-    const int64_t found = buffer->count;
+    const bool few = buffer->count <= kTopKFew && order == TopKOrder::kSorted;
+    if (buffer->count > k && !few) Shrinker::shrink(buffer, k, 0);
+    const int64_t found = buffer->count < k ? buffer->count : k;
     int64_t width = k;
     int64_t from = 0;
-    if (order == TopKOrder::kSorted) {
+    if (few) {
+      topk_rank<Keys>(keys, buffer->index, buffer->count, k);
+    } else if (order == TopKOrder::kSorted) {
       topk_sort(keys, buffer->index, found, spare);
     } else if (order == TopKOrder::kLast) {
       width = 1;
@@ -81,33 +89,106 @@ class TopKSelector {
     return value;
   }
 
+  // Elements that bound those of a few, and that stay in the first-level cache.
+  static constexpr int64_t kPrefix = 16384 / static_cast<int64_t>(sizeof(T));
+  // As many as there are classes can hardly be told from one another by them.
+  static constexpr int64_t kMostOfClasses = kGroup / 4;
+
   template <bool kLargest, bool kMasked>
   static void read(const TopKPart& part, int64_t k, TopKBuffer* buffer) {
-    const T* x = static_cast<const T*>(part.row);
+    Key threshold;
+    buffer->count = 0;
+    if (!kMasked && bound<kLargest>(part, k, buffer, &threshold)) {
+      buffer->count = 0;
+      scan<kLargest, false>(part, part.begin, threshold, k, buffer);
+      if (buffer->count >= k) return trim(buffer, k);
+      // The sample said more than is true of the row.
+      buffer->count = 0;
+    }
+    const int64_t begin = fill<kLargest, kMasked>(part, kLanes, k, buffer);
+    if (begin < part.end) {
+      threshold = Shrinker::shrink(buffer, k, k / 8);
+      scan<kLargest, kMasked>(part, begin, threshold, k, buffer);
+    }
+    trim(buffer, k);
+  }
+
+  static void trim(TopKBuffer* buffer, int64_t k) {
+    if (buffer->count > k && buffer->count > kTopKFew) Shrinker::shrink(buffer, k, 0);
+  }
+
+  // Finds what only the k best and few others exceed, or nothing: false.
+  template <bool kLargest>
+  static bool bound(const TopKPart& part, int64_t k, TopKBuffer* buffer, Key* threshold) {
+    const int64_t length = part.end - part.begin;
     Key* keys = static_cast<Key*>(buffer->keys);
-    uint32_t* index = buffer->index;
+    typename Shrinker::Cut cut;
+    if (k <= kMostOfClasses && length >= 8 * kGroup) {
+      const int64_t looked = (length < kPrefix ? length : kPrefix) / kGroup * kGroup;
+      T best[kGroup];
+      TopKClasses<Isa, T, kLargest>::find(static_cast<const T*>(part.row) + part.begin, looked,
+                                          best);
+      Key of[kGroup];
+      for (int64_t i = 0; i < kGroup; i += kLanes) {
+        const Vec key = Keys::template load<kLargest>(best + i);
+        std::memcpy(of + i, &key, sizeof(key));
+      }
+      cut = Shrinker::cut(of, kGroup, k, k);
+    } else {
+      // One group of so many; a sample holds `expected` of the k best, with a deviation of its
+      // root. Of `wanted` that many are expected not to be among the k best.
+      const int64_t apart = k >= 512 ? 64 : k >= 128 ? k / 8 : 16;
+      const int64_t expected = k / apart;
+      int64_t root = 1;
+      while (root * root < expected) ++root;
+      const int64_t wanted = expected + 3 * root + 1;
+      if (length < 16 * apart * wanted) return false;
+      const int64_t begin = fill<kLargest, false>(part, apart * kGroup, wanted, buffer);
+      if (begin >= part.end) return false;
+      const Key first = Shrinker::shrink(buffer, wanted, wanted / 8);
+      scan<kLargest, false>(part, begin, first, wanted, buffer, apart * kGroup);
+      cut = Shrinker::cut(keys, buffer->count, wanted, 0);
+    }
+    *threshold = static_cast<Key>(cut.key - 1);
+    return cut.key != std::numeric_limits<Key>::min();
+  }
+
+  // Appends all that is seen, until the buffer is full; `step` from one group to the next. Returns
+  // where it ended.
+  template <bool kLargest, bool kMasked>
+  static int64_t fill(const TopKPart& part, int64_t step, int64_t k, TopKBuffer* buffer) {
+    const T* x = static_cast<const T*>(part.row);
     const int64_t full = topk_capacity(part.end - part.begin, k);
-    int64_t count = 0;
+    const int64_t width = step == kLanes ? kLanes : kGroup;
     int64_t i = part.begin;
-    // Without a threshold everything that is seen is wanted.
-    for (; i < part.end && count < full; i += kLanes) {
-      const int64_t rest = part.end - i;
-      Vec wanted = Keys::lanes() < static_cast<Key>(rest < kLanes ? rest : kLanes);
-      if constexpr (kMasked) wanted &= Keys::seen(part.mask + i, rest);
-      count = Append::run(keys, index, count, Keys::template load_first<kLargest>(x + i, rest),
-                          wanted, static_cast<uint32_t>(i));
+    for (; i < part.end && buffer->count < full; i += step) {
+      for (int64_t at = i; at < i + width && at < part.end; at += kLanes) {
+        const int64_t rest = part.end - at;
+        Vec wanted = Keys::lanes() < static_cast<Key>(rest < kLanes ? rest : kLanes);
+        if constexpr (kMasked) wanted &= Keys::seen(part.mask + at, rest);
+        append(buffer, Keys::template load_first<kLargest>(x + at, rest), wanted, at);
+      }
     }
-    buffer->count = count;
-    if (i >= part.end) {
-      if (count > k) shrink(buffer, k, 0);
-      return;
-    }
-    Key threshold = shrink(buffer, k, k / 8);
-    count = buffer->count;
+    return i;
+  }
+
+  static TORCHYARD_INLINE void append(TopKBuffer* buffer, Vec key, Vec wanted, int64_t at) {
+    buffer->count = Append::run(static_cast<Key*>(buffer->keys), buffer->index, buffer->count, key,
+                                wanted, static_cast<uint32_t>(at));
+  }
+
+  // Appends what exceeds the threshold, which rises; of every group, and of what is left after the
+  // last, or of a group in each `step` alone.
+  template <bool kLargest, bool kMasked>
+  static void scan(const TopKPart& part, int64_t begin, Key threshold, int64_t k,
+                   TopKBuffer* buffer, int64_t step = kGroup) {
+    const T* x = static_cast<const T*>(part.row);
+    TopKBuffer to = *buffer;
+    const int64_t full = topk_capacity(part.end - part.begin, k);
+    int64_t i = begin;
     TopKFilter<Isa, T, kLargest> filter(threshold);
-    constexpr int64_t kGroup = decltype(filter)::kGroup;
     constexpr int64_t kRegister = decltype(filter)::kLanes;
-    for (; i + kGroup <= part.end && !filter.nothing(); i += kGroup) {
+    for (; i + kGroup <= part.end && !filter.nothing(); i += step) {
       if (!filter.any_of_group(x + i)) continue;
       for (int64_t r = i; r < i + kGroup; r += kRegister) {
         // Where a register of elements is several of keys, they are made only where they are
@@ -117,106 +198,23 @@ class TopKSelector {
           const Vec key = Keys::template load<kLargest>(x + at);
           Vec wanted = key > threshold;
           if constexpr (kMasked) wanted &= Keys::seen(part.mask + at, kLanes);
-          count = Append::run(keys, index, count, key, wanted, static_cast<uint32_t>(at));
+          append(&to, key, wanted, at);
         }
       }
-      if (count >= full) {
-        buffer->count = count;
-        threshold = shrink(buffer, k, k / 8);
-        count = buffer->count;
+      if (to.count >= full) {
+        threshold = Shrinker::shrink(&to, k, k / 8);
         filter = TopKFilter<Isa, T, kLargest>(threshold);
       }
     }
-    for (; i < part.end && !filter.nothing(); i += kLanes) {
+    for (; step == kGroup && i < part.end && !filter.nothing(); i += kLanes) {
       const int64_t rest = part.end - i;
       const Vec key = Keys::template load_first<kLargest>(x + i, rest);
       Vec wanted = key > threshold;
       wanted &= Keys::lanes() < static_cast<Key>(rest < kLanes ? rest : kLanes);
       if constexpr (kMasked) wanted &= Keys::seen(part.mask + i, rest);
-      count = Append::run(keys, index, count, key, wanted, static_cast<uint32_t>(i));
+      append(&to, key, wanted, i);
     }
-    buffer->count = count;
-    if (count > k) shrink(buffer, k, 0);
-  }
-
-  static Unsigned raised(Key key) {
-    return static_cast<Unsigned>(key) ^ (Unsigned{1} << (8 * sizeof(Key) - 1));
-  }
-  static Key lowered(Unsigned key) {
-    return static_cast<Key>(key ^ (Unsigned{1} << (8 * sizeof(Key) - 1)));
-  }
-
-  static int64_t count_from(const Key* keys, int64_t count, Key least) {
-    Key found = 0;
-    for (int64_t i = 0; i < count; ++i) found += keys[i] >= least ? 1 : 0;
-    return static_cast<int64_t>(found);
-  }
-
-  // Drops all but the k best, or a few more: up to `more`, which costs fewer counts to find.
-  // Returns what a later element must exceed to be among the k best. Needs k <= count.
-  static Key shrink(TopKBuffer* buffer, int64_t k, int64_t more) {
-    Key* keys = static_cast<Key*>(buffer->keys);
-    const int64_t count = buffer->count;
-    Key least = keys[0];
-    Key greatest = keys[0];
-    for (int64_t i = 0; i < count; ++i) {
-      least = keys[i] < least ? keys[i] : least;
-      greatest = keys[i] > greatest ? keys[i] : greatest;
-    }
-    // The greatest key that k or more reach is within [low, high].
-    Unsigned low = raised(least);
-    Unsigned high = raised(greatest);
-    while (low < high) {
-      const Unsigned width = high - low;
-      const Unsigned middle = low + width / 2 + (width & 1);
-      const int64_t reached = count_from(keys, count, lowered(middle));
-      if (reached >= k) {
-        low = middle;
-        if (reached <= k + more) break;
-      } else {
-        high = middle - 1;
-      }
-    }
-    const Key cut = lowered(low);
-    const bool exact = low == high;
-    keep(buffer, cut);
-    if (exact && buffer->count > k) drop_last(buffer, cut, buffer->count - k);
-    // Of elements that equal the k-th, those that come later stand behind it. Where it is not known
-    // exactly, they are appended and dropped again.
-    return exact ? cut : static_cast<Key>(cut - 1);
-  }
-
-  static void keep(TopKBuffer* buffer, Key least) {
-    Key* keys = static_cast<Key*>(buffer->keys);
-    int64_t count = 0;
-    for (int64_t i = 0; i < buffer->count; i += kLanes) {
-      Vec key;
-      std::memcpy(&key, keys + i, sizeof(key));
-      Vec wanted = key >= least;
-      const int64_t rest = buffer->count - i;
-      if (rest < kLanes) wanted &= Keys::lanes() < static_cast<Key>(rest);
-      count = Append::move(keys, buffer->index, count, i, key, wanted);
-    }
-    buffer->count = count;
-  }
-
-  // Drops the last `surplus` of those that equal a key.
-  static void drop_last(TopKBuffer* buffer, Key equal, int64_t surplus) {
-    Key* keys = static_cast<Key*>(buffer->keys);
-    int64_t to = buffer->count;
-    for (int64_t from = buffer->count - 1; from >= 0; --from) {
-      if (keys[from] == equal && surplus > 0) {
-        --surplus;
-        continue;
-      }
-      --to;
-      keys[to] = keys[from];
-      buffer->index[to] = buffer->index[from];
-    }
-    const int64_t left = buffer->count - to;
-    std::memmove(keys, keys + to, static_cast<size_t>(left) * sizeof(Key));
-    std::memmove(buffer->index, buffer->index + to, static_cast<size_t>(left) * sizeof(uint32_t));
-    buffer->count = left;
+    *buffer = to;
   }
 };
 

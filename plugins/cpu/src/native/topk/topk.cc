@@ -13,6 +13,9 @@ namespace {
 // Elements below which a thread is woken for less than it costs, and that a part of a row has.
 constexpr int64_t kLeastPerThread = 16384;
 constexpr int64_t kLeastPerPart = 32768;
+// Rows that a thread takes at once have so many elements at most; and it comes so often for more.
+constexpr int64_t kMostAtOnce = 32768;
+constexpr int64_t kTimes = 4;
 // A buffer's. A smaller one is full more often, a larger one costs more before the first threshold.
 constexpr int64_t kLeastCapacity = 128;
 
@@ -26,7 +29,8 @@ struct Room {
 
   Room(const TopKKernel& kernel, int64_t length, int64_t k, int64_t parts) {
     // A buffer, or what all parts of a row found.
-    const int64_t places = most(topk_capacity(length, k), parts * k) + kTopKSlack;
+    const int64_t found = parts * most(k, kTopKFew);
+    const int64_t places = most(topk_capacity(length, k), found) + kTopKSlack;
     keys = 0;
     index = page_rounded(static_cast<size_t>(places) * kernel.key_bytes);
     spare = index + page_rounded(static_cast<size_t>(places) * sizeof(uint32_t));
@@ -39,6 +43,7 @@ struct Work {
   const TopKKernel& kernel;
   Room room;
   int64_t parts;
+  int64_t rows_at_once;           // that a thread takes, where a row has one part
   std::byte* shared;              // a room per row and part, where a row has several
   std::atomic<int64_t>* pending;  // parts of each row that are not selected yet, likewise
   std::atomic<int64_t> next{0};
@@ -110,6 +115,7 @@ void run_part(Work& work, int64_t r, int64_t part) {
 void run(void* data) {
   Work& work = *static_cast<Work*>(data);
   const int64_t items = work.args.rows * work.parts;
+  const int64_t each = work.rows_at_once;
   std::byte* memory = nullptr;
   if (work.parts == 1) {
     memory = thread_scratch().acquire(work.room.bytes);
@@ -119,16 +125,18 @@ void run(void* data) {
     }
   }
   for (;;) {
-    const int64_t item = work.next.fetch_add(1, std::memory_order_relaxed);
-    if (item >= items) break;
-    if (work.parts > 1) {
-      run_part(work, item / work.parts, item % work.parts);
-      continue;
+    const int64_t first = work.next.fetch_add(each, std::memory_order_relaxed);
+    if (first >= items) break;
+    for (int64_t item = first; item < least(first + each, items); ++item) {
+      if (work.parts > 1) {
+        run_part(work, item / work.parts, item % work.parts);
+        continue;
+      }
+      const Row row = row_of(work.args, work.kernel, item);
+      TopKBuffer buffer = buffer_in(memory, work.room);
+      work.kernel.select({row.x, row.mask, 0, row.length}, work.args.k, work.args.largest, &buffer);
+      finish_row(work, item, row, &buffer, memory + work.room.spare);
     }
-    const Row row = row_of(work.args, work.kernel, item);
-    TopKBuffer buffer = buffer_in(memory, work.room);
-    work.kernel.select({row.x, row.mask, 0, row.length}, work.args.k, work.args.largest, &buffer);
-    finish_row(work, item, row, &buffer, memory + work.room.spare);
   }
   if (memory != nullptr) thread_scratch().release();
 }
@@ -166,7 +174,11 @@ bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads) {
       args.offsets == nullptr ? args.rows * args.length : args.offsets[args.rows] - args.offsets[0];
   threads = static_cast<int>(most(1, least(threads, elements / kLeastPerThread)));
   const int64_t parts = parts_of(args, threads);
-  Work work{args, kernel, Room(kernel, longest, args.k, parts), parts, nullptr, nullptr};
+  const int64_t at_once =
+      parts > 1 ? 1
+                : least(args.rows / (kTimes * most(threads, 1)), kMostAtOnce / most(longest, 1));
+  Work work{args,    kernel, Room(kernel, longest, args.k, parts), parts, most(at_once, 1),
+            nullptr, nullptr};
   Scratch shared;
   if (parts > 1) {
     const size_t counters = page_rounded(static_cast<size_t>(args.rows) * sizeof(*work.pending));

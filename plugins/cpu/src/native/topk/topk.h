@@ -75,7 +75,8 @@ struct TopKKernel {
   FeatureSet required;
   size_t element_bytes;
   size_t key_bytes;
-  // Fills an empty buffer of `topk_capacity` with the k best of a part, or all where it has fewer.
+  // Fills an empty buffer of `topk_capacity` with the k best of a part, or all where it has fewer;
+  // where they are few, up to kTopKFew, with the others that came with them.
   void (*select)(const TopKPart& part, int64_t k, bool largest, TopKBuffer* buffer);
   // Leaves the k best in a buffer, puts them in order and writes one row's outputs. `spare` is for
   // 2 * k items of 16 bytes. `base` is added to every index.
@@ -88,6 +89,9 @@ int64_t topk_capacity(int64_t length, int64_t k);
 
 // Beyond the capacity: what is appended between two looks at the count.
 constexpr int64_t kTopKSlack = 512;
+
+// So many may be left of a part, of which the k best are found while they are sorted.
+constexpr int64_t kTopKFew = 32;
 
 // Returns false where memory is exhausted.
 bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads);
