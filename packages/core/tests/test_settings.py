@@ -117,11 +117,12 @@ def test_a_child_gets_no_setting_but_those_given(monkeypatch: pytest.MonkeyPatch
     assert not {"REMOVED", "ABSENT"} & set(child)
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(4))
 def test_each_deciding_variable_is_noticed_however_the_environment_is_changed(
     config: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    name = ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK")[place]
+    names = "TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED"
+    name = names[place]
     assert environ.decision_settings() == ("", "", "", "")
     os.environ[name] = "by item"
     assert environ.decision_settings()[place] == "by item"
