@@ -133,6 +133,10 @@ def _timed(
         agree = before and after and max(before, after) <= _AGREE * min(before, after)
         limit = (before + after) / 2 if agree and before and after else None
         work, kind = width * width * x.dtype.itemsize, "share of the read bandwidth"
+    if reads and limit is not None:
+        # Nothing that reads the weight can be faster than the memory gives it.
+        best = statistics.median(seconds[_TORCH]) * limit / work
+        yield Finding(name, "the memory's limit", "times torch's speed", best)
     for who, times in seconds.items():
         median = statistics.median(times)
         yield Finding(name, who, "milliseconds", median * 1e3)

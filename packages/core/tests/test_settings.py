@@ -37,11 +37,11 @@ def test_the_environment_is_stronger_than_the_file(
 ) -> None:
     config.write_text('use = "toy=a.x"\nenlist = "b.y"\nmine_isa = "avx2"\n')
     assert environ.setting("TORCHYARD_USE") == "toy=a.x"
-    assert environ.decision_settings() == ("toy=a.x", "b.y", "")
+    assert environ.decision_settings() == ("toy=a.x", "b.y", "", "")
     assert plugin_setting("mine", "isa") == "avx2"
     monkeypatch.setenv("TORCHYARD_USE", " toy=c.z ")
     monkeypatch.setenv("TORCHYARD_MINE_ISA", "avx512")
-    assert environ.decision_settings() == ("toy=c.z", "b.y", "")
+    assert environ.decision_settings() == ("toy=c.z", "b.y", "", "")
     assert plugin_setting("mine", "isa") == "avx512"
 
 
@@ -57,9 +57,9 @@ def test_an_empty_variable_switches_the_files_value_off(
 def test_the_environment_is_read_again_for_every_decision(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert environ.decision_settings() == ("", "", "")
+    assert environ.decision_settings() == ("", "", "", "")
     monkeypatch.setenv("TORCHYARD_LOCK", "lock.json")
-    assert environ.decision_settings() == ("", "", "lock.json")
+    assert environ.decision_settings() == ("", "", "lock.json", "")
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,17 @@ def test_a_child_gets_no_setting_but_those_given(monkeypatch: pytest.MonkeyPatch
     assert not {"REMOVED", "ABSENT"} & set(child)
 
 
-@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("place", range(4))
 def test_each_deciding_variable_is_noticed_however_the_environment_is_changed(
     config: Path, monkeypatch: pytest.MonkeyPatch, place: int
 ) -> None:
-    name = ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK")[place]
-    assert environ.decision_settings() == ("", "", "")
+    names = "TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED"
+    name = names[place]
+    assert environ.decision_settings() == ("", "", "", "")
     os.environ[name] = "by item"
     assert environ.decision_settings()[place] == "by item"
     del os.environ[name]
-    assert environ.decision_settings() == ("", "", "")
+    assert environ.decision_settings() == ("", "", "", "")
     os.environb[name.encode()] = b"by bytes"
     assert environ.decision_settings()[place] == "by bytes"
     os.environb.pop(name.encode())

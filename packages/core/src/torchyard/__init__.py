@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
     from torchyard._manifest import Manifest
     from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
+    from torchyard._measured import MeasuredFile, digest_of
     from torchyard._platform import Platform, cpu_model, probe_platform
     from torchyard._plugin import Plugin, PluginSource, PluginState
     from torchyard._policy import Policy, use
@@ -57,6 +58,7 @@ _HOMES = {
     "Manifest": "_manifest",
     "ManifestError": "_errors",
     "MaturityError": "_errors",
+    "MeasuredFile": "_measured",
     "Outcome": "_decision",
     "Platform": "_platform",
     "Plugin": "_plugin",
@@ -80,6 +82,7 @@ _HOMES = {
     "cpu_model": "_platform",
     "decide": "_resolver",
     "diff_dumps": "_lock",
+    "digest_of": "_measured",
     "features": "_maturity",
     "hookimpl": "hookspecs",
     "note_use": "_maturity",
@@ -110,6 +113,7 @@ __all__ = [
     "Manifest",
     "ManifestError",
     "MaturityError",
+    "MeasuredFile",
     "Outcome",
     "Platform",
     "Plugin",
@@ -134,6 +138,7 @@ __all__ = [
     "cpu_model",
     "decide",
     "diff_dumps",
+    "digest_of",
     "features",
     "hookimpl",
     "note_use",

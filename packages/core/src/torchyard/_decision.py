@@ -19,6 +19,7 @@ class Source(StrEnum):
     CONTEXT = "context"
     ENVIRONMENT = "environment"
     LOCK = "lock"
+    TUNED = "tuned"
     ORDER = "order"
 
 

@@ -59,8 +59,8 @@ def _made_with(registry: Registry) -> dict[str, str]:
     for plugin in registry.plugins:
         state = "" if plugin.usable else f" ({plugin.state})"
         made_with[f"plugin {plugin.name}"] = f"{plugin.source.version}{state}"
-    use, enlist, lock = decision_settings(registry.environ)
-    for name, value in (("use", use), ("enlist", enlist), ("lock", lock)):
+    settings = decision_settings(registry.environ)
+    for name, value in zip(("use", "enlist", "lock", "tuned"), settings, strict=True):
         if value:
             made_with[f"TORCHYARD_{name.upper()}"] = value
     return made_with

@@ -76,6 +76,12 @@ VARIABLES: Final = (
         "Read at start.",
     ),
     Variable(
+        "TORCHYARD_TUNED",
+        "on | off",
+        "on",
+        "Choose what was measured to be the fastest on this machine, where something was.",
+    ),
+    Variable(
         "TORCHYARD_USE",
         "contract=implementation,...",
         "",
@@ -88,9 +94,9 @@ _BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
 # What every decision reads, as the environment keeps the names: bytes where names are bytes.
 _DECIDING: Final = tuple(
     os.fsencode(name) if os.supports_bytes_environ else name
-    for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK")
+    for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED")
 )
-_UNSET: Final = ("", "", "")
+_UNSET: Final = ("", "", "", "")
 
 # What others read and torchyard only shows: they decide how many threads a kernel gets.
 _THREADS: Final = (
@@ -125,8 +131,8 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
     return ""
 
 
-def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, str, str]:
-    """Return TORCHYARD_USE, TORCHYARD_ENLIST and TORCHYARD_LOCK, as :func:`setting` would.
+def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, str, str, str]:
+    """Return TORCHYARD_USE, _ENLIST, _LOCK and _TUNED, as :func:`setting` would.
 
     Every decision reads them, cached or not, so this does as little as it can.
     """
@@ -135,15 +141,21 @@ def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, st
         # an exception inside; the dictionary beneath it, where it has one, a thirtieth of that.
         held = getattr(os.environ, "_data", None)
         if isinstance(held, dict):
-            use, enlist, lock = _DECIDING
-            if use not in held and enlist not in held and lock not in held:
+            use, enlist, lock, tuned = _DECIDING
+            if not (use in held or enlist in held or lock in held or tuned in held):
                 return _UNSET
         get = os.environ.get
-        return get("TORCHYARD_USE", ""), get("TORCHYARD_ENLIST", ""), get("TORCHYARD_LOCK", "")
+        return (
+            get("TORCHYARD_USE", ""),
+            get("TORCHYARD_ENLIST", ""),
+            get("TORCHYARD_LOCK", ""),
+            get("TORCHYARD_TUNED", ""),
+        )
     return (
         setting("TORCHYARD_USE", environ),
         setting("TORCHYARD_ENLIST", environ),
         setting("TORCHYARD_LOCK", environ),
+        setting("TORCHYARD_TUNED", environ),
     )
 
 

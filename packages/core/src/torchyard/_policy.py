@@ -30,12 +30,15 @@ class Policy:
         enlist: implementations that may be chosen although no list names them.
         locked: bucket to implementation, from a file of decisions.
         lock_path: where that file lies, for messages.
+        tuned: bucket to the implementation that was measured to be the fastest; a wish, not a
+            demand: where it refuses, the lists decide.
     """
 
     use: Use | None = None
     enlist: frozenset[str] = frozenset()
     locked: tuple[tuple[str, str], ...] = ()
     lock_path: str = ""
+    tuned: tuple[tuple[str, str], ...] = ()
 
 
 _CONTEXT: Final[ContextVar[tuple[tuple[str, str], ...]]] = ContextVar("torchyard_use", default=())

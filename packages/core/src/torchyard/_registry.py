@@ -21,6 +21,7 @@ from torchyard._platform import Platform, imported_torch
 from torchyard._plugin import PluginSource
 from torchyard._policy import Policy, context_demands, demanded, parse_enlisted
 from torchyard._resolver import decide, require
+from torchyard._tuned import TunedDecisions
 from torchyard._verdict import ReasonCode
 
 _LOG: Final = logging.getLogger("torchyard")
@@ -56,6 +57,7 @@ class Registry(Catalog):
         self._locks: dict[str, DecisionDump] = {}
         self._conclusions: dict[Hashable, dict[str, Any]] = {}
         self._noticed: set[Hashable] = set()
+        self._tuned: TunedDecisions | None = None
         super().__init__(sources, platform=platform, environ=environ)
         _REGISTRIES.add(self)
 
@@ -123,9 +125,52 @@ class Registry(Catalog):
                 found = self._conclusions.setdefault(standing, {})
         return found
 
+    def remember(
+        self,
+        contract: str | ContractId,
+        request: Request,
+        implementation: str,
+        measured: Mapping[str, Any],
+    ) -> Path:
+        """Choose an implementation for the bucket of a request, here and in later processes.
+
+        Args:
+            contract: ``op/version`` or a parsed one.
+            request: one of the bucket.
+            implementation: what was measured to be the fastest.
+            measured: what that was seen from, as JSON-ready data; kept beside it.
+
+        Returns:
+            The file, of the user's cache folder. It is keyed by the machine, by torch's version and
+            by those of all plugins, and merged into under a lock.
+
+        Raises:
+            ValueError: this registry is for another machine.
+            OSError, TypeError, KeyError: the file is there and is no such file.
+        """
+        if not self._probes:
+            raise ValueError("remember: expected this machine's registry, got one for another")
+        if isinstance(contract, str):
+            contract = ContractId.parse(contract)
+        with self._lock:
+            self._measured(contract)
+            assert self._tuned is not None
+            path = self._tuned.remember(
+                contract, str(request.bucket()), implementation, dict(measured)
+            )
+            self._plugins_changed()
+        return path
+
+    def _measured(self, contract: ContractId) -> tuple[tuple[str, str], ...]:
+        if not self._probes:
+            return ()
+        if self._tuned is None:
+            self._tuned = TunedDecisions(self._platform, self.plugins)
+        return self._tuned.of(contract)
+
     def _key(
         self, contract: str | ContractId, request: Request, use: str | None
-    ) -> tuple[ContractId, Request, object, str, str]:
+    ) -> tuple[ContractId, Request, object, str, str, str]:
         if not self._saw_torch and self._probes and imported_torch() is not None:
             self._look_again()
         if isinstance(contract, str):
@@ -133,14 +178,14 @@ class Registry(Catalog):
             if parsed is None:
                 parsed = self._contracts[contract] = ContractId.parse(contract)
             contract = parsed
-        uses, enlist, lock = decision_settings(self._environ)
-        return contract, request, demanded(contract, use, uses), enlist, lock
+        uses, enlist, lock, tuned = decision_settings(self._environ)
+        return contract, request, demanded(contract, use, uses), enlist, lock, tuned
 
-    def _decided(self, key: tuple[ContractId, Request, Any, str, str]) -> Decision:
+    def _decided(self, key: tuple[ContractId, Request, Any, str, str, str]) -> Decision:
         decision = self._decisions.get(key)
         if decision is not None:
             return decision
-        contract, request, demand, enlist, lock = key
+        contract, request, demand, enlist, lock, tuned = key
         with self._lock:
             implementations, absent = self.implementations(contract, request.device)
             decision = decide(
@@ -154,6 +199,7 @@ class Registry(Catalog):
                     enlist=parse_enlisted(enlist),
                     locked=self._locked(lock.strip(), contract),
                     lock_path=lock.strip(),
+                    tuned=() if tuned.strip() == "off" else self._measured(contract),
                 ),
                 absent=absent,
             )

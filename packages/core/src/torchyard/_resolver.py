@@ -48,6 +48,10 @@ def decide(
         return _decide_demanded(
             contract, request, platform, by_name, ranked, demand, policy, absent
         )
+    tuned = _tuned(request, policy)
+    fastest = None if tuned is None else by_name.get(tuned.implementation)
+    if tuned is not None and fastest is not None and fastest.verdict(request, platform).supported:
+        return _decide_demanded(contract, request, platform, by_name, ranked, tuned, policy, absent)
     trace: list[Candidate] = []
     chosen: Implementation | None = None
     for name in sorted(policy.enlist - by_name.keys() - set(ranked)):
@@ -177,6 +181,13 @@ def _locked(request: Request, policy: Policy) -> Use | None:
     return None if name is None else Use(name, Source.LOCK)
 
 
+def _tuned(request: Request, policy: Policy) -> Use | None:
+    if not policy.tuned:
+        return None
+    name = dict(policy.tuned).get(request.bucket())
+    return None if name is None else Use(name, Source.TUNED)
+
+
 def _reason(name: str, absent: Sequence[Candidate]) -> Verdict | None:
     """Return why the plugin of an implementation offers nothing now, where it is known."""
     plugin = f"{name.partition('.')[0]}.*"
@@ -197,6 +208,7 @@ def _not_installed(name: str, demand: Use | None = None, policy: Policy = _NO_PO
         Source.CONTEXT: "asked for by torchyard.use",
         Source.ENVIRONMENT: "asked for by TORCHYARD_USE",
         Source.LOCK: f"asked for by the lock file {policy.lock_path}",
+        Source.TUNED: "measured to be the fastest",
         Source.ORDER: "asked for",
     }[None if demand is None else demand.source]
     return Verdict.no(

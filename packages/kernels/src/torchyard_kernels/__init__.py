@@ -20,6 +20,7 @@ from torchyard_kernels._linear._api import bmm, linear, matmul
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._quantize import quantize
+from torchyard_kernels._linear._tuning import Tuned, max_autotune
 from torchyard_kernels._pointwise._api import foreach_map, foreach_map_
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
@@ -56,6 +57,7 @@ __all__ = [
     "Report",
     "Skipped",
     "TopK",
+    "Tuned",
     "UncapturableError",
     "accelerate",
     "bmm",
@@ -68,6 +70,7 @@ __all__ = [
     "lstm",
     "masked_topk",
     "matmul",
+    "max_autotune",
     "nn",
     "partial_sort",
     "quantize",

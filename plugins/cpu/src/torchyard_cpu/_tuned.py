@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import platform
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import platformdirs
-from filelock import FileLock
 
-from torchyard import plugin_setting
+from torchyard import MeasuredFile, digest_of, plugin_setting
 from torchyard_cpu._tunables import Tunables, checked
 
 __all__ = ["machine", "path", "remember", "tuned"]
 
-_SCHEMA: Final = 1
 _OFF: Final = "off"
 _CPUINFO: Final = Path("/proc/cpuinfo")
 _L2: Final = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
@@ -39,15 +34,16 @@ def machine(features: frozenset[str]) -> str:
     """
     from importlib.metadata import version
 
-    known = [
-        version("torchyard-cpu"),
-        platform.machine(),
-        _model(),
-        *sorted(features),
-        str(os.cpu_count()),
-        _L2.read_text().strip() if _L2.exists() else "",
-    ]
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()[:16]
+    return digest_of(
+        (
+            version("torchyard-cpu"),
+            platform.machine(),
+            _model(),
+            *sorted(features),
+            str(os.cpu_count()),
+            _L2.read_text().strip() if _L2.exists() else "",
+        )
+    )
 
 
 def tuned(kernel: str, base: Tunables, features: frozenset[str]) -> Tunables:
@@ -62,7 +58,7 @@ def tuned(kernel: str, base: Tunables, features: frozenset[str]) -> Tunables:
     if not file.exists():
         return base
     try:
-        entry = _read(file).get(machine(features), {}).get(kernel)
+        entry = MeasuredFile(file).read(machine(features)).get(kernel)
         return base if entry is None else base._replace(**checked(entry["tunables"], str(file)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         warnings.warn(
@@ -83,26 +79,8 @@ def remember(found: Mapping[str, Mapping[str, Any]], features: frozenset[str]) -
     Entries of other machines, versions and kernels stay. Two processes may do this at once.
     """
     file = path()
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{file}.lock"):
-        known = _read(file) if file.exists() else {}
-        known.setdefault(machine(features), {}).update(found)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=file.parent, prefix=file.name, delete=False, encoding="utf-8"
-        ) as new:
-            json.dump({"schema": _SCHEMA, "machines": known}, new, indent=1, sort_keys=True)
-        os.replace(new.name, file)
+    MeasuredFile(file).merge(machine(features), found)
     return file
-
-
-def _read(file: Path) -> dict[str, dict[str, Any]]:
-    content = json.loads(file.read_text(encoding="utf-8"))
-    if not isinstance(content, dict) or content.get("schema") != _SCHEMA:
-        raise ValueError(f"expected schema {_SCHEMA}")
-    machines = content["machines"]
-    if not isinstance(machines, dict):
-        raise TypeError("machines: expected a table")
-    return machines
 
 
 def _model() -> str:

@@ -27,7 +27,7 @@ def check_settings(registry: Registry) -> Iterator[Check]:
 
 
 def _mistakes(registry: Registry) -> Iterator[Check]:
-    use, enlist, lock = decision_settings(registry.environ)
+    use, enlist, lock, _ = decision_settings(registry.environ)
     try:
         uses = parse_uses(use)
         demanded = [*uses.values(), *parse_enlisted(enlist)]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchyard_kernels._accelerate._bound import decide, served
 from torchyard_kernels._linear._api import linear
+from torchyard_kernels._linear._bound import decide, served
 from torchyard_kernels._linear._packed_weight import PackedWeight
 
 __all__ = ["GatedMlp", "PackedLinear", "Projection", "Projections"]

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear import _fused_calls
+from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
 from torchyard_kernels._linear._ops import CALLS, fused, product
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._recordings import kept, recorded
+from torchyard_kernels._linear._tuning import active
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 
 __all__ = ["bmm", "linear", "matmul"]
@@ -52,7 +53,7 @@ def linear(
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and active() is None:
         served: Tensor | None = (
             _served(x, weight, bias)
             if prologue is None and epilogue is None
@@ -66,7 +67,11 @@ def linear(
     else:
         held, spec = weight.tensors, weight.spec_text
     if prologue is None and epilogue is None:
-        return product(x, held, spec, bias)
+        out = product(x, held, spec, bias)
+        if type(weight) is PackedWeight and weight.format != "panels":
+            if bias is None and type(x) is Tensor and not torch.compiler.is_compiling():
+                _bound.decide(weight, x, None)
+        return out
     gated = epilogue is not None and required(epilogue) == 2
     if gated and weight.shape[0] % 2:
         raise ValueError(
@@ -144,8 +149,10 @@ def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Te
     if type(weight) is not PackedWeight:
         return CALLS.served(x, weight, -1, bias)
     # A module finds its buffers after a search that costs as much as the rest.
-    data = weight._buffers.get("data")
-    return CALLS.served(x, data, weight.shape[0], bias) if weight.format == "panels" else None
+    if weight.format == "panels":
+        return CALLS.served(x, weight._buffers.get("data"), weight.shape[0], bias)
+    # A bound product does not look at the bias, which is a layer's own.
+    return _bound.served(weight, x, None) if bias is None and type(x) is Tensor else None
 
 
 def _served_fused(

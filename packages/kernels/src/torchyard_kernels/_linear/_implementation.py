@@ -12,10 +12,15 @@ __all__ = ["torchyard_implementations"]
 
 @hookimpl
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
-    """Return torch's own operators, and the reference as the last resort."""
+    """Return torch's own operators, compiled and not, and the reference as the last resort.
+
+    No list names the compiled ones, whose first calls take seconds: they are chosen where they are
+    demanded, or were measured to be the fastest.
+    """
     return [
         Implementation(LINEAR, "kernels.beside", _supports_beside, _load_beside),
         Implementation(LINEAR, "kernels.torch", _supports_torch, _load_torch),
+        Implementation(LINEAR, "kernels.compiled", _supports_compiled, _load_compiled),
         Implementation(LINEAR, "kernels.reference", _supports_reference, _load_reference),
     ]
 
@@ -33,6 +38,12 @@ def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
     return Verdict.yes(f"{how}, unpacks the weight at every call" if request.weight else how)
 
 
+def _supports_compiled(request: LinearRequest, platform: Platform) -> Verdict:
+    if request.weight:
+        return Verdict.no(ReasonCode.LAYOUT, f"compiles plain weights; got {request.weight}")
+    return Verdict.yes("the whole call by torch.compile, whose first call takes seconds")
+
+
 def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
     return Verdict.yes("in float64")
 
@@ -47,6 +58,12 @@ def _load_torch() -> Linear:
     from torchyard_kernels._linear._torch import product
 
     return product
+
+
+def _load_compiled() -> Linear:
+    from torchyard_kernels._linear._compiled import compute
+
+    return compute
 
 
 def _load_reference() -> Linear:

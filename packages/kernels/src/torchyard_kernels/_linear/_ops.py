@@ -20,6 +20,7 @@ from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels._linear._function import EPILOGUE, GATED, PROLOGUE, Recorded
 from torchyard_kernels._linear._fused_calls import remember
 from torchyard_kernels._linear._request import request_of, result_shape
+from torchyard_kernels._linear._tuning import active, tune
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearCall, Packed, WeightSpec
 
 __all__ = ["CALLS", "fused", "product"]
@@ -83,6 +84,8 @@ def _call(*args: Any) -> LinearCall:
 def _fused(*args: Any) -> Tensor:
     call = _call(*args)
     request = request_of(call)
+    if active() is not None:
+        tune(call, request)
     # From before the decision: then a change that comes between the two drops it.
     conclusions = registry().conclusions()
     chosen: Linear = CALLS.chosen(request)
@@ -106,7 +109,10 @@ def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
 def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
     held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
     call = LinearCall(x, held, bias)
-    chosen: Linear = CALLS.chosen(request_of(call))
+    request = request_of(call)
+    if active() is not None:
+        tune(call, request)
+    chosen: Linear = CALLS.chosen(request)
     return chosen(call)
 
 
