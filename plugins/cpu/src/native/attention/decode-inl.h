@@ -4,15 +4,15 @@
 // register of its own, then all registers summed into one vector of scores. Values: rows of values
 // times probabilities, accumulated into the state, which stays in the first-level cache.
 //
-// While a phase computes, rows that are needed later are fetched, a few lines at a time: a burst
-// would fill the buffers that the phase's own loads need. Of narrow elements the other phase's next
-// chunk is fetched, which the processor's own prefetcher does not know of. Of wide ones two chunks
-// would not fit into the first-level cache, and the rows a little ahead are fetched.
+// While a phase computes, the rows of the phase after it are fetched, which the processor's own
+// prefetcher does not know of: a line at a time and all the time, see Fetches. Wide elements of two
+// chunks do not fit into the first-level cache; what does not is met in the second.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "attention/decode_fetches-inl.h"
 #include "attention/decode_modified-inl.h"
 #include "attention/decode_softmax-inl.h"
 #include "attention/decode_state-inl.h"
@@ -47,9 +47,6 @@ class Decode {
   // Rows that share the loads of a chunk's values; more accumulators would not fit.
   static constexpr int kTileRows = 4;
 
-  static constexpr bool kFetchesAhead = sizeof(Element) > 2;
-  static constexpr int kAhead = 16;
-
   const ForwardArgs& args_;
   const DecodeJob& job_;
   // Where the keys lie that are met, and then those that come next; and the values.
@@ -64,6 +61,7 @@ class Decode {
   float* reference_;
   std::byte* program_;  // what a score program works in
   DecodeSoftmax<Format> softmax_;
+  Fetches<Rows> fetches_;
 
   Decode(const ForwardArgs& args, const DecodeJob& job)
       : args_(args),
@@ -88,12 +86,6 @@ class Decode {
   static int64_t query_stride(const ForwardArgs& args) {
     constexpr int64_t kStep = int64_t{Isa::kLanes} * Format::kPair;
     return (args.head_dim + kStep - 1) / kStep * Isa::kLanes;
-  }
-  // Starts to load a row of `size` elements into the caches.
-  static TORCHYARD_INLINE void fetch(const Element* row, int64_t size) {
-    const char* at = reinterpret_cast<const char*>(row);
-    const int64_t bytes = size * static_cast<int64_t>(sizeof(Element));
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(at + i, 0, 3);
   }
 
   void begin() {
@@ -166,98 +158,117 @@ class Decode {
     if (job_.words != nullptr && left > kPanelKeys && !panel_is_seen(first + kPanelKeys)) {
       next_keys = 0;
     }
-    if constexpr (kFetchesAhead) next_keys = keys;
     if (words != nullptr && !values_are_finite(values_at, keys)) {
       add_visible(values_at, words, present);
       return;
     }
-    for (int64_t column = 0; column < columns_;
-         column += int64_t{Isa::kTileVectors} * Isa::kLanes) {
+    const int64_t tile_columns = int64_t{Isa::kTileVectors} * Isa::kLanes;
+    const int64_t steps = (columns_ + tile_columns - 1) / tile_columns * job_.rows *
+                          ((keys + Format::kPair - 1) / Format::kPair);
+    fetches_.start(next, next_keys, bytes_of(args_.head_dim), steps);
+    for (int64_t column = 0; column < columns_; column += tile_columns) {
       const int64_t vectors = (columns_ - column) / Isa::kLanes;
       for (int r = 0; r < job_.rows; r += kTileRows) {
-        const int fetched = column == 0 && r == 0 ? next_keys : 0;
         const int rows = job_.rows - r;
         if (rows >= 4) {
-          values<4>(values_at, keys, r, column, vectors, next, fetched);
+          values<4>(values_at, keys, r, column, vectors);
         } else if (rows == 3) {
-          values<3>(values_at, keys, r, column, vectors, next, fetched);
+          values<3>(values_at, keys, r, column, vectors);
         } else if (rows == 2) {
-          values<2>(values_at, keys, r, column, vectors, next, fetched);
+          values<2>(values_at, keys, r, column, vectors);
         } else {
-          values<1>(values_at, keys, r, column, vectors, next, fetched);
+          values<1>(values_at, keys, r, column, vectors);
         }
       }
     }
   }
 
+  static int64_t bytes_of(int64_t elements) {
+    return elements * static_cast<int64_t>(sizeof(Element));
+  }
+
   // Writes raw scores of `keys` keys; what lies beyond them is unspecified.
-  TORCHYARD_NOINLINE void scores(const Rows keys_at, const Rows values_at, int keys) {
+  void scores(const Rows keys_at, const Rows values_at, int keys) {
+    constexpr int kStep = Isa::kLanes * Format::kPair;
+    const int64_t groups = (keys + Isa::kLanes - 1) / Isa::kLanes;
+    const int64_t tiles = job_.rows / 4 + job_.rows % 4 / 2 + job_.rows % 2;
+    const int64_t steps = groups * tiles * Isa::kLanes * ((args_.head_dim + kStep - 1) / kStep);
+    fetches_.start(values_at, keys, bytes_of(args_.value_dim), steps);
     for (int group = 0; group < keys; group += Isa::kLanes) {
-      int r = 0;
-      for (; r + 4 <= job_.rows; r += 4) tile_scores<4>(keys_at, values_at, keys, group, r);
-      if (r + 2 <= job_.rows) {
-        tile_scores<2>(keys_at, values_at, keys, group, r);
-        r += 2;
+      if (group + Isa::kLanes <= keys) {
+        group_scores<true>(keys_at, keys, group);
+      } else {
+        group_scores<false>(keys_at, keys, group);
       }
-      if (r < job_.rows) tile_scores<1>(keys_at, values_at, keys, group, r);
     }
   }
 
-  template <int kRows>
-  TORCHYARD_INLINE void tile_scores(const Rows keys_at, const Rows values_at, int keys, int group,
-                                    int r) {
+  template <bool kWhole>
+  TORCHYARD_INLINE void group_scores(const Rows keys_at, int keys, int group) {
+    int r = 0;
+    for (; r + 4 <= job_.rows; r += 4) tile_scores<4, kWhole>(keys_at, keys, group, r);
+    if (r + 2 <= job_.rows) {
+      tile_scores<2, kWhole>(keys_at, keys, group, r);
+      r += 2;
+    }
+    if (r < job_.rows) tile_scores<1, kWhole>(keys_at, keys, group, r);
+  }
+
+  // kWhole: all kLanes keys exist.
+  template <int kRows, bool kWhole>
+  TORCHYARD_NOINLINE void tile_scores(const Rows keys_at, int keys, int group, int r) {
     constexpr int kKeys = Isa::kLanes / kRows;
-    const bool whole = group + Isa::kLanes <= keys;
+    // In registers, which what is stored cannot change.
+    Fetches<Rows> fetches = fetches_;
+    uint32_t* to = probabilities_ + r * kPanelKeys;
+    const uint32_t* query = query_ + r * query_stride_;
+    const int64_t stride = query_stride_;
+    const int64_t dim = args_.head_dim;
     for (int i = group; i < group + Isa::kLanes; i += kKeys) {
       // A key that does not exist is read as the last one that does.
       const Element* row[kKeys];
 #pragma GCC unroll 16
-      for (int k = 0; k < kKeys; ++k) {
-        const int64_t at = whole || i + k < keys ? i + k : keys - 1;
-        row[k] = keys_at[at];
-        if (r != 0) continue;
-        if constexpr (kFetchesAhead) {
-          fetch(keys_at.ahead(i + k, kAhead), args_.head_dim);
-        } else {
-          fetch(values_at[at], args_.value_dim);
-        }
-      }
+      for (int k = 0; k < kKeys; ++k) row[k] = keys_at[kWhole || i + k < keys ? i + k : keys - 1];
       float lanes[Isa::kLanes];
-      Isa::store(lanes, dots<kRows, kKeys>(row, query_ + r * query_stride_));
+      Isa::store(lanes, dots<kRows, kKeys>(row, query, stride, dim, fetches));
 #pragma GCC unroll 4
       for (int q = 0; q < kRows; ++q) {
-        __builtin_memcpy(probabilities_ + (r + q) * kPanelKeys + i, lanes + q * kKeys,
-                         kKeys * sizeof(float));
+        __builtin_memcpy(to + q * kPanelKeys + i, lanes + q * kKeys, kKeys * sizeof(float));
       }
     }
+    fetches_ = fetches;
   }
 
   // Lane q * kKeys + k is the product of row q and key k.
   template <int kRows, int kKeys>
-  TORCHYARD_INLINE Vec dots(const Element* const (&row)[kKeys], const uint32_t* query) const {
+  static TORCHYARD_INLINE Vec dots(const Element* const (&row)[kKeys], const uint32_t* query,
+                                   int64_t stride, int64_t dim, Fetches<Rows>& fetches) {
     constexpr int kStep = Isa::kLanes * Format::kPair;
     Vec sum[kRows * kKeys];
 #pragma GCC unroll 16
     for (int i = 0; i < kRows * kKeys; ++i) sum[i] = Isa::zero();
     int64_t d = 0;
-    for (; d + kStep <= args_.head_dim; d += kStep) {
-      dot_step<kRows, kKeys>(sum, row, query, d, kStep);
+    for (; d + kStep <= dim; d += kStep) {
+      dot_step<kRows, kKeys>(sum, row, query, stride, d, kStep, fetches);
       query += Isa::kLanes;
     }
-    if (d < args_.head_dim) {
-      dot_step<kRows, kKeys>(sum, row, query, d, static_cast<int>(args_.head_dim - d));
+    if (d < dim) {
+      dot_step<kRows, kKeys>(sum, row, query, stride, d, static_cast<int>(dim - d), fetches);
     }
     return Isa::lane_sums(sum);
   }
 
   template <int kRows, int kKeys>
-  TORCHYARD_INLINE void dot_step(Vec (&sum)[kRows * kKeys], const Element* const (&row)[kKeys],
-                                 const uint32_t* query, int64_t d, int count) const {
+  static TORCHYARD_INLINE void dot_step(Vec (&sum)[kRows * kKeys],
+                                        const Element* const (&row)[kKeys], const uint32_t* query,
+                                        int64_t stride, int64_t d, int count,
+                                        Fetches<Rows>& fetches) {
     Vec left[kRows];
 #pragma GCC unroll 4
-    for (int q = 0; q < kRows; ++q) left[q] = Isa::load(query + q * query_stride_);
+    for (int q = 0; q < kRows; ++q) left[q] = Isa::load(query + q * stride);
 #pragma GCC unroll 16
     for (int k = 0; k < kKeys; ++k) {
+      fetches.step();
       const Vec right = Format::words(row[k] + d, count);
 #pragma GCC unroll 4
       for (int q = 0; q < kRows; ++q) {
@@ -268,69 +279,80 @@ class Decode {
 
   // sum(r .. r + kRows) += probabilities . values, in up to kTileVectors vectors of columns.
   template <int kRows>
-  TORCHYARD_INLINE void values(const Rows at, int keys, int r, int64_t column, int64_t vectors,
-                               const Rows next, int fetched) {
+  TORCHYARD_INLINE void values(const Rows at, int keys, int r, int64_t column, int64_t vectors) {
     if constexpr (Isa::kTileVectors >= 4) {
-      if (vectors >= 4) return columns<kRows, 4>(at, keys, r, column, next, fetched);
-      if (vectors == 3) return columns<kRows, 3>(at, keys, r, column, next, fetched);
+      if (vectors >= 4) return columns<kRows, 4>(at, keys, r, column);
+      if (vectors == 3) return columns<kRows, 3>(at, keys, r, column);
     }
-    if (vectors >= 2) return columns<kRows, 2>(at, keys, r, column, next, fetched);
-    columns<kRows, 1>(at, keys, r, column, next, fetched);
+    if (vectors >= 2) return columns<kRows, 2>(at, keys, r, column);
+    columns<kRows, 1>(at, keys, r, column);
   }
 
   template <int kRows, int kVectors>
-  TORCHYARD_NOINLINE void columns(const Rows at, int keys, int r, int64_t column, const Rows next,
-                                  int fetched) {
+  TORCHYARD_NOINLINE void columns(const Rows at, int keys, int r, int64_t column) {
     const int64_t left = args_.value_dim - column;
     constexpr int64_t kWidth = int64_t{kVectors} * Isa::kLanes;
     float* sum = sum_ + r * columns_ + column;
     const uint32_t* probabilities = probabilities_ + r * kPanelKeys;
     if (left >= kWidth) {
-      add<kRows, kVectors, true>(at, keys, column, sum, probabilities, left, next, fetched);
+      add<kRows, kVectors, true>(at, keys, column, sum, probabilities, left);
     } else {
-      add<kRows, kVectors, false>(at, keys, column, sum, probabilities, left, next, fetched);
+      add<kRows, kVectors, false>(at, keys, column, sum, probabilities, left);
     }
   }
 
   template <int kRows, int kVectors, bool kWhole>
   TORCHYARD_INLINE void add(const Rows at, int keys, int64_t column, float* out,
-                            const uint32_t* probabilities, int64_t left, const Rows next,
-                            int fetched) {
+                            const uint32_t* probabilities, int64_t left) {
+    constexpr bool kLines = Format::kPairsLines && kWhole && kVectors % 2 == 0;
     Vec sum[kRows][kVectors];
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j)
         sum[i][j] = Isa::load(out + i * columns_ + j * Isa::kLanes);
+      if constexpr (kLines) {
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; j += 2) Format::paired(sum[i][j], sum[i][j + 1]);
+      }
     }
+    Fetches<Rows> fetches = fetches_;
     for (int key = 0; key < keys; key += Format::kPair) {
       const Element* first = at[key] + column;
       const Element* second = Format::kPair == 2 && key + 1 < keys ? at[key + 1] + column : nullptr;
-      for (int i = 0; i < Format::kPair && key + i < fetched; ++i) {
-        if constexpr (kFetchesAhead) {
-          fetch(at.ahead(key + i, kAhead), args_.value_dim);
-        } else {
-          fetch(next[key + i], args_.head_dim);
-        }
-      }
       Vec value[kVectors];
+      if constexpr (kLines) {
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; j += 2) {
+          Format::paired_lines(first + j * Isa::kLanes,
+                               second == nullptr ? nullptr : second + j * Isa::kLanes, value[j],
+                               value[j + 1]);
+        }
+      } else {
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) {
-        const int64_t rest = left - j * Isa::kLanes;
-        const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
-        value[j] = Format::value_words(first + j * Isa::kLanes,
-                                       second == nullptr ? nullptr : second + j * Isa::kLanes, n);
+        for (int j = 0; j < kVectors; ++j) {
+          const int64_t rest = left - j * Isa::kLanes;
+          const int n = kWhole || rest >= Isa::kLanes ? Isa::kLanes : static_cast<int>(rest);
+          value[j] = Format::value_words(first + j * Isa::kLanes,
+                                         second == nullptr ? nullptr : second + j * Isa::kLanes, n);
+        }
       }
 #pragma GCC unroll 4
       for (int i = 0; i < kRows; ++i) {
+        fetches.step();
         const Vec weight =
             Isa::broadcast_word(probabilities + i * kPanelKeys + key / Format::kPair);
 #pragma GCC unroll 4
         for (int j = 0; j < kVectors; ++j) sum[i][j] = Format::dot(sum[i][j], weight, value[j]);
       }
     }
+    fetches_ = fetches;
 #pragma GCC unroll 4
     for (int i = 0; i < kRows; ++i) {
+      if constexpr (kLines) {
+#pragma GCC unroll 2
+        for (int j = 0; j < kVectors; j += 2) Format::unpaired(sum[i][j], sum[i][j + 1]);
+      }
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j)
         Isa::store(out + i * columns_ + j * Isa::kLanes, sum[i][j]);

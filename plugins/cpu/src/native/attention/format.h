@@ -26,6 +26,7 @@ struct FloatFormat {
   using Exp2 = PolynomialT;
   using Vec = typename Isa::Vec;
   static constexpr int kPair = 1;
+  static constexpr bool kPairsLines = false;
 
   static TORCHYARD_INLINE Vec dot(Vec sum, Vec a, Vec b) { return Isa::fma(a, b, sum); }
 

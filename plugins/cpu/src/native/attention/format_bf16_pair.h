@@ -17,6 +17,7 @@ struct Bf16PairFormat {
   using Exp2 = Exp2Degree4;
   using Vec = Isa::Vec;
   static constexpr int kPair = 2;
+  static constexpr bool kPairsLines = true;
 
   static TORCHYARD_INLINE Vec dot(Vec sum, Vec a, Vec b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
@@ -33,6 +34,34 @@ struct Bf16PairFormat {
     if (next == nullptr) return _mm512_castsi512_ps(low);
     const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(present, next));
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+
+  // As value_words for 2 * kLanes elements, in half the instructions, but in an order of its own:
+  // that of the elements in which `unpaired` expects sums.
+  static TORCHYARD_INLINE void paired_lines(const Element* row, const Element* next, Vec& low,
+                                            Vec& high) {
+    const __m512i a = _mm512_loadu_si512(row);
+    const __m512i b = next == nullptr ? _mm512_setzero_si512() : _mm512_loadu_si512(next);
+    low = _mm512_castsi512_ps(_mm512_unpacklo_epi16(a, b));
+    high = _mm512_castsi512_ps(_mm512_unpackhi_epi16(a, b));
+  }
+
+  // Brings sums of 2 * kLanes elements into the order of paired_lines.
+  static TORCHYARD_INLINE void paired(Vec& low, Vec& high) {
+    const Vec first = _mm512_permutex2var_ps(
+        low, _mm512_setr_epi32(0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27), high);
+    high = _mm512_permutex2var_ps(
+        low, _mm512_setr_epi32(4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31), high);
+    low = first;
+  }
+
+  // Brings them back.
+  static TORCHYARD_INLINE void unpaired(Vec& low, Vec& high) {
+    const Vec first = _mm512_permutex2var_ps(
+        low, _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23), high);
+    high = _mm512_permutex2var_ps(
+        low, _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31), high);
+    low = first;
   }
 
   static TORCHYARD_INLINE Vec magnitude(Vec running, Vec words) {

@@ -21,6 +21,7 @@ struct NeonBf16PairFormat {
   using Exp2 = Exp2Degree4;
   using Vec = Isa::Vec;
   static constexpr int kPair = 2;
+  static constexpr bool kPairsLines = false;
 
   static TORCHYARD_INLINE Vec dot(Vec sum, Vec a, Vec b) {
     return vbfdotq_f32(sum, vreinterpretq_bf16_f32(a), vreinterpretq_bf16_f32(b));

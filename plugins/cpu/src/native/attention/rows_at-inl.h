@@ -30,10 +30,6 @@ struct StridedRows {
     return {start, tensor.row};
   }
   TORCHYARD_INLINE const Element* operator[](int64_t i) const { return start + i * stride; }
-  // An address to fetch, `n` rows after row `i`: in the next chunk too, or where nothing is.
-  TORCHYARD_INLINE const Element* ahead(int64_t i, int64_t n) const {
-    return start + (i + n) * stride;
-  }
 };
 
 // Rows of up to one panel, wherever each lies.
@@ -75,10 +71,6 @@ struct PagedRows {
     return {buffer->rows};
   }
   TORCHYARD_INLINE const Element* operator[](int64_t i) const { return rows[i]; }
-  // As in StridedRows; where the panel ends, only its last rows are known.
-  TORCHYARD_INLINE const Element* ahead(int64_t i, int64_t n) const {
-    return rows[i + n < kPanelKeys ? i + n : i];
-  }
 };
 
 }  // namespace
