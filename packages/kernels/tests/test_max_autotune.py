@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, silu
 import torchyard
 from torchyard import Source, registry
 from torchyard_kernels import PackedWeight, bmm, linear, max_autotune
-from torchyard_kernels._linear import _tuning
+from torchyard_kernels._linear import _implementation, _tuning
 from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
 
 REQUEST = LinearRequest("cpu", "float32", 5, 48, 32)
@@ -42,6 +42,13 @@ def path(tmp_path, monkeypatch):
 @pytest.fixture
 def tensors():
     return torch.randn(5, 32), torch.randn(48, 32)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Let small products be compiled too."""
+    monkeypatch.setattr(_implementation, "_COMPILED_WORK", 0)
+    forget()
 
 
 def times(monkeypatch, **milliseconds):
@@ -134,6 +141,19 @@ def test_who_is_demanded_is_not_measured_against_others(tensors):
     assert found == []
 
 
+def test_small_products_and_packed_weights_are_not_compiled():
+    for request, text in (
+        (REQUEST, "compiles from 4194304 multiplications on; got 7680"),
+        (LinearRequest("cpu", "float32", 1, 4096, 4096, weight="panels"), "compiles plain weights"),
+    ):
+        decision = registry().decide(LINEAR, request)
+        verdict = {item.name: item.verdict for item in decision.trace}["kernels.compiled"]
+        assert not verdict.supported
+        assert verdict.text.startswith(text)
+    large = registry().decide(LINEAR, LinearRequest("cpu", "float32", 1, 4096, 4096))
+    assert large.name != "kernels.compiled"
+
+
 def test_no_time_is_refused():
     with (
         pytest.raises(ValueError, match="seconds: expected more than 0, got 0"),
@@ -152,7 +172,7 @@ def test_weights_take_turns_from_memory(tensors):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_what_is_compiled_is_the_call(dtype):
+def test_what_is_compiled_is_the_call(dtype, small):
     x, weight = torch.randn(2, 5, 32).to(dtype), torch.randn(48, 32).to(dtype)
     bias, scale = torch.randn(48).to(dtype), torch.randn(32).to(dtype)
 
@@ -174,7 +194,7 @@ def test_what_is_compiled_is_the_call(dtype):
 
 
 @pytest.mark.sweep
-def test_torch_compiles_a_call_of_its_own_code():
+def test_torch_compiles_a_call_of_its_own_code(small):
     with torchyard.use(linear="kernels.compiled"):
         for rows in (3, 7):
             x, weight = torch.randn(rows, 32), torch.randn(48, 32)
