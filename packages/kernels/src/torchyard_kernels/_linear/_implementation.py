@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
 from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearRequest
 
 __all__ = ["torchyard_implementations"]
-
-# Fewer multiplications take microseconds, as what surrounds a compiled call does.
-_COMPILED_WORK: Final = 1 << 22
 
 
 @hookimpl
@@ -45,12 +41,7 @@ def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
 def _supports_compiled(request: LinearRequest, platform: Platform) -> Verdict:
     if request.weight:
         return Verdict.no(ReasonCode.LAYOUT, f"compiles plain weights; got {request.weight}")
-    work = request.batch * request.rows * request.outputs * request.depth
-    if work < _COMPILED_WORK:
-        return Verdict.no(
-            ReasonCode.PURPOSE, f"compiles from {_COMPILED_WORK} multiplications on; got {work}"
-        )
-    return Verdict.yes("the whole call by torch.compile, whose first call takes seconds")
+    return Verdict.yes("the whole call by torch.compile, whose first takes seconds")
 
 
 def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
