@@ -11,7 +11,7 @@ from torch.nn.functional import gelu, silu
 import torchyard
 from torchyard import Source, registry
 from torchyard_kernels import PackedWeight, bmm, linear, max_autotune
-from torchyard_kernels._linear import _tuning
+from torchyard_kernels._linear import _compiled, _tuning
 from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
 
 REQUEST = LinearRequest("cpu", "float32", 5, 48, 32)
@@ -134,6 +134,14 @@ def test_who_is_demanded_is_not_measured_against_others(tensors):
     assert found == []
 
 
+def test_packed_weights_are_not_compiled():
+    request = LinearRequest("cpu", "float32", 1, 4096, 4096, weight="panels")
+    trace = registry().decide(LINEAR, request).trace
+    verdict = {item.name: item.verdict for item in trace}["kernels.compiled"]
+    assert not verdict.supported
+    assert verdict.text == "compiles plain weights; got panels"
+
+
 def test_no_time_is_refused():
     with (
         pytest.raises(ValueError, match="seconds: expected more than 0, got 0"),
@@ -159,8 +167,8 @@ def test_what_is_compiled_is_the_call(dtype):
     def gated(gate, up):
         return (silu(gate) * up).float()
 
-    # Without a compiler: what it would be given.
-    with torch.compiler.set_stance("force_eager"), torchyard.use(linear="kernels.compiled"):
+    # So small that it is not compiled: what a compiler would be given.
+    with torchyard.use(linear="kernels.compiled"):
         found = linear(x, weight, bias, prologue=lambda x: x * scale, epilogue=gated)
         plain = linear(x, weight)
         batched = bmm(x, weight.view(2, 24, 32).mT)
@@ -174,7 +182,9 @@ def test_what_is_compiled_is_the_call(dtype):
 
 
 @pytest.mark.sweep
-def test_torch_compiles_a_call_of_its_own_code():
+def test_torch_compiles_a_call_of_its_own_code(monkeypatch):
+    monkeypatch.setattr(_compiled, "_LEAST_WORK", 0)
+    _compiled._compiled.cache_clear()
     with torchyard.use(linear="kernels.compiled"):
         for rows in (3, 7):
             x, weight = torch.randn(rows, 32), torch.randn(48, 32)

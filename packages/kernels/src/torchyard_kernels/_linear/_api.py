@@ -68,9 +68,10 @@ def linear(
         held, spec = weight.tensors, weight.spec_text
     if prologue is None and epilogue is None:
         out = product(x, held, spec, bias)
+        if torch.compiler.is_compiling() or type(x) is not Tensor or bias is not None:
+            return out
         if type(weight) is PackedWeight and weight.format != "panels":
-            if bias is None and type(x) is Tensor and not torch.compiler.is_compiling():
-                _bound.decide(weight, x, None)
+            _bound.decide(weight, x, None)
         return out
     gated = epilogue is not None and required(epilogue) == 2
     if gated and weight.shape[0] % 2:

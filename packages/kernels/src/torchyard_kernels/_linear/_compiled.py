@@ -17,10 +17,15 @@ from torchyard_programs import build, parse
 __all__ = ["compute"]
 
 _MODE: Final = "max-autotune-no-cudagraphs"
+# Fewer multiplications take microseconds, as what surrounds a compiled call does: not compiled.
+_LEAST_WORK: Final = 1 << 22
 
 
 def compute(call: LinearCall) -> Tensor:
-    """Compute a call with a plain weight; the first of a request takes seconds."""
+    """Compute a call with a plain weight; the first of a request takes seconds.
+
+    Small products are computed as the compiler would be given them.
+    """
     before, after = call.prologue, call.epilogue
     tensors = [
         *([] if before is None else before.captured),
@@ -78,6 +83,8 @@ def _compiled(request: LinearRequest, before: _Applied, after: _Applied) -> Call
         parts = y.chunk(2, -1) if halves else (y,)
         return finish(*parts, *captured[first:]).expand(parts[0].shape).to(dtype)
 
+    if request.batch * request.rows * request.outputs * request.depth < _LEAST_WORK:
+        return whole
     # A code object of its own: recompilations are counted by it, and after some the compiler gives
     # up without a word.
     own = FunctionType(whole.__code__.replace(), globals(), whole.__name__, None, whole.__closure__)

@@ -41,7 +41,7 @@ def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
 def _supports_compiled(request: LinearRequest, platform: Platform) -> Verdict:
     if request.weight:
         return Verdict.no(ReasonCode.LAYOUT, f"compiles plain weights; got {request.weight}")
-    return Verdict.yes("the whole call by torch.compile, whose first call takes seconds")
+    return Verdict.yes("the whole call by torch.compile, whose first takes seconds")
 
 
 def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
