@@ -2,7 +2,7 @@
 //
 // usage: limits THREADS SECONDS [read], prints a line "NAME OPERATIONS_PER_SECOND" for each limit,
 // or for that of reading memory alone; one whose instructions the processor lacks is left out.
-// benchmarks/limits.py compiles it for the processor at hand.
+// benchmarks/limits.py compiles it for the processor at hand, as a program and as a library.
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -73,13 +73,17 @@ typedef struct {
   size_t next;
 } Reading;
 
-static double read_memory(void* state) {
-  Reading* reading = state;
-  const uint64_t* from = reading->data + reading->next / 8;
+// Reads whole lines of 64 bytes.
+static void read_lines(const uint64_t* from, size_t lines) {
   uint64_t parts[8] = {0};
-  for (size_t i = 0; i < kSliceBytes / 8; i += 8)
+  for (size_t i = 0; i < lines * 8; i += 8)
     for (int p = 0; p < 8; ++p) parts[p] += from[i + p];
   for (int p = 0; p < 8; ++p) __asm__ volatile("" : : "r"(parts[p]));
+}
+
+static double read_memory(void* state) {
+  Reading* reading = state;
+  read_lines(reading->data + reading->next / 8, kSliceBytes / 64);
   reading->next = (reading->next + kSliceBytes) % kReadBytes;
   return kSliceBytes;
 }
@@ -133,6 +137,38 @@ static void* run(void* argument) {
     job->rates[job->rounds++] = work / (end - start);
     crew->stop = now() > crew->deadline || job->rounds == kMaxRounds;
   }
+}
+
+typedef struct {
+  const uint64_t* const* starts;
+  const size_t* lines;
+  int count, number, threads;
+} Share;
+
+static void* read_share(void* argument) {
+  const Share* share = argument;
+  for (int i = 0; i < share->count; ++i) {
+    const size_t first = share->lines[i] * (size_t)share->number / (size_t)share->threads;
+    const size_t last = share->lines[i] * (size_t)(share->number + 1) / (size_t)share->threads;
+    read_lines(share->starts[i] + 8 * first, last - first);
+  }
+  return NULL;
+}
+
+// Reads arrays of whole lines, one after the other, each thread its part of every one; returns the
+// seconds, or a negative number where no thread can be had.
+double seconds_to_read(const uint64_t* const* starts, const size_t* lines, int count, int threads) {
+  pthread_t ids[kMaxThreads];
+  Share shares[kMaxThreads];
+  if (threads < 1 || threads > kMaxThreads) return -1;
+  const double start = now();
+  for (int t = 0; t < threads; ++t) {
+    shares[t] = (Share){starts, lines, count, t, threads};
+    if (t > 0 && pthread_create(&ids[t], NULL, read_share, &shares[t]) != 0) return -1;
+  }
+  read_share(&shares[0]);
+  for (int t = 1; t < threads; ++t) pthread_join(ids[t], NULL);
+  return now() - start;
 }
 
 static int by_size(const void* a, const void* b) {

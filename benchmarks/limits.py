@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import torch
+from torch import Tensor
 
 __all__ = ["Limits", "Probe"]
 
@@ -48,7 +51,11 @@ class Probe:
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory()
         self._program = Path(self._folder.name, "limits")
-        self._problem = self._compile()
+        library = Path(self._folder.name, "limits.so")
+        self._problem = self._compile(self._program) or self._compile(library, "-shared", "-fPIC")
+        if not self._problem:
+            self._seconds_to_read = ctypes.CDLL(str(library)).seconds_to_read
+            self._seconds_to_read.restype = ctypes.c_double
         return self
 
     def __exit__(
@@ -74,12 +81,34 @@ class Probe:
         """Measure how many bytes are read from memory per second; None where nothing can be."""
         return None if self._problem else self._run(threads, "read")["read_bytes"]
 
-    def _compile(self) -> str:
+    def seconds_to_read(self, tensors: Sequence[Tensor], threads: int) -> float | None:
+        """Measure how long it takes to read some tensors once, from where they lie.
+
+        Args:
+            tensors: contiguous, each a whole number of lines of 64 bytes.
+            threads: that share each tensor's reading.
+
+        Returns:
+            Seconds; None where nothing can be measured.
+        """
+        if self._problem:
+            return None
+        sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
+        if not all(tensor.is_contiguous() for tensor in tensors) or any(
+            size % 64 for size in sizes
+        ):
+            raise ValueError("tensors: expected contiguous ones of whole lines of 64 bytes")
+        starts = (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+        lines = (ctypes.c_size_t * len(tensors))(*(size // 64 for size in sizes))
+        seconds = float(self._seconds_to_read(starts, lines, len(tensors), threads))
+        return seconds if seconds > 0 else None
+
+    def _compile(self, to: Path, *words: str) -> str:
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
             return "no C compiler"
         built = subprocess.run(
-            [compiler, "-O3", "-march=native", "-pthread", str(_SOURCE), "-o", str(self._program)],
+            [compiler, "-O3", "-march=native", "-pthread", *words, str(_SOURCE), "-o", str(to)],
             capture_output=True,
             text=True,
             check=False,

@@ -24,8 +24,6 @@ _BEYOND_CACHES: Final = 512 << 20
 # A run shorter than this is repeated, and its time divided: the clock counts, and so does waking
 # threads that slept while another contestant ran.
 _SHORTEST: Final = 5e-3
-# Memory's speed changes for minutes at a time: two probes that differ by more say nothing.
-_AGREE: Final = 1.1
 
 
 class WrongResultError(AssertionError):
@@ -102,7 +100,8 @@ def measure(
     Args:
         case: the call.
         limits: the machine's, of this run.
-        probe: measures the memory's limit before and after a case that it limits.
+        probe: takes its turn in each round of a case that memory limits, and reads the keys and
+            values that the contestants read; without it the limits' own bandwidth counts.
         effort: how often contestants run.
         demand: the implementation that ours must be.
         drop: is told of each rival whose result is wrong, and which is not timed for that.
@@ -119,8 +118,11 @@ def measure(
             drop(error)
         else:
             competing.append(rival)
-    limit, seconds = _bracketed(case, limits, probe, lambda: _timed(case, competing, effort))
+    seconds, reading = _timed(case, competing, effort, probe)
     work = case.kv_bytes() if case.decoding else case.flops()
+    limit = limits.read_bytes if case.decoding else limits.flops(case.dtype)
+    if reading:
+        limit = work / statistics.median(reading)
     ours = seconds[0]
     return [
         Row(
@@ -138,24 +140,6 @@ def measure(
         )
         for contestant, times, error in zip(competing, seconds, errors, strict=True)
     ]
-
-
-def _bracketed(
-    case: Case, limits: Limits, probe: Probe | None, run: Callable[[], list[list[float]]]
-) -> tuple[float | None, list[list[float]]]:
-    """Run, and return the limit too: memory's from before and after, None where they differ."""
-    if not case.decoding or probe is None:
-        return limits.read_bytes if case.decoding else limits.flops(case.dtype), run()
-    seconds: list[list[float]] = []
-    for _ in range(3):
-        before = probe.read_bytes(torch.get_num_threads())
-        seconds = run()
-        after = probe.read_bytes(torch.get_num_threads())
-        if before is None or after is None:
-            break
-        if max(before, after) <= _AGREE * min(before, after):
-            return (before + after) / 2, seconds
-    return None, seconds
 
 
 def judge(case: Case, competing: list[Contestant]) -> list[float]:
@@ -203,7 +187,10 @@ def _slope(out: Tensor) -> Tensor:
     return torch.randn(out.shape, generator=generator).to(out.dtype)
 
 
-def _timed(case: Case, competing: list[Contestant], effort: Effort) -> list[list[float]]:
+def _timed(
+    case: Case, competing: list[Contestant], effort: Effort, probe: Probe | None
+) -> tuple[list[list[float]], list[float]]:
+    """Return each contestant's seconds by round, and those of reading what a call must read."""
     # Taken in turn by all contestants: else the second of a round would read the first's cache.
     inputs = itertools.cycle(_copies(case))
     runs = [_run_of(case, contestant, inputs) for contestant in competing]
@@ -212,13 +199,19 @@ def _timed(case: Case, competing: list[Contestant], effort: Effort) -> list[list
         run()
         repeats.append(max(1, min(500, int(_SHORTEST / max(run(), 1e-9)))))
     seconds: list[list[float]] = [[] for _ in competing]
+    reading: list[float] = []
     start = time.perf_counter()
     for done in range(effort.rounds):
         if done >= 5 and time.perf_counter() - start > effort.seconds:
             break
         for times, run, repeat in zip(seconds, runs, repeats, strict=True):
             times.append(sum(run() for _ in range(repeat)) / repeat)
-    return seconds
+        if case.decoding and probe is not None:
+            # Of as many calls as ours took, so that starting threads counts as little.
+            spans = [tensor for _ in range(repeats[0]) for tensor in next(inputs)[1:3]]
+            took = probe.seconds_to_read(spans, torch.get_num_threads())
+            reading += [] if took is None else [took / repeats[0]]
+    return seconds, reading
 
 
 def timed_once(case: Case, contestant: Contestant) -> Callable[[], float]:

@@ -182,6 +182,15 @@ def test_decoding_is_measured_over_scattered_pages_too() -> None:
             torch.testing.assert_close(attend(*inputs).double(), right, rtol=2e-2, atol=2e-2)
 
 
+def test_the_limit_of_decoding_is_a_plain_read_of_its_own_keys_and_values() -> None:
+    case = _SHORT["decode 4096 batch 8 bfloat16"]
+    with Probe() as probe:
+        ours = measure(case, _LIMITS, probe, _EFFORT, drop=_fail)[0]
+        with pytest.raises(ValueError, match="contiguous ones of whole lines of 64 bytes"):
+            probe.seconds_to_read([torch.zeros(64, 64).T], 1)
+    assert ours.limit not in (None, _LIMITS.read_bytes)
+
+
 class _Steady(Probe):
     def read_bytes(self, threads: int) -> float:
         return 1e10
