@@ -202,6 +202,7 @@ def test_linear_layers_are_judged_and_timed() -> None:
         "torchyard, plain",
         "torchyard, packed",
         "torch linear",
+        "the memory's limit",
     }
     asked = [finding.quantity for finding in found if finding.asked is not None]
     assert asked.count("times torch's speed") == 6 + 10 + 10
@@ -229,12 +230,13 @@ def test_a_recurrent_layer_that_is_wrong_is_not_timed() -> None:
 
 def test_a_recurrent_case_tells_times_errors_and_what_was_asked() -> None:
     case = RecurrentCase("lstm", torch.float16, 16, 2, 1e9, steps=3)
-    found = list(_measured(case, 3, 0.1))
+    found = list(_measured(case, _LIMITS, 3, 0.1))
     assert {finding.who for finding in found} == {
         "torch",
         "torch in float32",
         "torchyard",
         "torchyard, packed",
+        "the processor's peak",
     }
     assert [finding.enough for finding in found if finding.asked] == [False]
     asked = {(case.kind, case.dtype, case.hidden, case.batch, case.asked) for case in _cases(False)}
