@@ -192,11 +192,14 @@ def _timed(
 ) -> tuple[list[list[float]], list[float]]:
     """Return each contestant's seconds by round, and those of reading what a call must read."""
     # Taken in turn by all contestants: else the second of a round would read the first's cache.
-    inputs = itertools.cycle(_copies(case))
+    copies = _copies(case)
+    inputs = itertools.cycle(copies)
     runs = [_run_of(case, contestant, inputs) for contestant in competing]
     repeats = []
     for run in runs:
-        run()
+        # Of every copy, because a contestant may keep something of its own for each.
+        for _ in copies:
+            run()
         repeats.append(max(1, min(500, int(_SHORTEST / max(run(), 1e-9)))))
     seconds: list[list[float]] = [[] for _ in competing]
     reading: list[float] = []
@@ -207,10 +210,9 @@ def _timed(
         for times, run, repeat in zip(seconds, runs, repeats, strict=True):
             times.append(sum(run() for _ in range(repeat)) / repeat)
         if case.decoding and probe is not None:
-            # Of as many calls as ours took, so that starting threads counts as little.
-            spans = [tensor for _ in range(repeats[0]) for tensor in next(inputs)[1:3]]
+            spans = [tensor for _, key, value, *_ in copies for tensor in (key, value)]
             took = probe.seconds_to_read(spans, torch.get_num_threads())
-            reading += [] if took is None else [took / repeats[0]]
+            reading += [] if took is None else [took / len(copies)]
     return seconds, reading
 
 
