@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from textwrap import dedent
 
+from torchyard._version import __version__
+
 from .distribution import Distribution
 
 _HEAD = """
@@ -198,7 +200,7 @@ BROKEN = (
         ),
         "incompatible",
         "E_VERSION",
-        "needs torchyard >=99, found 0.1.0.dev0",
+        f"needs torchyard >=99, found {__version__}",
         "pip install 'torchyard>=99', or another version of the plugin",
         imported=False,
     ),

@@ -15,6 +15,7 @@ import pytest
 from torchyard import ContractId, Implementation, Registry, Verdict, hookspecs
 from torchyard._contract import parse_contract
 from torchyard._deprecation import deprecation
+from torchyard._version import __version__
 
 from .broken_plugins import plugin
 from .conftest import Make
@@ -175,7 +176,7 @@ def test_a_hook_that_this_core_does_not_have_is_of_another_core(make_registry: M
     registry = make_registry(TOY, plugin("ahead", code=code))
     registry.activate(registry.plugin("ahead"))
     assert str(registry.plugin("ahead").code) == "E_VERSION"
-    assert "hook torchyard_forecast: torchyard 0.1.0.dev0 has no such hook" in (
+    assert f"hook torchyard_forecast: torchyard {__version__} has no such hook" in (
         registry.plugin("ahead").reason
     )
 
