@@ -254,7 +254,9 @@ def types(session: nox.Session, package: str) -> None:
     if package == "workspace":
         tools = [*group("types"), *group("test"), *group("template"), "nox"]
         session.install(*tools, *third_party("attention", "conformance"))
-        session.run("mypy", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs)
+        session.run(
+            "mypy", "conftest.py", "noxfile.py", "benchmarks", "docs", "tests", *session.posargs
+        )
         return
     # A plugin reads the contract of a component that it does not require, and the demo draws.
     read = [package] if package == "core" else [package, "attention", "collectives", "kernels"]

@@ -103,7 +103,7 @@ def _importable(text: str, package: str, source: Path) -> None:
             assert (source / f"{str(node.module).partition('.')[2]}.py").is_file()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     plugin=_PLUGINS,
     device=_DEVICES,
@@ -177,7 +177,7 @@ def test_an_illegal_answer_is_named_and_explained(answers: dict[str, str], messa
 
 
 @given(name=st.one_of(_PLUGINS, st.text(_INNER, min_size=1, max_size=33)))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_names_are_legal_where_the_manifests_and_the_installers_rules_meet(name: str) -> None:
     legal = re.fullmatch(r"[a-z]([a-z0-9_-]*[a-z0-9])?", name) is not None and len(name) <= 32
     legal = legal and name.replace("_", "-") not in _taken_plugins()

@@ -110,7 +110,7 @@ def test_no_tensor_of_all_pairs_is_made():
 
 
 @given(st.integers(0, 5), st.integers(1, 9), st.integers(1, 40), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_bits_survive_packing(count, rows, keys, random):
     visible = torch.tensor(
         [random.random() < 0.5 for _ in range(count * rows * keys)], dtype=torch.bool

@@ -62,7 +62,7 @@ def _blocks(draw: st.DrawFn, size: int) -> list[int]:
     return [*chosen, *([last] if not chosen or draw(st.booleans()) else [])]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data())
 @pytest.mark.parametrize("name", MASKS)
 def test_a_part_of_a_mask_shows_the_same_pairs(name: str, data: st.DataObject) -> None:

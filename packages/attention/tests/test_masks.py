@@ -195,7 +195,7 @@ def test_a_mask_shows_what_its_definition_says(name):
 
 
 @given(names, sizes, sizes, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_blocks_from_the_structure_equal_those_of_a_plain_function(name, rows, keys, data):
     mask_mod = MASKS[name][0]
     q_length = data.draw(st.integers(1, QUERIES.get(name, LENGTH)))
@@ -207,7 +207,7 @@ def test_blocks_from_the_structure_equal_those_of_a_plain_function(name, rows, k
 
 
 @given(names, sizes)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_structure_never_calls_a_visible_key_hidden_or_a_hidden_one_visible(name, block_size):
     assert_sound(MASKS[name][0], DENSE[name], block_size)
 
@@ -215,7 +215,7 @@ def test_structure_never_calls_a_visible_key_hidden_or_a_hidden_one_visible(name
 @given(
     st.lists(names, min_size=2, max_size=3), st.sampled_from([and_masks, or_masks]), sizes, sizes
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_combinations_keep_a_sound_structure(chosen, combine, rows, keys):
     q_length = min(QUERIES.get(name, LENGTH) for name in chosen)
     parts = [DENSE[name][:, :, :q_length] for name in chosen]
@@ -232,7 +232,7 @@ def test_combinations_keep_a_sound_structure(chosen, combine, rows, keys):
 
 
 @given(names, st.sampled_from([and_masks, or_masks]), st.booleans(), sizes)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_combinations_with_a_plain_function_are_exact(name, combine, plain_first, block_size):
     q_length = QUERIES.get(name, LENGTH)
     parts = [MASKS[name][0], PLAIN["plain"][0]]

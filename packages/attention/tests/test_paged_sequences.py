@@ -122,5 +122,5 @@ class Sequences(RuleBasedStateMachine):
         assert memory.positions == sum(map(len, self.rows.values()))
 
 
-Sequences.TestCase.settings = settings(max_examples=50, stateful_step_count=25, deadline=None)
+Sequences.TestCase.settings = settings(max_examples=50, stateful_step_count=25)
 TestSequences = Sequences.TestCase

@@ -109,7 +109,7 @@ def test_scalar_function_agrees_with_the_original(name):
         max_size=8,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_chain_of_pointwise_steps_evaluates_as_written(steps):
     def function(s, b, h, q, k):
         operands = (s, q.float(), k.float(), SLOPES[h], b.float(), BIAS[h, q, k])

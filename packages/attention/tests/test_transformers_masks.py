@@ -122,7 +122,7 @@ def _padding(draw: st.DrawFn, step: Step):
     return listed
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_any_step_has_the_mask_that_transformers_writes_out(data: st.DataObject) -> None:
     step = data.draw(STEPS)
@@ -131,7 +131,7 @@ def test_any_step_has_the_mask_that_transformers_writes_out(data: st.DataObject)
     step.check(function, data.draw(_padding(step)))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(1, 90), min_size=1, max_size=4), min_size=1, max_size=2))
 def test_packed_sequences_have_the_mask_that_transformers_writes_out(lengths) -> None:
     size = max(sum(row) for row in lengths)

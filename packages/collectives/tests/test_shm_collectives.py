@@ -237,7 +237,7 @@ def test_uneven_pieces_are_exchanged(backend: str) -> None:
     run_ranks(2, _exchanges, [[0, 0], [0, 7]], backend=backend)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.integers(0, 9000), min_size=3, max_size=3), min_size=3, max_size=3))
 def test_any_lengths_are_exchanged(lengths: list[list[int]]) -> None:
     run_ranks(3, _exchanges, lengths, backend="shm")

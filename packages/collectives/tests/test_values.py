@@ -207,7 +207,7 @@ def _dense(plan: tuple[Any, ...], rest: tuple[int, ...], size: int) -> list[list
     return [[y.detach(), gradient] for y, gradient in zip(ys, gradients, strict=True)]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     name=st.sampled_from(["all_gather", "gather", "scatter", "reduce_scatter"]),
     sizes=st.integers(2, 3).flatmap(lambda n: st.lists(st.integers(0, 4), min_size=n, max_size=n)),
@@ -243,7 +243,7 @@ def _exchange_on_rank(rows: list[list[int]]) -> list[Tensor]:
     return [y.detach(), gradient]
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(
     rows=st.integers(2, 3).flatmap(
         lambda n: st.lists(

@@ -36,7 +36,6 @@ def place(tmp_path: Path) -> Callable[[bytes], Path]:
 
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
@@ -53,7 +52,6 @@ def test_one_changed_byte_is_refused(
 
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())

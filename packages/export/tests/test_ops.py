@@ -38,7 +38,7 @@ def _made(name: str, layers: int, both: bool, bias: bool, batch: int) -> tuple[A
     return module, [torch.randn(rows, batch, 4, dtype=torch.float64) for _ in range(count)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(sorted(_KINDS)),
     layers=st.integers(1, 3),

@@ -68,7 +68,7 @@ def test_half_precision_loses_nothing_between_steps(implementation: str | None) 
 
 
 @implementations
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_tensors_broadcast_and_promote_as_torchs(implementation: str | None, data: Any) -> None:
     dtypes = st.sampled_from([*FLOATS, torch.int64, torch.int32, torch.bool])

@@ -240,7 +240,7 @@ def test_gradients_that_are_left_behind_are_refused() -> None:
             capture(step, torch.ones(3), warmup=warmup)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(length=st.integers(1, 8))
 def test_padding_changes_no_row_that_is_there(length: int) -> None:
     graph = _PADDED

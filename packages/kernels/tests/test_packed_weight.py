@@ -14,7 +14,7 @@ from torchyard_kernels.contracts.linear import WeightSpec
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 100), st.integers(0, 100), st.sampled_from(DTYPES), st.booleans())
 def test_unpacking_gives_the_original_bits(rows, columns, dtype, transposed):
     weight = torch.randn(rows, columns).to(dtype)

@@ -30,7 +30,7 @@ def weights(shape, seed, dtype=torch.float32):
     return weight.to(dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, FORMATS, st.integers(0, 1000))
 def test_no_weight_moves_by_more_than_half_of_its_scale(shape, form, seed):
     bits, group, symmetric = form
@@ -43,7 +43,7 @@ def test_no_weight_moves_by_more_than_half_of_its_scale(shape, form, seed):
     assert (back[weight == 0] == 0).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SHAPES, FORMATS, st.sampled_from(DTYPES), st.integers(0, 1000))
 def test_unpacking_gives_what_rounding_left(shape, form, dtype, seed):
     bits, group, symmetric = form
@@ -55,7 +55,7 @@ def test_unpacking_gives_what_rounding_left(shape, form, dtype, seed):
     assert packed.shape == shape
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(SHAPES, st.integers(0, 1000))
 def test_rounding_to_8_bits_twice_changes_nothing(shape, seed):
     once = quantize(weights(shape, seed), bits=8).unpack()
@@ -82,7 +82,7 @@ def test_a_file_gives_the_same_weight(tmp_path, bits, symmetric, activation):
     assert torch.equal(linear(x, read), linear(x, packed))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(-30, 30), st.integers(0, 1000))
 def test_a_row_is_rounded_to_steps_of_a_127th(columns, exponent, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -75,7 +75,7 @@ def exact_gradients(call):
 
 
 @given(case=cases((torch.float64,), most=6))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_recorded_gradients_are_those_of_the_equations(case):
     call = case.call()
     exact = exact_gradients(call)

@@ -65,7 +65,7 @@ def test_other_modules_have_no_twin():
     bidirectional=st.booleans(),
     stated=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_packed_sequences_go_in_and_come_out_as_torchs(name, lengths, sort, bidirectional, stated):
     torch.manual_seed(0)
     theirs = getattr(torch.nn, name)(3, 4, num_layers=2, bidirectional=bidirectional).double()

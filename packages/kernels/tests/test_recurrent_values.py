@@ -28,7 +28,7 @@ def _one_thread():
 
 
 @given(case=cases((*FLOATS, torch.float64)))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_implementation_is_as_near_to_float64_as_its_dtype_allows(case):
     call = case.call()
     found = forwards(call)
@@ -41,7 +41,7 @@ def test_every_implementation_is_as_near_to_float64_as_its_dtype_allows(case):
 
 
 @given(case=cases((torch.float64,)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_functions_give_what_torchs_modules_give(case):
     call = case.call()
     weights = [weight for cell in call.weights for weight in cell if weight is not None]

@@ -21,7 +21,7 @@ from .topk_cases import rows
 OFFSETS = torch.tensor([0, 0, 3, 12])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_values_are_those_of_torch(data: st.DataObject) -> None:
     x = data.draw(rows((3, 7, 5)))

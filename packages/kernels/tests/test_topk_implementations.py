@@ -39,7 +39,7 @@ def _agrees(name: str, call: TopKCall) -> None:
 
 
 @each
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(data=st.data())
 def test_whole_rows(name: str, data: st.DataObject) -> None:
     count = data.draw(st.integers(0, 3))
@@ -51,7 +51,7 @@ def test_whole_rows(name: str, data: st.DataObject) -> None:
 
 
 @each
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_masked_rows(name: str, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 150))
@@ -67,7 +67,7 @@ def test_masked_rows(name: str, data: st.DataObject) -> None:
 
 
 @each
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_segments(name: str, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 150))

@@ -29,7 +29,7 @@ def recorded(function: Callable[..., Any], *names: str) -> tuple[str, list[torch
         max_size=8,
     )
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_was_recorded_computes_as_the_function_does(
     steps: list[tuple[str, int, float]],
 ) -> None:

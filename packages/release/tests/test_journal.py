@@ -43,7 +43,7 @@ def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
 
 
 # Each example waits for the disk.
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_journal_cut_anywhere_keeps_every_whole_line(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -70,7 +70,7 @@ def test_a_journal_cut_anywhere_keeps_every_whole_line(
 
 
 # Each example waits for the disk.
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_changed_byte_is_found(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from packages.release.tests import foreign
@@ -134,7 +134,6 @@ def test_a_circle_of_packages_is_shown(orchard: Path) -> None:
     assert all(b in requires[a] for a, b in itertools.pairwise(circle))
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 9).flatmap(
         lambda n: st.lists(
@@ -168,7 +167,6 @@ def test_versions_are_the_series_and_a_packages_own_patch() -> None:
     assert developing.pin_of(developing.package("orchard")) == "==1.4.0.dev0"
 
 
-@settings(deadline=None)
 @given(st.dates(datetime.date(2020, 1, 1), datetime.date(2090, 1, 1)), st.integers(1, 30))
 def test_a_later_train_leaves_on_the_same_weekday_of_its_month(
     departs: datetime.date, months: int

@@ -164,7 +164,7 @@ SIZES = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     sizes=SIZES,
     group=st.integers(1, 3),

@@ -86,7 +86,7 @@ def test_every_case_of_every_implementation(name: str) -> None:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     dtype=st.sampled_from(DTYPES),
     lengths=st.tuples(st.integers(0, 40), st.integers(0, 1300)),

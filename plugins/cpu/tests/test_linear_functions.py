@@ -41,7 +41,7 @@ def isa(request, monkeypatch):
         registry().conclusions().clear()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     rows=st.integers(1, 33),
     half=st.integers(1, 3).map(lambda panels: 32 * panels),

@@ -70,9 +70,7 @@ def test_each_instruction_set_of_the_table_is_known_and_the_best_are_chosen():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 33),
     outputs=st.integers(1, 150),

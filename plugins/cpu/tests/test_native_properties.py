@@ -87,7 +87,6 @@ each_size = pytest.mark.parametrize(
 def _run(cases: int, check: Callable[..., None], **drawn: st.SearchStrategy[Any]) -> None:
     settings(
         max_examples=cases,
-        deadline=None,
         derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),

@@ -68,7 +68,7 @@ def test_words_are_as_exact_as_float32_allows(word: str, isa: str) -> None:
 
 
 @isas
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     rows=st.integers(1, 7),
     columns=st.one_of(st.integers(1, 40), st.integers(500, 1100)),

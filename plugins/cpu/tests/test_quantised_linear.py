@@ -84,7 +84,7 @@ def exact(packed):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from([1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 31]),
     st.integers(1, 200),

@@ -41,7 +41,7 @@ def same_bits(one, other):
 
 
 @given(case=cases(FLOATS, most=70), isa=st.sampled_from(ISAS), reserve=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_kernels_are_as_near_to_float64_as_their_dtype_allows(case, isa, reserve):
     call = replace(case.call(), reserve=reserve)
     result = run(call, isa)

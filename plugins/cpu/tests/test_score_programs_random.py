@@ -94,7 +94,7 @@ FLOATS = st.recursive(
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(mod=FLOATS)
 def test_a_random_program_gives_what_torch_gives(mod: Expression, isa: str) -> None:
     call = make_call(
@@ -111,7 +111,7 @@ def test_a_random_program_gives_what_torch_gives(mod: Expression, isa: str) -> N
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(mod=FLOATS)
 def test_the_gradients_of_a_random_program_are_those_that_torch_gives(
     mod: Expression, isa: str

@@ -116,7 +116,7 @@ def test_a_word_is_torchs_on_a_grid(word: str, isa: str) -> None:
 
 
 @pytest.mark.parametrize("word", [*EXACT, *CLOSE])
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, derandomize=True, suppress_health_check=list(HealthCheck))
 # Subnormal numbers may count as 0.
 @given(
     values=st.lists(

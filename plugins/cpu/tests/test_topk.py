@@ -187,7 +187,7 @@ def _served_by(direct: object, *arguments: object) -> object:
     return direct.serve(*arguments)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_a_direct_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
