@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from torchyard import CheckStatus, ContractId
+from torchyard.cli._diagnosis import _check_decision
 from torchyard.cli._env import redact
 
+from .conftest import Make
 from .distribution import torchyard
+from .toys import TOY
 
 needs_torch = pytest.mark.skipif(not find_spec("torch"), reason="torch is not installed")
 
@@ -38,6 +43,18 @@ def test_doctor_shows_what_serves_each_contract(site: Path) -> None:
     assert decisions["toy/1 on cpu"]["status"] == "pass"
     assert decisions["toy/1 on cpu"]["text"] == "good.fast 2 of 4, toy.reference 2 of 4"
     assert sections["torch"][0]["status"] == "pass"
+
+
+def test_doctor_misses_a_contract_only_where_somebody_offers_it(make_registry: Make) -> None:
+    manifest = "torchyard_toy/torchyard.toml"
+    # Offered and listed for one device alone.
+    elsewhere = TOY.files[manifest].replace('["*"]', '["xpu"]').replace('"*" =', '"xpu" =')
+    registry = make_registry(replace(TOY, files={**TOY.files, manifest: elsewhere}))
+    contract = ContractId.parse("toy/1")
+    check = _check_decision(registry, contract, "cpu")
+    assert check.status is CheckStatus.UNVERIFIED
+    assert check.text == "no plugin implements it for this device"
+    assert _check_decision(registry, contract, "xpu").status is CheckStatus.PASS
 
 
 @pytest.mark.skipif(bool(find_spec("torch")), reason="torch is installed")

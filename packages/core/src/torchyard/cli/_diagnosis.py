@@ -183,6 +183,9 @@ def _check_decision(registry: Registry, contract: ContractId, device: str) -> Ch
         return Check(name, CheckStatus.FAIL, f"the component's cases are broken: {describe(error)}")
     if not decisions:
         return Check(name, CheckStatus.UNVERIFIED, "the component has no cases for this device")
+    # Not every contract is for every device: what nobody offers is missing nowhere.
+    if not any(decision.trace for decision in decisions):
+        return Check(name, CheckStatus.UNVERIFIED, "no plugin implements it for this device")
     counts = Counter(decision.name for decision in decisions)
     text = ", ".join(
         f"{winner or 'nothing'} {count} of {len(decisions)}"
