@@ -265,14 +265,16 @@ def _measured(entered: dict[str, Contestant], x: Tensor, rounds: int, probe: Pro
             for name, contestant in entered.items():
                 seconds[name].append(contestant.seconds(x, turn))
     after = probe.read_bytes(threads)
-    agree = before and after and max(before, after) <= _AGREE * min(before, after)
-    known = (before + after) / 2 if agree and before and after else None
+    known, unknown = None, "not measured"
+    if before and after:
+        agree = max(before, after) <= _AGREE * min(before, after)
+        known, unknown = (before + after) / 2 if agree else None, "the probes differ"
     table = Table(title=f"{len(x)} x {_SIZE} x {_SIZE}, bfloat16, {threads} threads")
     for column in _COLUMNS:
         table.add_column(column)
     for name, contestant in entered.items():
         took = statistics.median(seconds[name])
-        share = "the probes differ" if known is None else f"{contestant.held / took / known:.2f}"
+        share = unknown if known is None else f"{contestant.held / took / known:.2f}"
         rivals = [
             rival
             for rival, other in entered.items()

