@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from torchyard import Implementation
-from torchyard_conformance._kernels._trial import Trial, trials
+from torchyard_conformance._kernels._trial import trials
 from torchyard_conformance._outcome import Unverified, unverified
+from torchyard_conformance._trial import Trial
 
 from .sound_kernels import SoundTopK
 

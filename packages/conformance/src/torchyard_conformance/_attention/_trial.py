@@ -3,55 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from torchyard_conformance._outcome import Unverified, unverified
+from torchyard_conformance._outcome import Unverified
+from torchyard_conformance._trial import Trial
 
 if TYPE_CHECKING:
     from torchyard_conformance._attention._kernel import Kernel
     from torchyard_conformance._subject import Subject
 
-__all__ = ["Trial", "trials"]
+__all__ = ["trials"]
 
 _HALVES: Final[Mapping[str, str]] = {"attention/1": "forward", "attention_backward/1": "backward"}
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One implementation before one law, on one call.
-
-    Attributes:
-        law: the law's id.
-        kernel: the implementation; None where nothing can be tried.
-        call: the call's name; empty where the law has none.
-        absence: why nothing can be tried; empty where it can.
-    """
-
-    law: str
-    kernel: Kernel | None
-    call: str
-    absence: str
-
-    def hold(self, record: Callable[[str, float | str], None]) -> None:
-        """Hold the implementation to the law.
-
-        Args:
-            record: told of each figure.
-
-        Raises:
-            Violated, NotSupported, Unverified: how it ends where it does not simply hold.
-        """
-        if self.kernel is None or self.absence:
-            unverified(self.absence)
-        from torchyard_conformance._attention._laws import LAWS, judge
-        from torchyard_conformance._threads import threads
-
-        # The reference's tensors are small; threads are the implementation's.
-        with threads(1):
-            figures = judge(LAWS[self.law], self.kernel, self.call)
-        for name, value in figures.items():
-            record(name, value)
 
 
 def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
@@ -66,13 +30,13 @@ def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
         try:
             return _found(law, subject)
         except (ImportError, Unverified) as error:
-            return {"unavailable": Trial(law, None, "", str(error))}
+            return {"unavailable": Trial(None, str(error))}
 
     return found
 
 
 def _found(law: str, subject: Subject) -> Mapping[str, Trial]:
-    from torchyard_conformance._attention._laws import LAWS
+    from torchyard_conformance._attention._laws import LAWS, judge
 
     held = LAWS[law]
     cases = {}
@@ -84,7 +48,7 @@ def _found(law: str, subject: Subject) -> Mapping[str, Trial]:
                     continue
                 for call in held.case_names(quick=subject.quick):
                     words = [f"{kernel.name}@{device}", half, *([call] if call else ())]
-                    cases["/".join(words)] = Trial(law, kernel, call, absence)
+                    cases["/".join(words)] = Trial(partial(judge, held, kernel, call), absence)
     return cases
 
 

@@ -3,56 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from torchyard_conformance._outcome import Unverified, unverified
+from torchyard_conformance._outcome import Unverified
+from torchyard_conformance._trial import Trial
 
 if TYPE_CHECKING:
-    from torchyard_conformance._kernels._kernel import Kernel
     from torchyard_conformance._subject import Subject
 
-__all__ = ["Trial", "trials"]
+__all__ = ["trials"]
 
 _CONTRACTS: Final = ("linear/1", "pointwise/1", "recurrent/1", "recurrent_backward/1", "topk/1")
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One implementation before one law, on one call.
-
-    Attributes:
-        law: the law's id.
-        kernel: the implementation; None where nothing can be tried.
-        call: the call's name; empty where the law is held on all calls together.
-        absence: why nothing can be tried; empty where it can.
-    """
-
-    law: str
-    kernel: Kernel | None
-    call: str
-    absence: str
-
-    def hold(self, record: Callable[[str, float | str], None]) -> None:
-        """Hold the implementation to the law.
-
-        Args:
-            record: told of each figure.
-
-        Raises:
-            Violated, NotSupported, Unverified: how it ends where it does not simply hold.
-        """
-        if self.kernel is None or self.absence:
-            unverified(self.absence)
-        from torchyard_conformance._kernels._laws import LAWS, judge
-        from torchyard_conformance._threads import threads
-
-        # The reference's tensors are small; threads are the implementation's.
-        with threads(1):
-            figures = judge(LAWS[self.law], self.kernel, self.call)
-        for name, value in figures.items():
-            record(name, value)
 
 
 def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
@@ -67,11 +30,11 @@ def trials(law: str) -> Callable[[Subject], Mapping[str, Trial]]:
             return {}
         # Asked first: a plugin whose modules need the component would be marked as failed.
         if find_spec("torchyard_kernels") is None:
-            return {"unavailable": Trial(law, None, "", "torchyard-kernels is not installed")}
+            return {"unavailable": Trial(None, "torchyard-kernels is not installed")}
         try:
             return _found(law, subject, contracts)
         except (ImportError, Unverified) as error:
-            return {"unavailable": Trial(law, None, "", str(error))}
+            return {"unavailable": Trial(None, str(error))}
 
     return found
 
@@ -80,7 +43,7 @@ def _found(law: str, subject: Subject, contracts: Sequence[str]) -> Mapping[str,
     import torch
 
     from torchyard_conformance._kernels._kernel import Kernel
-    from torchyard_conformance._kernels._laws import LAWS
+    from torchyard_conformance._kernels._laws import LAWS, judge
 
     held = LAWS[law]
     cases = {}
@@ -95,6 +58,6 @@ def _found(law: str, subject: Subject, contracts: Sequence[str]) -> Mapping[str,
                 for call in names:
                     words = [f"{kernel.name}@{device}", contract.partition("/")[0]]
                     cases["/".join([*words, *([call] if call else ())])] = Trial(
-                        law, kernel, call, absence
+                        partial(judge, held, kernel, call), absence
                     )
     return cases

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torchyard_conformance import law
-from torchyard_conformance._kernels._trial import Trial, trials
+from torchyard_conformance._kernels._trial import trials
+from torchyard_conformance._trial import Trial
 
 Record = Callable[[str, float | str], None]
 
