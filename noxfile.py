@@ -444,27 +444,23 @@ def sanitize(session: nox.Session) -> None:
     First their native tests, then random calls from Python; each prints the cases that it ran. The
     first fault ends the session.
     """
-    packages = ("attention", "collectives", "kernels", "cpu")
-    install(session, *packages, extra=[*group("test"), "cmake", "ninja"])
+    packages = ("attention", "collectives", "kernels")
+    install(session, *packages, extra=[*group("test"), *third_party("cpu"), "cmake"])
     runtimes = [
         str(session.run("c++", f"-print-file-name={name}", external=True, silent=True)).strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     with tempfile.TemporaryDirectory() as build_folder:
-        session.run(
-            *("cmake", "-S", str(PACKAGES["cpu"]), "-B", build_folder, "-G", "Ninja"),
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-            "-DTORCHYARD_BUILD_TESTS=ON",
-            "-DTORCHYARD_SANITIZE=address;undefined",
-            f"-DPython_ROOT_DIR={session.virtualenv.location}",
+        # As a wheel's build does it, once for the native tests and for the module.
+        session.install(
+            *("--no-deps", "--force-reinstall", str(PACKAGES["cpu"])),
+            f"-Cbuild-dir={build_folder}",
+            "-Ccmake.build-type=RelWithDebInfo",
+            "-Cinstall.strip=false",
+            "-Ccmake.define.TORCHYARD_BUILD_TESTS=ON",
+            "-Ccmake.define.TORCHYARD_SANITIZE=address;undefined",
         )
-        session.run("cmake", "--build", build_folder)
         session.run("ctest", "--test-dir", build_folder, "--verbose", "--no-tests=error")
-        # Over the module that the wheel brought.
-        modules = session.run(
-            *("python", "-c", "import sysconfig; print(sysconfig.get_path('platlib'))"), silent=True
-        )
-        session.run("cmake", "--install", build_folder, "--prefix", str(modules).strip())
     session.run(
         *("pytest", "-m", "sweep or not sweep", *(session.posargs or SANITIZED_TESTS)),
         env={

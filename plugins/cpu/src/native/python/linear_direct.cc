@@ -3,8 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include "python/direct.h"
 #include "python/direct_type.h"
-#include "python/linear_methods.h"
 #include "python/linear_seen.h"
 
 namespace torchyard {

@@ -4,8 +4,8 @@
 #include <new>
 
 #include "programs/dispatch.h"
+#include "python/direct.h"
 #include "python/direct_type.h"
-#include "python/linear_methods.h"
 #include "python/linear_seen.h"
 #include "python/program_arguments.h"
 

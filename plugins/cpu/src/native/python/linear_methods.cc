@@ -145,10 +145,6 @@ PyMethodDef linear_methods[] = {
 
 }  // namespace
 
-int add_linear(PyObject* module) {
-  if (PyModule_AddFunctions(module, linear_methods) != 0) return -1;
-  if (add_linear_direct(module) != 0) return -1;
-  return add_linear_fused(module);
-}
+int add_linear(PyObject* module) { return PyModule_AddFunctions(module, linear_methods); }
 
 }  // namespace torchyard

@@ -7,7 +7,5 @@ namespace torchyard {
 
 // Adds them to the module; -1 and a Python exception where that fails.
 int add_linear(PyObject* module);
-int add_linear_direct(PyObject* module);
-int add_linear_fused(PyObject* module);
 
 }  // namespace torchyard

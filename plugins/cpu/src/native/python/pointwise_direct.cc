@@ -5,8 +5,8 @@
 
 #include "programs/dispatch.h"
 #include "programs/pointwise.h"
+#include "python/direct.h"
 #include "python/program_arguments.h"
-#include "python/program_methods.h"
 #include "python/torch_tensors.h"
 
 namespace torchyard {
@@ -408,7 +408,7 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-int add_direct_map(PyObject* module) {
+int add_pointwise_direct(PyObject* module) {
   type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (type == nullptr) return -1;
   Py_INCREF(reinterpret_cast<PyObject*>(type));

@@ -80,8 +80,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-int add_programs(PyObject* module) {
-  return PyModule_AddFunctions(module, methods) != 0 ? -1 : add_direct_map(module);
-}
+int add_programs(PyObject* module) { return PyModule_AddFunctions(module, methods); }
 
 }  // namespace torchyard

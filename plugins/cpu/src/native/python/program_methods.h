@@ -9,7 +9,4 @@ namespace torchyard {
 // Adds them; -1 with an exception set where that fails.
 int add_programs(PyObject* module);
 
-// Adds DirectMap; likewise. Called by add_programs.
-int add_direct_map(PyObject* module);
-
 }  // namespace torchyard

@@ -5,9 +5,9 @@
 
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/direct.h"
 #include "python/direct_type.h"
 #include "python/recurrent_arguments.h"
-#include "python/recurrent_methods.h"
 #include "python/recurrent_plain.h"
 #include "python/torch_tensors.h"
 #include "recurrent/recurrent.h"

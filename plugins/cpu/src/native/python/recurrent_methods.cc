@@ -161,9 +161,6 @@ PyMethodDef methods[] = {
 
 }  // namespace
 
-int add_recurrent(PyObject* module) {
-  if (PyModule_AddFunctions(module, methods) != 0) return -1;
-  return add_recurrent_direct(module);
-}
+int add_recurrent(PyObject* module) { return PyModule_AddFunctions(module, methods); }
 
 }  // namespace torchyard

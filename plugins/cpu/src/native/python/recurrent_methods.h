@@ -8,6 +8,5 @@ namespace torchyard {
 
 // Returns 0, or -1 with a Python exception set.
 int add_recurrent(PyObject* module);
-int add_recurrent_direct(PyObject* module);
 
 }  // namespace torchyard

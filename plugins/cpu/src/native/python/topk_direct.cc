@@ -4,8 +4,8 @@
 
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/direct.h"
 #include "python/direct_type.h"
-#include "python/topk_methods.h"
 #include "python/torch_tensors.h"
 #include "topk/topk.h"
 

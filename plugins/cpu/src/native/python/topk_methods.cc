@@ -133,9 +133,6 @@ PyMethodDef functions[] = {
 
 }  // namespace
 
-int add_topk(PyObject* module) {
-  if (PyModule_AddFunctions(module, functions) != 0) return -1;
-  return add_topk_direct(module);
-}
+int add_topk(PyObject* module) { return PyModule_AddFunctions(module, functions); }
 
 }  // namespace torchyard

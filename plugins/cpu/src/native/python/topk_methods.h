@@ -8,6 +8,5 @@ namespace torchyard {
 
 // Adds the functions to the module; 0, or -1 with an exception set.
 int add_topk(PyObject* module);
-int add_topk_direct(PyObject* module);
 
 }  // namespace torchyard
