@@ -239,7 +239,7 @@ def test_each_forward_is_asked_once_and_told_the_requests_that_are_its_own() -> 
 def test_the_forward_that_the_registry_chose_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[Any, AttentionRequest]] = []
     monkeypatch.setattr(
-        "torchyard_attention._ops.remember",
+        "torchyard_attention._computation.remember",
         lambda kept, forward, request: told.append((forward, request)),
     )
     query = torch.randn(1, 2, 5, 40)

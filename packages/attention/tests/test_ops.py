@@ -11,7 +11,7 @@ import torchyard
 from torchyard_attention import (
     AuxRequest,
     DoubleBackwardError,
-    _ops,
+    _computation,
     create_block_mask,
     explain,
     flex_attention,
@@ -216,13 +216,13 @@ def test_the_backward_is_asked_for_the_captured_gradients_that_are_wanted(
     backend, inputs, block_mask, monkeypatch
 ):
     asked = []
-    request_of = _ops.request_of
+    request_of = _computation.request_of
 
     def noted(call, **rest):
         asked.append(call.captured_grad)
         return request_of(call, **rest)
 
-    monkeypatch.setattr(_ops, "request_of", noted)
+    monkeypatch.setattr(_computation, "request_of", noted)
     *rest, slopes, bias = inputs
     bias.requires_grad_(False)
     function = loss_of

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchyard import Decision, note_use, registry
 from torchyard_attention import _ops
+from torchyard_attention._arguments import Arguments
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._decided import served
 from torchyard_attention._direct_mask import direct_mask
@@ -224,14 +225,14 @@ def prepared_arguments(
     block_mask: BlockMask | Any | None = None,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> _ops.Arguments:
+) -> Arguments:
     """Return a call's arguments in the ops' form, checked and traced as flex_attention does."""
     return _arguments(_prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None))
 
 
-def _arguments(prepared: _Prepared) -> _ops.Arguments:
+def _arguments(prepared: _Prepared) -> Arguments:
     mask = prepared.block_mask
-    return _ops.Arguments(
+    return Arguments(
         prepared.query,
         prepared.key,
         prepared.value,

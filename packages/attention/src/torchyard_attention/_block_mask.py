@@ -13,6 +13,7 @@ from torch._guards import detect_fake_mode
 from torch.utils import _pytree as pytree
 
 from torchyard_attention import _ops
+from torchyard_attention._arguments import versions
 from torchyard_attention._mask_blocks import first_slots, ordered
 from torchyard_attention._program import CAUSAL
 from torchyard_attention._structure import visibility_of
@@ -121,7 +122,7 @@ class BlockMask:
             mask_mod=mask_mod,
             mask_text=text,
             mask_captured=tuple(captured),
-            mask_versions=_ops.versions(captured),
+            mask_versions=versions(captured),
         )
 
     @property
@@ -311,7 +312,7 @@ def create_block_mask(
         mask_mod=mask_mod,
         mask_text=text,
         mask_captured=tuple(captured),
-        mask_versions=_ops.versions(captured),
+        mask_versions=versions(captured),
         causal=text in CAUSAL,
     )
 

@@ -1,7 +1,7 @@
 """Whether a call may go to its kernel without passing through torch's dispatcher.
 
 The dispatcher costs more than a short call's arithmetic. It is needed only where something besides
-the kernel takes part in a call: autograd, a mode, a transform, a tensor of another kind.
+autograd and the kernel takes part in a call: a mode, a transform, a tensor of another kind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _function_modes = torch._C._len_torch_function_stack
 _transform = torch._C._functorch.peek_interpreter_stack
 _tracing = torch._C._get_tracing_state
 _profiling = torch._C._autograd._profiler_enabled
+_batched = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_undisturbed() -> bool:
@@ -41,13 +42,16 @@ def is_undisturbed() -> bool:
 def is_plain(tensors: Iterable[Tensor]) -> bool:
     """Return whether only the kernel would take part in a call on these tensors.
 
-    Reads no data. That no gradient is wanted is for the caller to know.
+    Reads no data. Whether autograd takes part is for the caller to know.
     """
     if torch.compiler.is_compiling() or not is_undisturbed():
         return False
     for tensor in tensors:
         # A negated or zero tensor is one that the dispatcher makes real before a kernel sees it.
         if type(tensor) not in _PLAIN or tensor.is_neg() or tensor._is_zerotensor():
+            return False
+        # Autograd's own batches of gradients leave no transform to be seen.
+        if _batched(tensor):
             return False
     return True
 

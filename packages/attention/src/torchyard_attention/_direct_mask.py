@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchyard_attention import _ops
+from torchyard_attention._arguments import stale
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention.contract import MaskBlocks
 from torchyard_attention.direct import DirectMask
@@ -17,7 +17,7 @@ _KEPT: Final = "_direct"
 
 def direct_mask(mask: BlockMask) -> DirectMask | None:
     """Return the mask as a direct forward takes it; None where its bits must be made anew."""
-    if mask.mask_captured and _ops.stale(mask.mask_captured, mask.mask_versions):
+    if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
         return None
     found: DirectMask | None = mask.__dict__.get(_KEPT)
     if found is None:

@@ -7,30 +7,20 @@ compiled graphs, exported programs and fake tensors take the same decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 from torch import Tensor
 
-from torchyard import registry
 from torchyard_attention import _mask_blocks
-from torchyard_attention._decided import remember
+from torchyard_attention._arguments import Arguments, or_none
+from torchyard_attention._autograd import input_gradients, recorded, save
+from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
-from torchyard_attention._evaluate import TracedMod
-from torchyard_attention._options import parse_options
-from torchyard_attention._program import IDENTITY
-from torchyard_attention._request import lse_dtype, request_of
-from torchyard_attention.contract import (
-    BACKWARD,
-    FORWARD,
-    AttentionCall,
-    AttentionResult,
-    Forward,
-    MaskBlocks,
-)
+from torchyard_attention._request import lse_dtype
+from torchyard_attention.contract import AttentionResult, MaskBlocks
 
 _NAMESPACE: Final = "torchyard_attention"
 _LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
@@ -72,7 +62,7 @@ def block_mask(
     """Evaluate a mask program everywhere; see ``_mask_blocks.blocks_of``."""
     anchor = torch.empty(0, device=device)
     tensors = torch.ops.torchyard_attention.block_mask(
-        anchor, _or_none([tensor.detach() for tensor in captured]), text, *sizes, *block_size
+        anchor, or_none([tensor.detach() for tensor in captured]), text, *sizes, *block_size
     )
     return MaskBlocks(block_size, *tensors)
 
@@ -94,95 +84,9 @@ def partial_bits(
         block_size: (BQ, BK).
     """
     result: Tensor = torch.ops.torchyard_attention.partial_bits(
-        *lists, _or_none([tensor.detach() for tensor in captured]), text, *lengths, *block_size
+        *lists, or_none([tensor.detach() for tensor in captured]), text, *lengths, *block_size
     )
     return result
-
-
-def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
-    """Return the tensors' version counters; empty where they cannot be followed.
-
-    Inside a compiled graph nothing is changed in place, and tensors of inference mode keep no
-    counter.
-    """
-    if torch.compiler.is_compiling():
-        return ()
-    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
-
-
-def stale(captured: Sequence[Tensor], kept: Sequence[int]) -> bool:
-    """Return whether a captured tensor was changed in place since the bits were made."""
-    return any(
-        version < 0 or (not tensor.is_inference() and tensor._version != version)
-        for tensor, version in zip(captured, kept, strict=False)
-    )
-
-
-def _or_none(items: list[Any]) -> list[Any] | None:
-    """Return a list as the ops take it."""
-    return items or None
-
-
-class Arguments(NamedTuple):
-    """What forward and backward share, in the order of ``_COMMON``."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    score_captured: list[Tensor]
-    score_text: str
-    mask: list[Tensor]
-    block_size: list[int]
-    causal: bool
-    mask_captured: list[Tensor]
-    mask_text: str
-    mask_versions: list[int]
-    scale: float
-    options: str
-
-    @classmethod
-    def of(cls, given: Sequence[Any]) -> Arguments:
-        """Name an op's arguments."""
-        return cls(*([] if item is None else item for item in given))
-
-    def given(self) -> list[Any]:
-        """Return the arguments as the ops take them."""
-        return [_or_none(item) if isinstance(item, list) else item for item in self]
-
-    def call(
-        self, lse: bool, max_scores: bool, captured_grad: tuple[bool, ...] = ()
-    ) -> AttentionCall:
-        """Return the contract's view of these arguments."""
-        score_mod = None
-        if self.score_text != IDENTITY:
-            score_mod = TracedMod(self.score_text, tuple(self.score_captured))
-        return AttentionCall(
-            self.query,
-            self.key,
-            self.value,
-            score_mod,
-            self._blocks() if self.mask else None,
-            self.scale,
-            lse,
-            max_scores,
-            parse_options(self.options) if self.options else (),
-            captured_grad,
-        )
-
-    def _blocks(self) -> MaskBlocks:
-        blocks = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)
-        if not stale(self.mask_captured, self.mask_versions):
-            return blocks
-        bits = _mask_blocks.partial_bits(
-            self.mask_text,
-            tuple(self.mask_captured),
-            blocks.kv_num_blocks,
-            blocks.kv_indices,
-            (self.query.shape[2], self.key.shape[2]),
-            blocks.block_size,
-        )
-        first = _mask_blocks.first_slots(blocks.kv_num_blocks)
-        return replace(blocks, bits=bits, first_partial=first)
 
 
 def forward(
@@ -196,37 +100,19 @@ def forward(
         grad: whether gradients will be asked for.
         use: the implementation that is demanded, or None.
     """
-    if not grad and is_plain((*arguments[:3], *arguments.score_captured)):
-        return _compute(arguments, lse, max_scores, grad, use)
-    outputs = torch.ops.torchyard_attention.forward(
+    if is_plain((*arguments[:3], *arguments.score_captured)):
+        attend = recorded if grad else outputs
+        return attend(arguments, lse, max_scores, use)
+    found = torch.ops.torchyard_attention.forward(
         *arguments.given(), lse, max_scores, grad, use or ""
     )
-    return AttentionResult(
-        outputs[0], outputs[1] if lse else None, outputs[2] if max_scores else None
-    )
-
-
-def _compute(
-    arguments: Arguments, lse: bool, max_scores: bool, grad: bool, use: str | None
-) -> AttentionResult:
-    call = arguments.call(lse or grad, max_scores)
-    request = request_of(
-        call,
-        causal=arguments.causal,
-        grad=grad,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )
-    conclusions = registry().conclusions()
-    chosen: Forward = registry().resolve(FORWARD, request, use=use)
-    if use is None and not call.options:
-        remember(conclusions, chosen, request)
-    return chosen(call)
+    return AttentionResult(found[0], found[1] if lse else None, found[2] if max_scores else None)
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     *common, lse, max_scores, grad, use = args
     arguments = Arguments.of(common)
-    result = _compute(arguments, lse, max_scores, grad, use or None)
+    result = outputs(arguments, lse, max_scores, use or None, grad=grad)
     query, dtype = arguments.query, lse_dtype(arguments.query)
     return (
         result.out,
@@ -251,15 +137,7 @@ def _backward(
     grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     *common, captured_grad = rest
-    arguments = Arguments.of(common)
-    call = arguments.call(lse=True, max_scores=False, captured_grad=tuple(captured_grad))
-    request = request_of(
-        call,
-        causal=arguments.causal,
-        grad=True,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )
-    grads = registry().resolve(BACKWARD, request)(call, out, lse, grad_out, grad_lse)
+    grads = gradients(Arguments.of(common), grad_out, grad_lse, out, lse, captured_grad)
     captured = [gradient for gradient in grads.captured if gradient is not None]
     return grads.query, grads.key, grads.value, captured
 
@@ -348,21 +226,8 @@ def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    arguments = Arguments.of(inputs[: len(Arguments._fields)])
-    lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
-    ctx.save_for_backward(*arguments[:3], *output[:2], *lists[0], *lists[1], *lists[2])
-    ctx.set_materialize_grads(False)
+    save(ctx, Arguments.of(inputs[: len(Arguments._fields)]), *output[:2])
     ctx.mark_non_differentiable(output[2])
-    ctx.counts = tuple(len(tensors) for tensors in lists)
-    nothing = output[0].new_empty(0)  # keep no input alive but through save_for_backward
-    ctx.plain = arguments._replace(
-        query=nothing,
-        key=nothing,
-        value=nothing,
-        score_captured=[],
-        mask=[],
-        mask_captured=[],
-    )
     # What is no score tensor gets no gradient; torch wants the answer in the inputs' structure.
     ctx.unused = [[None] * len(item) if _holds_tensors(item) else None for item in inputs[4:]]
 
@@ -370,31 +235,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _differentiate(
     ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
 ) -> tuple[Any, ...]:
-    query, key, value, out, lse, *lists = ctx.saved_tensors
-    scores, masks = ctx.counts[:2]
-    if grad_out is None and grad_lse is None:
-        return None, None, None, _or_none([None] * scores), *ctx.unused
-    arguments = ctx.plain._replace(
-        query=query,
-        key=key,
-        value=value,
-        score_captured=lists[:scores],
-        mask=lists[scores : scores + masks],
-        mask_captured=lists[scores + masks :],
-    )
     flags = ctx.needs_input_grad[Arguments._fields.index("score_captured")]
-    wanted = list(flags) if scores else []
-    grads = torch.ops.torchyard_attention.backward(
-        torch.zeros_like(out) if grad_out is None else grad_out,
-        grad_lse,
-        out,
-        lse,
-        *arguments.given(),
-        wanted,
-    )
-    found = iter(grads[3])
-    captured_grads = [next(found) if flag else None for flag in wanted]
-    return grads[0], grads[1], grads[2], _or_none(captured_grads), *ctx.unused
+    wanted = list(flags) if ctx.counts[0] else []
+    found = input_gradients(ctx, grad_out, grad_lse, wanted)
+    return *found[:3], or_none(found.captured), *ctx.unused
 
 
 def _holds_tensors(item: object) -> bool:
