@@ -1,5 +1,7 @@
 #include "python/direct.h"
 
+#include <initializer_list>
+
 namespace torchyard {
 
 int add_direct(PyObject* module) {
