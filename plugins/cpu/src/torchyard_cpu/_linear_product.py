@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _isa, _native
+from torchyard_cpu._chains import LINEAR, native_chain
 from torchyard_cpu._linear_functions import direct_functions, native_function
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.linear import DTYPES
+from torchyard_kernels.contracts.chain import Chain
 from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
 
 __all__ = ["DirectFusedLinear", "DirectLinear", "NativeLinear", "row_places", "weight_places"]
@@ -111,6 +113,17 @@ class NativeLinear:
             *functions,
         )
         return None if native is None else DirectFusedLinear(native)
+
+    def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
+        """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
+        return native_chain(chain, self._programs, self._product)
+
+    def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:
+        spec, data = weight.spec, weight.tensors[0]
+        if spec.format != "panels" or not data.is_cpu or not spec.columns:
+            return None
+        kernel = self._kernels[getattr(torch, spec.dtype)]
+        return LINEAR, kernel, (spec.rows, spec.columns, data.data_ptr())
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute out. Working memory is x in words and four chunks of panels per thread."""

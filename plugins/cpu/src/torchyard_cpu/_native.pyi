@@ -566,3 +566,35 @@ def direct_map(
     takes: bool,
     /,
 ) -> DirectMap | None: ...
+
+# Stages that a layer runs on one row: torchyard_kernels.contracts.chain.
+class Chain:
+    # None for inputs that do not fit.
+    def serve(self, *inputs: Tensor) -> Tensor | None: ...
+
+# Return a Chain; None where torch lacks a function that it needs, or keeps tensors in another way
+# than it expects.
+#
+# Args:
+#     tensors: of what is made and then of each input, ten int64: dtype (as direct_map's), the
+#         number of dimensions, four sizes and four strides, -1 for a free one.
+#     memory: bytes that places of base -2 lie in, a multiple of 64.
+#     stages: (0, kernel, places, (columns, depth, element, bits, group, bytes, codes, scales,
+#         zeros)); (1, kernel, places, (columns, depth, panels)); (2, columns, places, epsilon);
+#         (3, program kernel, places, program, rows, columns); (4, rows, places, bytes). Places are
+#         four int64 each: base, byte offset, strides of rows and columns.
+#     kept: what the addresses belong to.
+#     others: as direct_forward's.
+def chain(
+    tensors: bytes,
+    memory: int,
+    stages: tuple[tuple[Any, ...], ...],
+    kept: object,
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> Chain | None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -9,8 +10,10 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
+from torchyard_cpu._chains import QUANTISED, native_chain
 from torchyard_cpu.quantised import DTYPES, features_of
 from torchyard_kernels.contracts.bound import BoundProduct
+from torchyard_kernels.contracts.chain import Chain
 from torchyard_kernels.contracts.linear import LinearCall, Packed, WeightSpec
 from torchyard_kernels.contracts.quantised import BITS
 
@@ -38,6 +41,7 @@ class NativeQuantised:
     def __init__(self, isa: str) -> None:
         present = frozenset(_native.cpu_features())
         self.kernel: Final = _native.select_quantised(features_of(isa, present))
+        self._programs: Final = _native.select_program(isa)
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute the outputs; working memory is a copy of x."""
@@ -106,6 +110,21 @@ class NativeQuantised:
             return out
 
         return product
+
+    def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
+        """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
+        if self._programs is None:
+            return None
+        return native_chain(chain, self._programs, self._product)
+
+    def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:
+        if weight.spec.format not in BITS or weight.spec.columns == 0:
+            return None
+        data, scale, zero = weight.tensors
+        if not data.is_cpu:
+            return None
+        places = data.data_ptr(), scale.data_ptr(), zero.data_ptr() if zero.shape[1] else 0
+        return QUANTISED, self.kernel, (*_sizes(weight.spec), *places)
 
 
 @lru_cache(maxsize=1024)

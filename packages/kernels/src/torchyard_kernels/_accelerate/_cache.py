@@ -45,7 +45,40 @@ def growing_layer() -> type:
             self.values, self._value_room = _appended(self.values, value_states, self._value_room)
             return self.keys, self.values
 
+        def next_places(self) -> tuple[Tensor, Tensor] | None:
+            """Return where the next key and the next value lie, [B, H, 1, D]; None without room."""
+            key_room, value_room = self._key_room, self._value_room
+            if (
+                not self.is_initialized
+                or key_room is None
+                or value_room is None
+                or not (_lies_in(self.keys, key_room) and _lies_in(self.values, value_room))
+            ):
+                return None
+            old = self.keys.shape[-2]
+            if old >= key_room.shape[-2] or self.values.shape[-2] != old:
+                return None
+            return key_room.narrow(2, old, 1), value_room.narrow(2, old, 1)
+
+        def take_next(self) -> tuple[Tensor, Tensor]:
+            """Take what was written to the next places; return all keys and values."""
+            assert self._key_room is not None
+            assert self._value_room is not None
+            new = self.keys.shape[-2] + 1
+            self.keys = self._key_room.narrow(2, 0, new)
+            self.values = self._value_room.narrow(2, 0, new)
+            return self.keys, self.values
+
     return GrowingLayer
+
+
+def _lies_in(held: Tensor, room: Tensor) -> bool:
+    return (
+        held.ndim == 4
+        and held.data_ptr() == room.data_ptr()
+        and held.stride() == room.stride()
+        and held.shape[:2] == room.shape[:2]
+    )
 
 
 def _appended(held: Tensor, more: Tensor, room: Tensor | None) -> tuple[Tensor, Tensor]:

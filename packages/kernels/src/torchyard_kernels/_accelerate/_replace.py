@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._accelerate._cache import grow_in_place
+from torchyard_kernels._accelerate._decoded import DecoderStep, derive, forget, stepping
+from torchyard_kernels._accelerate._decoder import DecoderForm, decoder_form
 from torchyard_kernels._accelerate._find import gated_parts, projections_parts, reason_against
 from torchyard_kernels._accelerate._modules import (
     GatedMlp,
@@ -32,6 +34,7 @@ class Plan:
     Attributes:
         gated: (name, module, (gate, up, down)).
         projections: (name, module, (q, k, v)).
+        decoders: (name, layer, form), where all that is in the layer is replaced.
         single: (name, layer), each layer once, however often it is in the model.
         skipped: what stays.
         places: id of a layer -> (parent, name in it), everywhere it is.
@@ -40,13 +43,14 @@ class Plan:
     def __init__(self, model: torch.nn.Module, skip: tuple[str, ...], fuse: bool) -> None:
         self.gated: list[tuple[str, torch.nn.Module, _Linears]] = []
         self.projections: list[tuple[str, torch.nn.Module, _Linears]] = []
+        self.decoders: list[tuple[str, torch.nn.Module, DecoderForm]] = []
         self.single: list[tuple[str, torch.nn.Linear]] = []
         self.skipped: list[Skipped] = []
         self.places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
         self.tied = _tied(model)
         taken: set[int] = set()
         for name, module in model.named_modules():
-            if isinstance(module, _OURS):
+            if isinstance(module, (*_OURS, DecoderStep)):
                 raise AccelerateError(
                     f"accelerate: model: {name or 'it'} was accelerated already; undo() that first"
                 )
@@ -59,6 +63,8 @@ class Plan:
                     self.skipped.append(Skipped(name, "skip names it"))
                 continue
             fusible = fuse and id(module) in self.places and not _inner(name, skip)
+            if fusible and _of_transformers(model) and (form := decoder_form(module)):
+                self.decoders.append((name, module, form))
             if fusible and (parts := gated_parts(module)):
                 self.gated.append((name, module, parts))
                 taken.update(map(id, parts))
@@ -73,6 +79,12 @@ class Plan:
                     self.skipped.append(Skipped(name, reason))
                 else:
                     self.single.append((name, module))
+        fused = {id(module) for _, module, _ in (*self.gated, *self.projections)}
+        self.decoders = [
+            (name, layer, form)
+            for name, layer, form in self.decoders
+            if {id(layer.mlp), id(layer.self_attn)} <= fused
+        ]
 
 
 class Made:
@@ -82,12 +94,14 @@ class Made:
         changes: of the report.
         pairs: name, before, after, K and dtype, to be timed.
         modules: original -> replacement.
+        decoders: layer -> form.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.changes: list[Change] = []
         self.pairs: list[tuple[str, Any, Any, int, torch.dtype]] = []
         self.modules: list[tuple[torch.nn.Module, torch.nn.Module]] = []
+        self.decoders: list[tuple[torch.nn.Module, DecoderForm]] = []
         self._places = plan.places
 
     def put(self, model: torch.nn.Module, *, cache: bool, keep: bool) -> Callable[[], None] | None:
@@ -98,6 +112,11 @@ class Made:
             for parent, name in self._places[id(original)]:
                 parent._modules[name] = replacement
                 done.append((parent, name, original, replacement))
+        classes: list[tuple[torch.nn.Module, Any]] = [
+            (layer, type(layer)) for layer, _ in self.decoders
+        ]
+        for layer, form in self.decoders:
+            derive(layer, form)
         hook = None
         if cache and _of_transformers(model):
             hook = model.register_forward_pre_hook(grow_in_place, with_kwargs=True)
@@ -111,8 +130,17 @@ class Made:
                         f"accelerate: undo: {name} of a {type(parent).__name__} is no longer what "
                         "accelerate put there; nothing was put back"
                     )
+            for layer, own in classes:
+                if type(layer) is not stepping(own):
+                    raise AccelerateError(
+                        f"accelerate: undo: a {type(layer).__name__} is no longer of the class "
+                        "that accelerate gave it; nothing was put back"
+                    )
             for parent, name, original, _ in done:
                 parent._modules[name] = original
+            for layer, own in classes:
+                layer.__class__ = own
+                forget(layer)
             if hook is not None:
                 hook.remove()
 
@@ -135,6 +163,9 @@ class Replacer:
     def make(self, plan: Plan) -> Made:
         """Return the replacements of a plan; the model is not touched."""
         made = Made(plan)
+        for name, module, form in plan.decoders:
+            made.changes.append(Change(name, "layer, around attention at once for one token", 0, 0))
+            made.decoders.append((module, form))
         for name, module, (gate, up, down) in plan.gated:
             both = self._stacked((gate, up))
             act: Any = module.act_fn

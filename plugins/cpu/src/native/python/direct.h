@@ -13,6 +13,7 @@ int add_direct(PyObject* module);
 
 // Its parts, likewise.
 int add_attention_direct(PyObject* module);
+int add_chain(PyObject* module);
 int add_linear_direct(PyObject* module);
 int add_linear_fused(PyObject* module);
 int add_pointwise_direct(PyObject* module);
