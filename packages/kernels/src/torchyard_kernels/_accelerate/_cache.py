@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard_kernels._large_pages import large_empty
+
 __all__ = ["grow_in_place", "growing_layer"]
 
 # Positions that a cache has room for at least, and by how many it is rounded up.
@@ -93,7 +95,7 @@ def _appended(held: Tensor, more: Tensor, room: Tensor | None) -> tuple[Tensor, 
     )
     if not fits or room is None:
         capacity = -(-(new + new // 2) // _ROOM) * _ROOM
-        room = more.new_empty((*more.shape[:2], capacity, more.shape[-1]))
+        room = large_empty(more, (*more.shape[:2], capacity, more.shape[-1]))
         if old:
             room[:, :, :old] = held
     room[:, :, old:new] = more

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard_kernels._large_pages import in_large_pages
 from torchyard_kernels._linear._formats import parse_format
 from torchyard_kernels.contracts.linear import WeightSpec
 
@@ -23,7 +24,9 @@ class PackedWeight(torch.nn.Module):
     reaches x and the bias through it, never the weight. Its state is its buffers, one of which
     (``spec``) holds format, dtype and shape as text. So ``state_dict``, safetensors, ``to(device)``
     and torch.compile and torch.export treat it as any module; the layout is the same on every
-    processor, and a file is read without being packed again.
+    processor, and a file is read without being packed again. What is packed lies in large pages of
+    memory where the system has them, which are read faster; what a state is made of stays where it
+    is.
 
     Args:
         weight: [N, K], float16, bfloat16 or float32, any strides; copied.
@@ -49,6 +52,7 @@ class PackedWeight(torch.nn.Module):
         layout = parse_format(format)
         with torch.no_grad():
             tensors, kept = layout.pack(weight.detach(), options)
+            tensors = in_large_pages(tensors)
         rows, columns = weight.shape
         self._hold(WeightSpec(format, str(weight.dtype)[6:], rows, columns, kept), tensors)
 
