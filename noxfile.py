@@ -97,7 +97,7 @@ EMULATED_TESTS = (
 SANITIZED_TESTS = [
     f"plugins/cpu/tests/test_{name}.py"
     for name in (
-        *("linear_functions", "linear_kernels", "native_properties", "pointwise"),
+        *("chains", "linear_functions", "linear_kernels", "native_properties", "pointwise"),
         *("quantised_linear", "recurrent_direct", "recurrent_native", "shared_memory", "topk"),
     )
 ]

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "attention/extent.h"
 #include "attention/mask.h"
 #include "base/parallel.h"
 #include "base/scratch.h"
@@ -51,6 +52,7 @@ struct Schedule {
   int64_t splits;      // blocks of rows per row block of the mask
   int64_t row_blocks;  // blocks of rows per query head
   int64_t in_flight;   // heads that tickets take turns among, so that threads seldom share one
+  bool whole_heads;    // one key block holds all keys of a head: nobody else adds to its sums
   int64_t ring;        // heads whose sums of dquery exist at a time
   int64_t tickets;
 
@@ -90,7 +92,12 @@ struct Schedule {
       if (!score->apart_by_head && !score->apart_by_batch) in_flight = 1;
       if (!score->apart_by_batch) in_flight = std::min(in_flight, args.call.key_heads);
     }
-    ring = std::min(heads, available == 1 ? in_flight : 2 * std::max(in_flight, available));
+    whole_heads = key_blocks == 1;
+    if (whole_heads) {
+      ring = std::min(heads, available);
+    } else {
+      ring = std::min(heads, available == 1 ? in_flight : 2 * std::max(in_flight, available));
+    }
     tickets = heads * key_blocks;
   }
 };
@@ -176,15 +183,18 @@ class Call {
 
   // Draws tickets until none are left. Runs on every thread.
   void work() {
-    std::byte* mine = memory_ + plan_.thread_at +
-                      static_cast<size_t>(next_thread_.fetch_add(1)) * plan_.thread_bytes;
+    const int thread = next_thread_.fetch_add(1);
+    std::byte* mine = memory_ + plan_.thread_at + static_cast<size_t>(thread) * plan_.thread_bytes;
     for (;;) {
       const int64_t ticket = next_ticket_.fetch_add(1, std::memory_order_relaxed);
       if (ticket >= schedule_.tickets) return;
       // A ticket may wait for tickets before it, never for later ones.
       const Place place = place_of(ticket);
       if (through_ != nullptr) take_turn(ticket, mine);
-      key_block(place.head, place.number, mine);
+      // A thread that waits for memory, or for its turn on a processor, must not hold up the others
+      // where nothing is shared.
+      const int64_t slot = schedule_.whole_heads ? thread : place.head % schedule_.ring;
+      key_block(place.head, place.number, slot, mine);
       if (through_ != nullptr) through_[ticket].store(1, std::memory_order_release);
     }
   }
@@ -285,8 +295,9 @@ class Call {
     }
   }
 
-  void key_block(int64_t head, int64_t number, std::byte* mine) {
-    if (head >= schedule_.ring) {
+  // `slot` of the ring is the head's.
+  void key_block(int64_t head, int64_t number, int64_t slot, std::byte* mine) {
+    if (!schedule_.whole_heads && head >= schedule_.ring) {
       wait_for(finished_[head - schedule_.ring], schedule_.key_blocks);
     }
     KeyBlock block;
@@ -299,14 +310,17 @@ class Call {
     kernel_.open(args_, block);
     // Last rows first: under a causal mask key blocks that start together then meet only once.
     for (int64_t b = schedule_.row_blocks - 1; b >= 0; --b) {
-      for (int64_t g = 0; g < schedule_.group; ++g) row_block(block, head, number, b, g, mine);
+      for (int64_t g = 0; g < schedule_.group; ++g) {
+        row_block(block, head, number, (slot * schedule_.group + g) * schedule_.row_blocks + b, b,
+                  g, mine);
+      }
     }
     kernel_.close(args_, block);
     finished_[head].fetch_add(1, std::memory_order_release);
   }
 
-  void row_block(const KeyBlock& block, int64_t head, int64_t number, int64_t b, int64_t g,
-                 std::byte* mine) {
+  void row_block(const KeyBlock& block, int64_t head, int64_t number, int64_t slot, int64_t b,
+                 int64_t g, std::byte* mine) {
     const int64_t start = b % schedule_.splits * schedule_.rows_per_block;
     RowBlock rows;
     rows.query_head = block.key_head * schedule_.group + g;
@@ -336,7 +350,6 @@ class Call {
     rows.first = before < 0;
     rows.last = !after;
     rows.captured = reinterpret_cast<void* const*>(mine + plan_.captured_offset);
-    const int64_t slot = ((head % schedule_.ring) * schedule_.group + g) * schedule_.row_blocks + b;
     rows.grad_query = reinterpret_cast<float*>(memory_ + plan_.sums_at +
                                                static_cast<size_t>(slot) * plan_.sums_bytes);
     // Counts go on from head to head, so that a slot's last user is no one's predecessor.
@@ -373,6 +386,15 @@ Status attention_backward(const BackwardArgs& args, const BackwardKernel& kernel
   std::byte* memory = scratch.acquire(plan.total);
   if (memory == nullptr) return Status::kOutOfMemory;
   if (poison) std::memset(memory, 0xff, plan.total);
+  const ForwardArgs& sizes = args.call;
+  Span written[] = {
+      extent_of(args.grad_query,
+                {sizes.batches, sizes.query_heads, sizes.query_rows, sizes.head_dim}, kernel.dtype),
+      extent_of(args.grad_key, {sizes.batches, sizes.key_heads, sizes.keys, sizes.head_dim},
+                kernel.dtype),
+      extent_of(args.grad_value, {sizes.batches, sizes.key_heads, sizes.keys, sizes.value_dim},
+                kernel.dtype)};
+  expect_writes(written, 3);
   Call call(args, kernel, schedule, plan, memory);
   run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
   if (plan.copies != 0) {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "attention/attention.h"
+#include "attention/extent.h"
 #include "attention/mask.h"
 #include "attention/schedule.h"
 #include "base/parallel.h"
@@ -203,6 +204,9 @@ Status attention_forward(const ForwardArgs& args, const ForwardKernel& kernel, i
   std::byte* memory = scratch.acquire(plan.total);
   if (memory == nullptr) return Status::kOutOfMemory;
   if (poison) std::memset(memory, 0xff, plan.total);
+  Span written = extent_of(
+      args.out, {args.batches, args.query_heads, args.query_rows, args.value_dim}, kernel.dtype);
+  expect_writes(&written, 1);
   Call call(args, kernel, schedule, plan, memory);
   run_on_threads(threads, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
   scratch.release();
