@@ -117,6 +117,14 @@ def test_more_rows_than_are_packed_at_once_and_more_batches(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+@pytest.mark.parametrize("rows", [4, 13])
+def test_few_rows_meet_long_rows_of_a_weight_that_lie_apart(kernel, rows):
+    dtype = getattr(torch, kernel[1])
+    x, weight = normal(rows, 9001, dtype=dtype), normal(43, 2, 9001, dtype=dtype, seed=1)[:, 0]
+    assert excess(product(kernel[0], x, weight, threads=2), x, weight) <= 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
 @pytest.mark.parametrize("packed", [False, True])
 def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed):
     dtype = getattr(torch, kernel[1])

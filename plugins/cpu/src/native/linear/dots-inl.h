@@ -1,4 +1,9 @@
-// Few rows with a plain weight: each of its rows is read once, where it lies.
+// Few rows with a plain weight, each of whose rows is read from memory once, where it lies.
+//
+// A tile of outputs meets x chunk by chunk of the depth. A chunk of x stays in the first-level
+// cache, and the tile's weight in the second: it is asked for while the tile before it is
+// multiplied, in the order in which rows lie that follow one another, and evenly, so that neither
+// memory nor multiplications wait.
 #pragma once
 
 #include <cstdint>
@@ -17,128 +22,180 @@ struct LinearDots {
   static constexpr int kLanes = Isa::kLanes;
   static constexpr int kStep = kLanes * Format::kPair;
 
-  // Outputs whose sums are stored together: one finished tile.
-  static constexpr int kTile = 16;
-  // Rows of the weight and of x that are multiplied at once, a sum for each pair. A vector of x
-  // comes from the second-level cache and is used for every row of the weight.
+  // Outputs of a tile at most, and bytes of the weight where it is not a single step of kOutputs:
+  // the second-level cache holds these twice, and x.
+  static constexpr int kTile = 32;
+  static constexpr int64_t kTileBytes = 128 << 10;
+  // Rows of the weight and of x that are multiplied at once, a sum for each pair.
   static constexpr bool kManyRegisters = Isa::kTileRows * Isa::kTileVectors >= 24;
   static constexpr int kOutputs = kManyRegisters ? 4 : 2;
   static constexpr int kRows = kManyRegisters ? 6 : 5;
-  // More rows of x than that meet the rows of the weight in turns, and come from the second-level
-  // cache for four of them; to pack the weight costs less, except where that widens it.
+  // Words of a chunk: of x, and of the rows of the weight that are multiplied and that come next.
+  static constexpr int64_t kChunk = 10240;
+  // With more rows arithmetic sets the pace, and packing costs less than sums across vectors;
+  // except where it widens.
   static constexpr bool kReady = sizeof(Element) * Format::kPair == sizeof(float);
-  static constexpr int kMostRows = kReady ? kRows : kDotRows;
+  static constexpr int kMostRows = kReady ? 16 : kDotRows;
 
   static void run(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
                   std::byte* memory) {
     float sums[2 * kDotRows * kTile];
     const Element* weight =
         static_cast<const Element*>(args.weight.data) + block.batch * args.weight.batch;
-    for (int64_t column = first; column < last; column += kTile) {
-      const int count = static_cast<int>(last - column < kTile ? last - column : kTile);
+    int64_t most = kTile;
+    const int64_t row_bytes = args.depth * static_cast<int64_t>(sizeof(Element));
+    while (most > kOutputs && most * row_bytes > kTileBytes) most /= 2;
+    for (int64_t column = first; column < last; column += most) {
+      const int count = LinearPacker<Format>::least(last - column, static_cast<int>(most));
       for (int half = 0; half < args.halves(); ++half) {
-        tile(args, block, weight + (half * args.columns() + column) * args.weight.row, count,
-             sums + half * kDotRows * kTile);
+        const int64_t output = half * args.columns() + column;
+        tile(args, block, weight + output * args.weight.row, count, sums + half * kDotRows * kTile);
       }
       finish_tile<Format>(args, block, sums, kTile, kDotRows * kTile, column, count, memory);
     }
   }
 
  private:
-  // Sums of `count` rows of the weight with all rows of x, [rows][kTile], and 0 beside them.
+  // Rows of the weight, `stride` elements apart, and rows of x, of which one vector lies `step`
+  // words after the one before it; both `depth` elements long.
+  struct Stretch {
+    const Element* weight;
+    int64_t stride;
+    const uint32_t* x;
+    int64_t step;
+    int64_t depth;
+    const Element* later;  // of which `fetched` vectors are asked for at each step
+    int fetched;
+  };
+
+  // Sums of `count` rows of the weight with all rows of x, [rows][kTile].
   static void tile(const LinearArgs& args, const LinearBlock& block, const Element* weight,
                    int count, float* sums) {
-    const int64_t words = dot_words(args.depth, Format::kPair);
     const int64_t stride = args.weight.row;
-    for (int r = 0; r < block.rows; ++r) {
-      for (int i = count; i < kTile; ++i) sums[r * kTile + i] = 0.0f;
-    }
-    int i = 0;
-    for (; block.rows > 1 && i + kOutputs <= count; i += kOutputs) {
-      const int groups = (block.rows + kRows - 1) / kRows;
-      for (int g = 0; g < groups; ++g) {
-        const int from = block.rows * g / groups;
-        some<kOutputs>(block.rows * (g + 1) / groups - from, weight + i * stride, stride,
-                       block.words + from * words, words, args.depth, sums + from * kTile + i);
+    const int rows = block.rows;
+    for (int i = 0; i < rows * kTile; ++i) sums[i] = 0.0f;
+    if (rows == 1) {
+      // Several streams from memory are slower than one.
+      for (int i = 0; i < count; ++i) {
+        dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0},
+                      sums + i);
       }
+      return;
     }
-    for (; i < count; ++i) {
-      for (int r = 0; r < block.rows; ++r) {
-        dots<1, 1, 8>(weight + i * stride, 0, block.words + r * words, words, args.depth,
-                      sums + r * kTile + i);
+    const int groups = (rows + kRows - 1) / kRows;
+    const int64_t most = kChunk / (rows + 2 * kOutputs) / kLanes * kStep;
+    const Element* later = weight + count * stride;
+    for (int64_t first = 0; first < args.depth; first += most) {
+      const int64_t depth = args.depth - first < most ? args.depth - first : most;
+      for (int i = 0; i < count;) {
+        const int taken = i + kOutputs <= count ? kOutputs : 1;
+        for (int g = 0; g < groups; ++g) {
+          const int from = rows * g / groups;
+          const int fetched = taken * (g + 1) / groups - taken * g / groups;
+          const Stretch stretch = {weight + i * stride + first,
+                                   stride,
+                                   block.words + (first / kStep * rows + from) * kLanes,
+                                   rows * kLanes,
+                                   depth,
+                                   later,
+                                   fetched};
+          const int present = rows * (g + 1) / groups - from;
+          float* to = sums + from * kTile + i;
+          taken == 1 ? some<1>(present, stretch, to) : some<kOutputs>(present, stretch, to);
+          later += fetched * depth;
+        }
+        i += taken;
       }
     }
   }
 
   template <int kOut, int kIn = kRows>
-  static void some(int rows, const Element* weight, int64_t stride, const uint32_t* x,
-                   int64_t words, int64_t depth, float* sums) {
+  static void some(int rows, const Stretch& stretch, float* sums) {
     if constexpr (kIn > 0) {
       if (rows == kIn) {
-        dots<kOut, kIn, 1>(weight, stride, x, words, depth, sums);
+        dots<kOut, kIn, 1>(stretch, sums);
       } else {
-        some<kOut, kIn - 1>(rows, weight, stride, x, words, depth, sums);
+        some<kOut, kIn - 1>(rows, stretch, sums);
       }
     }
   }
 
   // kOut rows of the weight with kIn rows of x, kParts sums of each against the latency of an
-  // addition. One row of x takes one of the weight: several streams from memory are slower.
+  // addition.
   template <int kOut, int kIn, int kParts>
-  static TORCHYARD_NOINLINE void dots(const Element* weight, int64_t stride, const uint32_t* x,
-                                      int64_t words, int64_t depth, float* sums) {
+  static TORCHYARD_NOINLINE void dots(const Stretch& of, float* sums) {
     constexpr int64_t kAhead = 2048 / static_cast<int64_t>(sizeof(Element));
+    const Element* later = of.later;
+    const uint32_t* x = of.x;
     Vec sum[kParts][kOut][kIn];
 #pragma GCC unroll 8
     for (int i = 0; i < kParts; ++i) {
 #pragma GCC unroll 4
       for (int o = 0; o < kOut; ++o) {
-#pragma GCC unroll 6
+#pragma GCC unroll 8
         for (int r = 0; r < kIn; ++r) sum[i][o][r] = Isa::zero();
       }
     }
     int64_t at = 0;
-    for (; at + kParts * kStep <= depth; at += kParts * kStep) {
+    for (; at + kParts * kStep <= of.depth; at += kParts * kStep) {
 #pragma GCC unroll 8
       for (int i = 0; i < kParts; ++i) {
         Vec right[kOut];
 #pragma GCC unroll 4
         for (int o = 0; o < kOut; ++o) {
-          const Element* place = weight + o * stride + at + i * kStep;
-          if (i * kStep * static_cast<int>(sizeof(Element)) % 64 == 0) {
+          const Element* place = of.weight + o * of.stride + at + i * kStep;
+          if (kParts > 1 && i * kStep * static_cast<int>(sizeof(Element)) % 64 == 0) {
             __builtin_prefetch(place + kAhead);
           }
           right[o] = Format::words(place, kStep);
         }
-#pragma GCC unroll 6
+        if (kParts == 1) {
+          for (int o = 0; o < of.fetched; ++o, later += kStep) __builtin_prefetch(later, 0, 2);
+        }
+#pragma GCC unroll 8
         for (int r = 0; r < kIn; ++r) {
-          const Vec left = Isa::load(x + r * words + at / Format::kPair + i * kLanes);
+          const Vec left = Isa::load(x + r * kLanes);
 #pragma GCC unroll 4
           for (int o = 0; o < kOut; ++o) sum[i][o][r] = Format::dot(sum[i][o][r], left, right[o]);
         }
+        x += of.step;
       }
     }
-    for (; at < depth; at += kStep) {
-      const int present = LinearPacker<Format>::least(depth - at, kStep);
+    for (; at < of.depth; at += kStep) {
+      const int present = LinearPacker<Format>::least(of.depth - at, kStep);
 #pragma GCC unroll 4
       for (int o = 0; o < kOut; ++o) {
-        const Vec right = Format::words(weight + o * stride + at, present);
-#pragma GCC unroll 6
+        const Vec right = Format::words(of.weight + o * of.stride + at, present);
+#pragma GCC unroll 8
         for (int r = 0; r < kIn; ++r) {
-          const Vec left = Isa::load(x + r * words + at / Format::kPair);
-          sum[0][o][r] = Format::dot(sum[0][o][r], left, right);
+          sum[0][o][r] = Format::dot(sum[0][o][r], Isa::load(x + r * kLanes), right);
         }
       }
+      x += of.step;
     }
-#pragma GCC unroll 4
-    for (int o = 0; o < kOut; ++o) {
-#pragma GCC unroll 6
-      for (int r = 0; r < kIn; ++r) {
-        Vec total = sum[0][o][r];
+    if constexpr (kOut * kIn == 1) {
+      Vec total = sum[0][0][0];
 #pragma GCC unroll 8
-        for (int i = 1; i < kParts; ++i) total = Isa::add(total, sum[i][o][r]);
-        sums[r * kTile + o] = Isa::sum(total);
+      for (int i = 1; i < kParts; ++i) total = Isa::add(total, sum[i][0][0]);
+      sums[0] += Isa::sum(total);
+      return;
+    }
+    // kLanes sums at a time, those of a row of x side by side.
+    constexpr int kSums = kOut * kIn;
+    float totals[(kSums + kLanes - 1) / kLanes * kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kSums; i += kLanes) {
+      Vec some_sums[kLanes];
+#pragma GCC unroll 16
+      for (int l = 0; l < kLanes; ++l) {
+        some_sums[l] = i + l < kSums ? sum[0][(i + l) % kOut][(i + l) / kOut] : Isa::zero();
       }
+      Isa::store(totals + i, Isa::lane_sums(some_sums));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < kIn; ++r) {
+#pragma GCC unroll 4
+      for (int o = 0; o < kOut; ++o) sums[r * kTile + o] += totals[r * kOut + o];
     }
   }
 };

@@ -73,7 +73,7 @@ struct LinearArgs {
 struct LinearBlock {
   int64_t batch, first;
   int rows;
-  uint32_t* words;  // packed x: [depth_words][rows]; rows of [rows][dot_words] where dots are taken
+  uint32_t* words;  // packed x: [depth_words][rows]; of dot_words() vector by vector for dots
   void* prepared;   // what the prologue made of x: contiguous elements [rows][depth]
 };
 
@@ -101,7 +101,7 @@ struct LinearKernel {
   void (*pack)(const LinearArgs& args, const LinearBlock& block);
   size_t (*item_words)(int64_t rows);
   void (*item)(const LinearArgs& args, const LinearItem& item);
-  // Rows of x as words, one after another, for `dots`.
+  // Rows of x as words, for `dots`: of every row a vector, then of every row the next.
   void (*words)(const LinearArgs& args, const LinearBlock& block);
   // All rows of one batch, at most dot_rows, with the outputs [first, last) of a plain weight whose
   // columns are contiguous.

@@ -53,7 +53,7 @@ struct LinearPacker {
     }
   }
 
-  // x of a block as rows of dot_words() words.
+  // x of a block as [dot_words() / kLanes][rows][kLanes]: a stretch of the depth is in one piece.
   static void dot_rows(const LinearArgs& args, const LinearBlock& block) {
     const int64_t words = dot_words(args.depth, Format::kPair);
     for (int r = 0; r < block.rows; ++r) {
@@ -62,7 +62,7 @@ struct LinearPacker {
         const int64_t left = args.depth - word * Format::kPair;
         const Vec v =
             left > 0 ? Format::words(from + word * Format::kPair, least(left, kStep)) : Isa::zero();
-        Isa::store(block.words + r * words + word, v);
+        Isa::store(block.words + word * block.rows + r * kLanes, v);
       }
     }
   }
@@ -85,9 +85,7 @@ struct LinearPacker {
   // Each output's words lie one after another: squares of them are turned.
   static void by_outputs(const Element* from, int64_t row, int columns, int64_t depth,
                          int64_t count, uint32_t* out) {
-    // Into the second-level cache: rows are often a multiple of 4 KiB apart, and the first would
-    // keep but a few of their lines.
-    constexpr int64_t kAhead = 512 / static_cast<int64_t>(sizeof(Element));
+    // What is read here was asked for into the second-level cache during a product before.
     for (int group = 0; group < kPanelColumns; group += kLanes) {
       for (int64_t word = 0; word < count; word += kLanes) {
         const int available = least(depth - word * Format::kPair, kStep);
@@ -96,9 +94,7 @@ struct LinearPacker {
 #pragma GCC unroll 16
         for (int i = 0; i < kLanes; ++i) {
           if (group + i < columns) {
-            const Element* at = from + (group + i) * row + word * Format::kPair;
-            __builtin_prefetch(at + kAhead, 0, 2);
-            square[i] = Format::words(at, available);
+            square[i] = Format::words(from + (group + i) * row + word * Format::kPair, available);
           } else {
             square[i] = Isa::zero();
           }

@@ -91,6 +91,11 @@ class TopKSelector {
 
   // Elements that bound those of a few, and that stay in the first-level cache.
   static constexpr int64_t kPrefix = 16384 / static_cast<int64_t>(sizeof(T));
+  // How far what is asked for lies beyond what is read. Of a row, elements: what the processor
+  // fetches by itself ends with a page, and begins anew after misses. Of a sample, groups, each of
+  // which lies in a page of its own.
+  static constexpr int64_t kRowAhead = 16384 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kSampleAhead = 16;
   // As many as there are classes can hardly be told from one another by them.
   static constexpr int64_t kMostOfClasses = kGroup / 4;
 
@@ -162,6 +167,7 @@ class TopKSelector {
     const int64_t width = step == kLanes ? kLanes : kGroup;
     int64_t i = part.begin;
     for (; i < part.end && buffer->count < full; i += step) {
+      if (step != kLanes) ask(x + i + kSampleAhead * step);
       for (int64_t at = i; at < i + width && at < part.end; at += kLanes) {
         const int64_t rest = part.end - at;
         Vec wanted = Keys::lanes() < static_cast<Key>(rest < kLanes ? rest : kLanes);
@@ -170,6 +176,15 @@ class TopKSelector {
       }
     }
     return i;
+  }
+
+  // Asks for the lines of a group. Beyond the end it does no harm: none is read.
+  static TORCHYARD_INLINE void ask(const T* group) {
+    const char* at = reinterpret_cast<const char*>(group);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kGroup * static_cast<int64_t>(sizeof(T)); i += 64) {
+      __builtin_prefetch(at + i, 0, 2);
+    }
   }
 
   static TORCHYARD_INLINE void append(TopKBuffer* buffer, Vec key, Vec wanted, int64_t at) {
@@ -188,7 +203,9 @@ class TopKSelector {
     int64_t i = begin;
     TopKFilter<Isa, T, kLargest> filter(threshold);
     constexpr int64_t kRegister = decltype(filter)::kLanes;
+    const int64_t ahead = step == kGroup ? kRowAhead : kSampleAhead * step;
     for (; i + kGroup <= part.end && !filter.nothing(); i += step) {
+      ask(x + i + ahead);
       if (!filter.any_of_group(x + i)) continue;
       for (int64_t r = i; r < i + kGroup; r += kRegister) {
         // Where a register of elements is several of keys, they are made only where they are
