@@ -324,3 +324,15 @@ class TestOtherwise:
             decoded(model)
         assert steps
         assert not any(steps)
+
+    def test_a_compiled_layer_is_one_graph(self):
+        model = model_of()
+        accelerate(model, measure=False)
+        layer = model.model.layers[0]
+        x, rotation = torch.randn(1, 1, 64), torch.randn(2, 1, 1, 32).unbind()
+        compute = torch.compile(
+            lambda x: layer(x, position_embeddings=rotation), fullgraph=True, backend="eager"
+        )
+        with torch.inference_mode():
+            expected = layer(x, position_embeddings=rotation)
+            torch.testing.assert_close(compute(x), expected, rtol=1e-5, atol=1e-5)
