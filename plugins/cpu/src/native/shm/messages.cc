@@ -276,8 +276,10 @@ Messages::Result Messages::wait(uint64_t number, const Patience& patience) {
     Operation* operation = find(number);
     result = operation == nullptr ? Result{true, {}, kAnyRank} : operation->result;
     if (result.done) break;
-    uint64_t peer = uint64_t{1} << operation->peer;
-    if (operation->peer == kAnyRank) {
+    uint64_t peer;
+    if (operation->peer != kAnyRank) {
+      peer = uint64_t{1} << operation->peer;
+    } else {
       const uint64_t others = group_.others();
       const uint64_t left = group_.left() & others;
       // Another may still send, unless all have left.

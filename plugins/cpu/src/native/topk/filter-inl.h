@@ -38,7 +38,7 @@ class TopKFilter {
       set(threshold >= 0 ? static_cast<Unsigned>(static_cast<Unsigned>(threshold) + 1)
                          : Unsigned{0},
           threshold >= 0 ? static_cast<Unsigned>(kSign - 1)
-                         : static_cast<Unsigned>(kSign + static_cast<Unsigned>(-threshold) - 1));
+                         : static_cast<Unsigned>(kSign - static_cast<Unsigned>(threshold) - 1));
     } else if constexpr (kFloat) {
       const Key below = ~threshold;
       set(below > 0 ? kSign

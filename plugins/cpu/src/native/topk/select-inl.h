@@ -154,8 +154,9 @@ class TopKSelector {
       scan<kLargest, false>(part, begin, first, wanted, buffer, apart * kGroup);
       cut = Shrinker::cut(keys, buffer->count, wanted, 0);
     }
+    if (cut.key == std::numeric_limits<Key>::min()) return false;
     *threshold = static_cast<Key>(cut.key - 1);
-    return cut.key != std::numeric_limits<Key>::min();
+    return true;
   }
 
   // Appends all that is seen, until the buffer is full; `step` from one group to the next. Returns
