@@ -108,7 +108,7 @@ class _Run:
         task = self.progress.add_task(suite, total=len(cases))
         measured: list[tuple[Case, list[Row]]] = []
         for case in cases:
-            self.progress.update(task, description=f"{suite}: {case.name}")
+            self.progress.update(task, description=f"{suite}: {case.name}", refresh=True)
             shorten = self.arguments.quick and case.shape[4] > 256
             sized = case.shortened(8) if shorten else case
             try:
@@ -142,7 +142,9 @@ class _Run:
         task = self.progress.add_task(suite, total=None)
         given: dict[str, Any] = {
             "quick": self.arguments.quick,
-            "progress": lambda text: self.progress.update(task, description=f"{suite}: {text}"),
+            "progress": lambda text: self.progress.update(
+                task, description=f"{suite}: {text}", refresh=True
+            ),
         }
         try:
             found = _PROBES[suite](self, **given)
@@ -191,7 +193,9 @@ def _main() -> int:
         torch.set_num_threads(arguments.threads)
     if arguments.plots is not None:
         arguments.plots.mkdir(parents=True, exist_ok=True)
-    with Probe() as probe, Progress(console=Console(stderr=True), transient=True) as progress:
+    # A bar that draws itself would do so on a processor that a contestant's threads need.
+    drawn = Progress(console=Console(stderr=True), transient=True, auto_refresh=False)
+    with Probe() as probe, drawn as progress:
         run = _Run(arguments, probe, progress)
         run.console.print(limits_text(run.limits))
         for suite, cases in chosen.items():

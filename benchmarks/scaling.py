@@ -58,6 +58,7 @@ def measure_scaling(
         WrongResultError: a result is wrong.
     """
     _keep_freed_memory()
+    control = _arithmetic()
     threads = torch.get_num_threads()
     findings = []
     try:
@@ -70,6 +71,7 @@ def measure_scaling(
             judge(small, contestants(small, demand)[:1])
             run = timed_once(sized, ours[0])
             seconds: dict[int, list[float]] = {1: [], 2: []}
+            alone: dict[int, list[float]] = {1: [], 2: []}
             least = max(3, effort.rounds // 2) + 1
             start = time.perf_counter()
             # What disturbs two threads but not one lasts for seconds: short runs need more rounds.
@@ -79,9 +81,10 @@ def measure_scaling(
                 for count, times in seconds.items():
                     torch.set_num_threads(count)
                     times.append(run())
+                    alone[count].append(control())
             # The first round found cold caches.
             one, two = (times[1:] for times in seconds.values())
-            ratio = statistics.median(a / b for a, b in zip(one, two, strict=True))
+            ratio = _ratio(one, two)
             served = ours[0].served_by
             findings.append(
                 Finding(case.name, served, "one thread, ms", statistics.median(one) * 1e3)
@@ -90,6 +93,8 @@ def measure_scaling(
                 Finding(case.name, served, "two threads, ms", statistics.median(two) * 1e3)
             )
             findings.append(at_least(case.name, served, "one / two", ratio, 1.85))
+            bound = _ratio(alone[1], alone[2])
+            findings.append(Finding(case.name, "arithmetic alone", "one / two", bound))
     finally:
         torch.set_num_threads(threads)
     return findings
@@ -106,3 +111,25 @@ def _keep_freed_memory() -> None:
     if hasattr(library, "mallopt"):
         library.mallopt(_MMAP_MAX, 0)
         library.mallopt(_TRIM_THRESHOLD, 1 << 30)
+
+
+def _ratio(one: list[float], two: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(one, two, strict=True))
+
+
+def _arithmetic() -> Callable[[], float]:
+    """Return what computes for some milliseconds from a cache, and returns how long it took.
+
+    Each thread has numbers of its own, so it scales as the machine lets anything scale at the time.
+    """
+    # Half a mebibyte; torch gives each thread as many.
+    numbers = torch.linspace(2, 9, 1 << 17)
+    found = torch.empty_like(numbers)
+
+    def run() -> float:
+        start = time.perf_counter()
+        for _ in range(8):
+            torch.lgamma(numbers, out=found)
+        return time.perf_counter() - start
+
+    return run
