@@ -36,8 +36,8 @@ _KEPT_STORAGES: Final = 512
 _TABLES: Final = ("", "decode_", "backward_", "linear_", "recurrent_")
 # What reads torch's tensors where they lie, which a server's module cannot.
 _DIRECT: Final = (
-    *("direct_forward", "direct_linear", "direct_map", "direct_recurrent", "direct_topk"),
-    "packed_weights",
+    *("chain", "direct_forward", "direct_fused", "direct_linear", "direct_map"),
+    *("direct_recurrent", "direct_topk", "packed_weights"),
 )
 
 
