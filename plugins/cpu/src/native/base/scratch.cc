@@ -2,17 +2,9 @@
 
 #include <cstdlib>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+#include "base/large_pages.h"
 
 namespace torchyard {
-
-namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
-
-}  // namespace
 
 Scratch::~Scratch() { std::free(block_); }
 
@@ -21,16 +13,16 @@ std::byte* Scratch::acquire(size_t bytes) {
   std::free(block_);
   block_ = nullptr;
   size_ = 0;
-  if (bytes > SIZE_MAX - kHugePage) return nullptr;
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kScratchAlignment;
+  if (bytes > SIZE_MAX - kLargePage) return nullptr;
+  const size_t alignment = bytes >= kLargePage ? kLargePage : kScratchAlignment;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
   void* block = nullptr;
   if (posix_memalign(&block, alignment, rounded == 0 ? alignment : rounded) != 0) return nullptr;
-#if defined(__linux__)
   // Packed keys and values are read by strides of kilobytes: with 4 KiB pages the translation
   // buffer misses on most of them.
-  if (alignment == kHugePage) (void)madvise(block, rounded, MADV_HUGEPAGE);
-#endif
+  const uintptr_t first = reinterpret_cast<uintptr_t>(block);
+  Span span = {first, first + rounded};
+  expect_writes(&span, 1);
   block_ = static_cast<std::byte*>(block);
   size_ = rounded == 0 ? alignment : rounded;
   return block_;

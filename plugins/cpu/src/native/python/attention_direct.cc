@@ -309,13 +309,8 @@ int add_attention_direct(PyObject* module) {
     if (mask_names[i] == nullptr) return -1;
   }
   block_size_name = PyUnicode_InternFromString("block_size");
-  direct_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&direct_spec));
-  if (block_size_name == nullptr || direct_type == nullptr) return -1;
-  Py_INCREF(reinterpret_cast<PyObject*>(direct_type));
-  if (PyModule_AddObject(module, "DirectForward", reinterpret_cast<PyObject*>(direct_type)) != 0) {
-    return -1;
-  }
-  return PyModule_AddFunctions(module, functions);
+  if (block_size_name == nullptr) return -1;
+  return add_direct_type(module, &direct_spec, "DirectForward", functions, &direct_type);
 }
 
 }  // namespace torchyard

@@ -43,4 +43,16 @@ void end_direct(PyObject* self) {
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
 
+// Adds a type, and the functions that make objects of it, to the module; 0, or -1 with an exception
+// set.
+inline int add_direct_type(PyObject* module, PyType_Spec* spec, const char* name,
+                           PyMethodDef* functions, PyTypeObject** type) {
+  PyObject* made = PyType_FromSpec(spec);
+  if (made == nullptr) return -1;
+  *type = reinterpret_cast<PyTypeObject*>(made);
+  Py_INCREF(made);
+  if (PyModule_AddObject(module, name, made) != 0) return -1;
+  return PyModule_AddFunctions(module, functions);
+}
+
 }  // namespace torchyard

@@ -229,11 +229,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 int add_linear_fused(PyObject* module) {
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return -1;
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  if (PyModule_AddObject(module, "DirectFused", reinterpret_cast<PyObject*>(type)) != 0) return -1;
-  return PyModule_AddFunctions(module, functions);
+  return add_direct_type(module, &spec, "DirectFused", functions, &type);
 }
 
 }  // namespace torchyard

@@ -6,6 +6,7 @@
 #include "programs/dispatch.h"
 #include "programs/pointwise.h"
 #include "python/direct.h"
+#include "python/direct_type.h"
 #include "python/program_arguments.h"
 #include "python/torch_tensors.h"
 
@@ -409,11 +410,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 int add_pointwise_direct(PyObject* module) {
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return -1;
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  if (PyModule_AddObject(module, "DirectMap", reinterpret_cast<PyObject*>(type)) != 0) return -1;
-  return PyModule_AddFunctions(module, functions);
+  return add_direct_type(module, &spec, "DirectMap", functions, &type);
 }
 
 }  // namespace torchyard

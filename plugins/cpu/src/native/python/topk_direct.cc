@@ -177,11 +177,7 @@ PyMethodDef functions[] = {
 }  // namespace
 
 int add_topk_direct(PyObject* module) {
-  type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (type == nullptr) return -1;
-  Py_INCREF(reinterpret_cast<PyObject*>(type));
-  if (PyModule_AddObject(module, "DirectTopK", reinterpret_cast<PyObject*>(type)) != 0) return -1;
-  return PyModule_AddFunctions(module, functions);
+  return add_direct_type(module, &spec, "DirectTopK", functions, &type);
 }
 
 }  // namespace torchyard
