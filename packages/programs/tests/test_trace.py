@@ -9,8 +9,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
-from torchyard_programs import Input, ProgramError, Reference, build, parse, trace
+from torchyard_programs import (
+    Input,
+    ProgramError,
+    Reference,
+    build,
+    is_pointwise,
+    parse,
+    trace,
+)
 
 _CPU = torch.device("cpu")
 _WORDS = ("add", "sub", "mul", "maximum", "where", "tanh", "neg", "lerp")
@@ -65,6 +74,24 @@ def test_what_was_recorded_computes_as_the_function_does(
     torch.testing.assert_close(again(*inputs, *captured), function(*inputs), rtol=0, atol=0)
 
 
+_ACTIVATIONS = (
+    "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu "
+    "sigmoid silu softplus softsign tanh tanhshrink"
+).split()
+
+
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_every_activation_of_torch_nn_functional_is_recorded_and_pointwise(name: str) -> None:
+    function = getattr(functional, name)
+    text, captured = recorded(function, "x")
+    x = torch.linspace(-8, 8, 41)
+
+    assert captured == []
+    assert is_pointwise(parse(text), (Input("x", torch.float32, 1),), ())
+    again = build(parse(text), ("x",))
+    torch.testing.assert_close(again(x), function(x), rtol=0, atol=0)
+
+
 def test_several_results_are_recorded_in_order() -> None:
     text, _ = recorded(lambda x, y: (x + y, x, 2.0), "x", "y")
     program = parse(text)
@@ -98,8 +125,12 @@ def test_a_stand_in_tells_the_dtype_that_it_was_given_and_no_other() -> None:
         (lambda x: x.mul_(2), r"fn: \.mul_\(\) works in place, .* use \.mul\(\)"),
         (lambda x: float(x), "fn: an input cannot become a Python number"),
         (lambda x: x + object(), "fn: expected tensors, numbers, .* got object"),
+        (
+            lambda x: functional.relu(x, inplace=True),
+            "fn: relu with inplace=True works in place, .* leave inplace out",
+        ),
     ],
-    ids=["decision", "in place", "number", "object"],
+    ids=["decision", "in place", "number", "object", "inplace"],
 )
 def test_what_cannot_be_recorded_is_refused_with_a_remedy(
     function: Callable[..., Any], remedy: str

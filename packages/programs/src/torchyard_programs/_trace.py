@@ -27,7 +27,8 @@ from torchyard_programs._errors import ProgramError
 from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
 
 # Everything of a program lies on the query's device, so where a new tensor should lie says nothing.
-_IGNORED_KEYWORDS: Final = frozenset({"device", "layout", "pin_memory", "memory_format"})
+# `inplace` is false where it gets here.
+_IGNORED_KEYWORDS: Final = frozenset({"device", "inplace", "layout", "memory_format", "pin_memory"})
 
 
 def trace(
@@ -334,6 +335,11 @@ def _record(func: Any, args: Any, kwargs: Any) -> Any:
         tape = _tape_of(list(kwargs.values()))
     assert tape is not None
     name = func.__name__
+    if kwargs.get("inplace"):
+        raise ProgramError(
+            f"{tape.role}: {name} with inplace=True works in place, which cannot be recorded; "
+            f"leave inplace out"
+        )
     word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
     if word is None and func is operator.getitem:
         word = "getitem"  # Dynamo spells the indexing of a module's parameter so

@@ -11,32 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
 from typing import Final
 
 from torchyard_cpu._score_graph import ScoreGraph
 
 __all__ = ["BINARY", "UNARY", "Term", "gelu_tanh", "lerp", "wrapped"]
-
-# erf(x) / x by powers of x^2, for |x| <= 1: relative error 4.0e-8. Then log(1 - erf(x)) by powers
-# of x, for 1 <= x <= 4: 1.1e-9 of erf. Least squares, reweighted until the errors are level.
-_NEAR: Final = (
-    "0x1.20dd74p+0",
-    "-0x1.812674p-2",
-    "0x1.ce0942p-4",
-    "-0x1.b5a35cp-6",
-    "0x1.4246dp-8",
-    "-0x1.273fap-11",
-)
-_FAR: Final = (
-    "-0x1.72e404p-12",
-    "-0x1.2085b2p+0",
-    "-0x1.46c582p-1",
-    "-0x1.a60a96p-4",
-    "0x1.654246p-6",
-    "-0x1.814d22p-9",
-    "0x1.852dc4p-13",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +74,6 @@ def _named(word: str, result: Term, x: Term) -> Term:
     return Term(x.graph, x.graph.add("named", numbers, "float32", word))
 
 
-def _polynomial(x: Term, coefficients: tuple[str, ...]) -> Term:
-    highest, *rest = (float.fromhex(text) for text in reversed(coefficients))
-    return reduce(lambda sum_, factor: sum_ * x + factor, rest, x.like(highest))
-
-
 def _expm1(x: Term) -> Term:
     # e^x - 1 = tanh(x / 2) (e^x + 1), where nothing cancels.
     return _named("expm1", (x * 0.5).of("tanh") * (x.of("exp") + 1.0), x)
@@ -113,20 +87,12 @@ def _log1p(x: Term) -> Term:
     return _named("log1p", lost.where(x, whole.is_equal(math.inf).where(x, exact)), x)
 
 
-def _erf(x: Term) -> Term:
-    size = abs(x)
-    held = x.of("max", -1.0).of("min", 1.0)
-    near = held * _polynomial(held * held, _NEAR)
-    far = x.like(1.0) - _polynomial(size.of("min", 4.0), _FAR).of("exp")
-    return _named("erf", (size < 1.0).where(near, (x < 0.0).where(-far, far)), x)
-
-
 def _softplus(x: Term) -> Term:
     return _log1p((-abs(x)).of("exp")) + x.of("max", 0.0)
 
 
 def _gelu(x: Term) -> Term:
-    return x * 0.5 * (_erf(x * math.sqrt(0.5)) + 1.0)
+    return x * 0.5 * ((x * math.sqrt(0.5)).of("erf") + 1.0)
 
 
 def gelu_tanh(x: Term) -> Term:
@@ -204,7 +170,7 @@ def wrapped(word: str, x: Term, divisor: float) -> Term:
 UNARY: Final[dict[str, Callable[[Term], Term]]] = {
     "deg2rad": lambda x: x * (math.pi / 180),
     "elu": _elu,
-    "erf": _erf,
+    "erf": lambda x: x.of("erf"),
     "expm1": _expm1,
     "frac": lambda x: x - _trunc(x),
     "gelu": _gelu,

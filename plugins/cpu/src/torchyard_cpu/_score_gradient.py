@@ -193,6 +193,11 @@ class _Differentiation:
         rest = self._add("sub", self.one, number)
         yield 0, self._times(given, self._add("mul", rest, number))
 
+    def erf(self, node: Node, number: int, given: int) -> _Parts:
+        (value,) = node.args
+        bell = self._add("exp", self._add("neg", self._add("mul", value, value)))
+        yield 0, self._times(given, self._add("mul", bell, self._number(2.0 / math.sqrt(math.pi))))
+
     def where(self, node: Node, number: int, given: int) -> _Parts:
         condition = node.args[0]
         yield 1, self._where(condition, given, self.zero)
@@ -205,11 +210,8 @@ class _Differentiation:
     def _derivative(self, word: str, value: int) -> int:
         if word == "expm1":
             return self._add("exp", value)
-        if word == "log1p":
-            return self._add("div", self.one, self._add("add", self.one, value))
-        assert word == "erf", word
-        bell = self._add("exp", self._add("neg", self._add("mul", value, value)))
-        return self._add("mul", bell, self._number(2.0 / math.sqrt(math.pi)))
+        assert word == "log1p", word
+        return self._add("div", self.one, self._add("add", self.one, value))
 
     def extreme(self, node: Node, number: int, given: int) -> _Parts:
         """Differentiate min and max, which share the gradient at ties, and what became of clamp and
@@ -232,6 +234,7 @@ _RULES: Final[dict[str, Callable[[_Differentiation, Node, int, int], _Parts]]] =
     "abs": _Differentiation.abs,
     "add": _Differentiation.add,
     "div": _Differentiation.div,
+    "erf": _Differentiation.erf,
     "exp": _Differentiation.exp,
     "exp2": _Differentiation.exp2,
     "log": _Differentiation.log,

@@ -39,6 +39,39 @@ TORCHYARD_NOINLINE void store_sums(const LinearArgs& args, const LinearBlock& bl
   }
 }
 
+// Asks for the lines of a rectangle of `columns` bytes, a few of each row: rows lie a page or more
+// apart, so nothing else foresees them.
+template <int kWrite>
+TORCHYARD_INLINE void fetch_rectangle(const char* first, int64_t row, int rows, int64_t columns) {
+  for (int r = 0; r < rows; ++r) {
+    const char* at = first + r * row;
+    for (int64_t i = 0; i < columns; i += 64) __builtin_prefetch(at + i, kWrite);
+    __builtin_prefetch(at + columns - 1, kWrite);
+  }
+}
+
+// Asks for what finishing a block's tile reads and writes, while its products are still taken.
+template <class Format>
+TORCHYARD_NOINLINE void fetch_tile(const LinearArgs& args, const LinearBlock& block, int64_t column,
+                                   int columns) {
+  const int64_t row = block.batch * args.rows + block.first;
+  const LinearFunction* function = args.epilogue;
+  const int64_t bytes = function == nullptr ? static_cast<int64_t>(sizeof(typename Format::Element))
+                                            : element_bytes(function->program->results[0].element);
+  const char* out = static_cast<const char*>(args.out) + (row * args.columns() + column) * bytes;
+  fetch_rectangle<1>(out, args.columns() * bytes, block.rows, columns * bytes);
+  if (function == nullptr) return;
+  const Program& program = *function->program;
+  for (int64_t i = function->inputs; i < program.operand_count; ++i) {
+    const ProgramPlace place = function->places[i];
+    const Element element = program.operands[i];
+    if (place.row == 0 || place.column != 1) continue;
+    const int64_t size = element_bytes(element);
+    fetch_rectangle<0>(shifted(place, element, row, column).data, place.row * size, block.rows,
+                       columns * size);
+  }
+}
+
 // Adds the bias, and lets the epilogue make and store the output. Where it takes halves, those of
 // the second lie `second` floats after the first's.
 template <class Format>

@@ -42,6 +42,7 @@ struct LinearItems {
       int64_t row = 0;
       for (int64_t i = 0; i < item.block_count; ++i) {
         const LinearBlock& block = item.blocks[i];
+        if (last) fetch_tile<Format>(args, block, item.first[0], stored_columns(args, item));
         // Sums that are complete after this chunk are stored from one block's room.
         float* at = sums + (depth <= most ? 0 : row * kRowFloats);
         for (int p = 0; p < item.panels; ++p) {
@@ -164,11 +165,16 @@ struct LinearItems {
 
   static void store(const LinearArgs& args, const LinearItem& item, const LinearBlock& block,
                     float* sums) {
-    const int panels = item.panels / args.halves();
+    const int64_t second = item.panels / args.halves() * kPanelColumns;
+    finish_tile<Format>(args, block, sums, kRowFloats, second, item.first[0],
+                        stored_columns(args, item), item.memory);
+  }
+
+  // Of the output: half as many as were multiplied where halves make one.
+  static int stored_columns(const LinearArgs& args, const LinearItem& item) {
     const int64_t left = args.columns() - item.first[0];
-    const int64_t columns = panels * kPanelColumns;
-    finish_tile<Format>(args, block, sums, kRowFloats, columns, item.first[0],
-                        static_cast<int>(left < columns ? left : columns), item.memory);
+    const int64_t columns = item.panels / args.halves() * kPanelColumns;
+    return static_cast<int>(left < columns ? left : columns);
   }
 };
 

@@ -267,6 +267,7 @@ struct ProgramSteps {
         TORCHYARD_UNARY(log2_f, Float, Float, Fn::log2(x))
         TORCHYARD_UNARY(tanh_f, Float, Float, Fn::tanh(x))
         TORCHYARD_UNARY(sigmoid_f, Float, Float, Fn::sigmoid(x))
+        TORCHYARD_UNARY(erf_f, Float, Float, Fn::erf(x))
         TORCHYARD_BINARY(add_i, Bits, Bits, x + y)
         TORCHYARD_BINARY(sub_i, Bits, Bits, x - y)
         TORCHYARD_BINARY(mul_i, Bits, Bits, x * y)

@@ -87,6 +87,31 @@ struct Functions {
     return Isa::set1(1.0f) / (Isa::set1(1.0f) + exp(Isa::zero() - x));
   }
 
+  // The error function, 3.5e-7: x times a quotient of polynomials of x^2 (1.8e-8), at 3.9 and
+  // beyond
+  // 1. Without a choice between formulas, and without e^x, it takes half the time.
+  TORCHYARD_LANES Float erf(Float x) {
+    // In this order NaN stays.
+    const Float limit = Isa::set1(3.9f);
+    const Float least = Isa::zero() - limit;
+    Float held = L::choose(x > limit, limit, x);
+    held = L::choose(held < least, least, held);
+    const Float s = held * held;
+    Float p = Isa::fma(Isa::set1(0x1.155bf4p-19f), s, Isa::set1(0x1.2ae8cap-12f));
+    Float q = Isa::fma(Isa::set1(0x1.41088cp-15f), s, Isa::set1(0x1.2f65ccp-10f));
+    p = Isa::fma(p, s, Isa::set1(0x1.e9fd12p-9f));
+    q = Isa::fma(q, s, Isa::set1(0x1.e8b582p-7f));
+    p = Isa::fma(p, s, Isa::set1(0x1.af74c8p-5f));
+    q = Isa::fma(q, s, Isa::set1(0x1.d2338p-4f));
+    p = Isa::fma(p, s, Isa::set1(0x1.846fap-3f));
+    q = Isa::fma(q, s, Isa::set1(0x1.00ba1cp-1f));
+    p = Isa::fma(p, s, Isa::set1(0x1.20dd74p+0f));
+    const Float one = Isa::set1(1.0f);
+    const Float result = held * p / Isa::fma(q, s, one);
+    const Float below = L::choose(result > one, one, result);
+    return L::choose(below < Isa::zero() - one, Isa::zero() - one, below);
+  }
+
   // x = 2^exponent * (1 + f), f in [sqrt(1/2) - 1, sqrt(2) - 1]; `tail` is ln(1 + f) - f. For
   // finite x > 0.
   TORCHYARD_LANES void split(Float x, Float* exponent, Float* f, Float* tail) {

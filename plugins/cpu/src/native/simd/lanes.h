@@ -33,7 +33,7 @@ struct Lanes {
 
   // `yes` where `truth` is -1, `no` where it is 0.
   static inline __attribute__((always_inline)) Float choose(Int truth, Float yes, Float no) {
-    return floats((bits(yes) & truth) | (bits(no) & ~truth));
+    return truth ? yes : no;
   }
 };
 
