@@ -39,7 +39,7 @@ class _Spy:
         self.asked.append(arguments)
         return self.answer
 
-    def admit(self, request: AttentionRequest) -> None:
+    def admit(self, request: AttentionRequest, call: AttentionCall) -> None:
         self.admitted.append(request)
 
 
@@ -72,10 +72,10 @@ def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: _Spy) ->
     found = flex_attention(query, query, query, return_aux=AuxRequest(lse=True))
     assert found == (out, AuxOutput(lse))
     assert [asked[3:] for asked in spy.asked] == [
-        (None, None, False, False),
-        (None, None, False, False),
-        (None, None, False, True),
-        (None, None, False, True),
+        (None, None, False, False, None),
+        (None, None, False, False, None),
+        (None, None, False, True, None),
+        (None, None, False, True, None),
     ]
 
 
@@ -225,11 +225,12 @@ class _Offering:
 def test_each_forward_is_asked_once_and_told_the_requests_that_are_its_own() -> None:
     query = _query()
     request = AttentionRequest("cpu", "float32", 1, 2, 2, 3, 3, 4, 4)
+    call = AttentionCall(query, query, query, None, None, 1.0, False, False)
     kept: dict[str, Any] = {}
     one, other = _Spy(), _Spy()
     first, second, third = _Offering(one), _Offering(other), _Offering(None)
     for forward in (first, second, third, first, lambda call: AttentionResult(query)):
-        decided.remember(kept, forward, request)
+        decided.remember(kept, forward, request, call)
     assert (first.made, second.made, third.made) == (1, 1, 1)
     assert one.admitted == [request, request]
     assert other.admitted == [request]
@@ -240,7 +241,7 @@ def test_the_forward_that_the_registry_chose_is_told(monkeypatch: pytest.MonkeyP
     told: list[tuple[Any, AttentionRequest]] = []
     monkeypatch.setattr(
         "torchyard_attention._computation.remember",
-        lambda kept, forward, request: told.append((forward, request)),
+        lambda kept, forward, request, call: told.append((forward, request)),
     )
     query = torch.randn(1, 2, 5, 40)
     flex_attention(query, query, query)

@@ -72,7 +72,8 @@ def _tensors(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor
 
 
 def _serve(direct: NativeDirect, *tensors: Tensor, **changes: Any) -> Any:
-    given = {"mask": None, "scale": None, "enable_gqa": False, "lse": False, **changes}
+    names = ("mask", "scale", "enable_gqa", "lse", "score")
+    given = dict(zip(names, (None, None, False, False, None), strict=True)) | changes
     return direct.serve(*tensors, *given.values())
 
 

@@ -223,7 +223,7 @@ def test_new_closures_and_lengths_keep_the_caches_bounded() -> None:
     from torchyard_cpu import _score_lowering, _score_program
 
     _score_lowering.lower.cache_clear()
-    _score_program._encoded.cache_clear()
+    _score_program.encoded_score.cache_clear()
     forward = NativeForward("")
     for length in range(1, 41):
         slopes = torch.randn(HEADS)
@@ -236,7 +236,7 @@ def test_new_closures_and_lengths_keep_the_caches_bounded() -> None:
         )
 
     assert _score_lowering.lower.cache_info().currsize == 1
-    assert _score_program._encoded.cache_info().currsize == 40
+    assert _score_program.encoded_score.cache_info().currsize == 40
 
 
 @pytest.mark.parametrize(("q_length", "kv_length"), [(300, KEYS), (2, 3000)])

@@ -18,8 +18,8 @@ from torchyard_attention._direct_mask import direct_mask
 from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._options import options_text
 from torchyard_attention._program import IDENTITY
+from torchyard_attention._recordings import Recording, kept, recorded
 from torchyard_attention._request import lse_dtype, request_of
-from torchyard_attention._trace import SCORE_INPUTS, trace
 from torchyard_attention._validation import as_block_mask, check_inputs
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
 
@@ -90,7 +90,7 @@ def flex_attention(
         key: [B, Hkv, Sk, D], or batch 1 for every batch of query.
         value: [B, Hkv, Sk, V], likewise.
         score_mod: ``(score, b, h, q_idx, kv_idx) -> score`` on scalars; any torch functions, and
-            tensors that it captures. It is recorded once per call, not run per pair.
+            tensors that it captures. It is recorded, once per call at most, not run per pair.
         block_mask: which pairs are visible: this package's BlockMask or torch's. None: all are.
         scale: multiplies the raw scores; None: 1 / sqrt(D).
         enable_gqa: whether Hkv may be smaller than Hq, and divide it.
@@ -116,15 +116,14 @@ def flex_attention(
             "return_aux=AuxRequest(lse=True)"
         )
     # A call like one that was decided before needs no more than its kernel.
-    if (
-        score_mod is None
-        and implementation is None
-        and not kernel_options
-        and not torch.compiler.is_compiling()
-    ):
-        known = _served(query, key, value, block_mask, scale, enable_gqa, return_lse, return_aux)
-        if known is not None:
-            return known
+    if implementation is None and not kernel_options and not torch.compiler.is_compiling():
+        score = None if score_mod is None else kept(score_mod)
+        if score is not None or score_mod is None:
+            known = _served(
+                query, key, value, score, block_mask, scale, enable_gqa, return_lse, return_aux
+            )
+            if known is not None:
+                return known
     aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
     prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options)
     if not torch.compiler.is_compiling():
@@ -146,6 +145,7 @@ def _served(
     query: Tensor,
     key: Tensor,
     value: Tensor,
+    score: Recording | None,
     block_mask: BlockMask | Any | None,
     scale: float | None,
     enable_gqa: bool,
@@ -161,10 +161,10 @@ def _served(
         if mask is None:
             return None
     if return_aux is None:
-        return served(query, key, value, mask, scale, enable_gqa, return_lse)
+        return served(query, key, value, mask, scale, enable_gqa, return_lse, score)
     if return_aux.max_scores:
         return None
-    found = served(query, key, value, mask, scale, enable_gqa, return_aux.lse)
+    found = served(query, key, value, mask, scale, enable_gqa, return_aux.lse, score)
     if found is None:
         return None
     return (found[0], AuxOutput(found[1])) if return_aux.lse else (found, AuxOutput())
@@ -267,7 +267,7 @@ def _prepare(
     text = IDENTITY
     captured: list[Tensor] = []
     if score_mod is not None:
-        text, captured = trace(score_mod, "score_mod", SCORE_INPUTS, lse_dtype(query), query.device)
+        text, captured = recorded(score_mod, lse_dtype(query), query.device)
     inputs = [query, key, value, *captured]
     return _Prepared(
         query,

@@ -43,7 +43,7 @@ def outputs(
     conclusions = registry().conclusions()
     chosen: Forward = registry().resolve(FORWARD, request, use=use)
     if use is None and not call.options:
-        remember(conclusions, chosen, request)
+        remember(conclusions, chosen, request, call)
     return chosen(call)
 
 

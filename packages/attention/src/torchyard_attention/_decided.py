@@ -10,7 +10,8 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_attention._direct import is_undisturbed
-from torchyard_attention.contract import AttentionRequest, Forward, ScoreKind
+from torchyard_attention._recordings import Recording, is_kept
+from torchyard_attention.contract import AttentionCall, AttentionRequest, Forward, ScoreKind
 
 if TYPE_CHECKING:
     from torchyard_attention.direct import DirectForward, DirectMask
@@ -54,6 +55,7 @@ def served(
     scale: float | None,
     enable_gqa: bool,
     lse: bool,
+    score: Recording | None,
 ) -> Tensor | tuple[Tensor, Tensor] | None:
     """Compute a call like one that was decided before; None, without an effect, for any other.
 
@@ -65,23 +67,29 @@ def served(
         return None
     for serve in direct.serve:
         found: Tensor | tuple[Tensor, Tensor] | None = serve(
-            query, key, value, mask, scale, enable_gqa, lse
+            query, key, value, mask, scale, enable_gqa, lse, score
         )
         if found is not None:
             return found
     return None
 
 
-def remember(conclusions: dict[str, Any], forward: Forward, request: AttentionRequest) -> None:
+def remember(
+    conclusions: dict[str, Any], forward: Forward, request: AttentionRequest, call: AttentionCall
+) -> None:
     """Let calls that make the request be served directly, where the forward can.
 
     Args:
         conclusions: the registry's, from before it decided.
         forward: what it decided for, with no demand of the call itself.
         request: what it decided.
+        call: what made the request.
     """
-    if request.grad or request.score is not ScoreKind.NONE:
+    if request.grad or request.score is ScoreKind.GENERAL:
+        return
+    # Another call finds this one's program only where the recording was kept.
+    if call.score_mod is not None and not is_kept(call.score_mod.text):
         return
     direct = conclusions.setdefault(_KEY, _Direct()).of(forward)
     if direct is not None:
-        direct.admit(request)
+        direct.admit(request, call)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from torchyard_attention.contract import AttentionRequest, MaskBlocks
+from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskBlocks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["DirectForward", "DirectMask"]
+__all__ = ["DirectForward", "DirectMask", "DirectScore"]
+
+# A call's score_mod: its program, the same object for the same text, and the tensors that it
+# captures, in the program's order.
+DirectScore: TypeAlias = "tuple[str, tuple[Tensor, ...]]"
 
 
 class DirectMask(NamedTuple):
@@ -38,8 +42,14 @@ class DirectForward(Protocol):
     traced, transformed or profiled, no mode is active, and algorithms need not be deterministic.
     """
 
-    def admit(self, request: AttentionRequest) -> None:
-        """Serve calls that make this request from now on; or pass over the request."""
+    def admit(self, request: AttentionRequest, call: AttentionCall) -> None:
+        """Serve calls that make this request from now on; or pass over the request.
+
+        Args:
+            request: what was decided; where its score is pointwise, the text is one that later
+                calls pass as the same object.
+            call: the call that made it, which is not to be kept.
+        """
 
     def serve(
         self,
@@ -50,6 +60,7 @@ class DirectForward(Protocol):
         scale: float | None,
         enable_gqa: bool,
         lse: bool,
+        score: DirectScore | None,
         /,
     ) -> Tensor | tuple[Tensor, Tensor] | None:
         """Compute a call as the forward does, with the same bits; None where it is not served.
@@ -58,7 +69,8 @@ class DirectForward(Protocol):
         ``flex_attention`` raises the error or finds another way. None too unless query, key and
         value are of torch.Tensor or torch.nn.Parameter itself, dense, on the device, neither lazily
         negated nor zeros that are not stored, not differentiated while gradients are recorded, and
-        of one batch, and unless the request that they make was admitted.
+        of one batch, and unless the request that they make was admitted. What a score captures is
+        held to the same, but for the batch.
 
         Args:
             query, key, value: whatever was passed as such.
@@ -66,4 +78,8 @@ class DirectForward(Protocol):
             scale: None: 1 / sqrt(D).
             enable_gqa: whether Hkv may be smaller than Hq.
             lse: whether to return (out, lse) instead of out.
+            score: None leaves the scores.
+
+        Raises:
+            IndexError: as the forward does.
         """

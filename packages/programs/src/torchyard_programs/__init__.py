@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchyard_programs._build import build
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
+from torchyard_programs._repeatable import is_fixed, outer_names
 from torchyard_programs._trace import result_count, trace
 from torchyard_programs._typed import Step, TypedProgram, typed_program
 from torchyard_programs._typing import Input, Traits, infer, is_pointwise
@@ -20,7 +21,9 @@ __all__ = [
     "TypedProgram",
     "build",
     "infer",
+    "is_fixed",
     "is_pointwise",
+    "outer_names",
     "parse",
     "result_count",
     "trace",

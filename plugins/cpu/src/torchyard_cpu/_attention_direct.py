@@ -8,9 +8,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
-from torchyard_attention.direct import DirectMask
+from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.direct import DirectMask, DirectScore
 from torchyard_cpu import _native
+from torchyard_cpu._direct_scores import direct_score
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu._tunables import Tunables
 
@@ -31,7 +32,16 @@ class NativeDirect:
     """
 
     serve: Callable[
-        [Tensor, Tensor, Tensor, DirectMask | None, float | None, bool, bool],
+        [
+            Tensor,
+            Tensor,
+            Tensor,
+            DirectMask | None,
+            float | None,
+            bool,
+            bool,
+            DirectScore | None,
+        ],
         Tensor | tuple[Tensor, Tensor] | None,
     ]
 
@@ -39,10 +49,15 @@ class NativeDirect:
         self._native = native
         self.serve = native.serve
 
-    def admit(self, request: AttentionRequest) -> None:
-        """Serve calls that make this request from now on, where native code alone can."""
+    def admit(self, request: AttentionRequest, call: AttentionCall | None = None) -> None:
+        """Serve calls that make this request from now on, where native code alone can.
+
+        Args:
+            request: of a call.
+            call: the call; not needed where it has no score_mod.
+        """
         if (
-            request.score is not ScoreKind.NONE
+            request.score is ScoreKind.GENERAL
             or request.dtype not in _DTYPES
             or not request.unit_stride
             or request.max_scores
@@ -51,21 +66,26 @@ class NativeDirect:
             or request.page_size
         ):
             return
-        self._native.admit(
-            (
-                _DTYPES.index(request.dtype),
-                request.batch,
-                request.q_heads,
-                request.kv_heads,
-                request.q_length,
-                request.kv_length,
-                request.head_dim,
-                request.value_dim,
-                _MASKS.index(request.mask),
-                *request.block_size,
-                int(request.lse),
-            )
+        words = (
+            _DTYPES.index(request.dtype),
+            request.batch,
+            request.q_heads,
+            request.kv_heads,
+            request.q_length,
+            request.kv_length,
+            request.head_dim,
+            request.value_dim,
+            _MASKS.index(request.mask),
+            *request.block_size,
+            int(request.lse),
         )
+        if request.score is ScoreKind.NONE:
+            self._native.admit(words)
+        elif call is not None and call.score_mod is not None:
+            sizes = (*call.query.shape[:3], call.key.shape[2])
+            score = direct_score(call.score_mod, sizes) if all(sizes) else None
+            if score is not None:
+                self._native.admit_score(words, call.score_mod.text, *score)
 
 
 def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:

@@ -279,6 +279,7 @@ class DirectForward:
         scale: float | None,
         enable_gqa: bool,
         lse: bool,
+        score: tuple[str, tuple[Tensor, ...]] | None,
         /,
     ) -> Tensor | tuple[Tensor, Tensor] | None: ...
 
@@ -286,6 +287,27 @@ class DirectForward:
     # Hkv, Sq, Sk, D, V with the contract's rounding; mask (0 none, 1 causal, 2 blocks), rows and
     # keys per block; whether the lse is an output. ValueError for another dtype.
     def admit(self, request: tuple[int, ...], /) -> None: ...
+
+    # Serve calls that make a request with a score_mod from now on.
+    #
+    # Args:
+    #     request: as above.
+    #     text: the program's; calls must pass the same object.
+    #     range: int64: the least and then the most of B, Sq and Sk.
+    #     captured: int64 per captured tensor: its dtype (of TENSOR_DTYPES), whether int32 holds its
+    #         int64 elements, dimensions, eight sizes and eight strides.
+    #     score: as for attention_forward, of at most 64 steps.
+    #     addresses: int64 pairs: a step, and the captured tensor that it reads.
+    def admit_score(
+        self,
+        request: tuple[int, ...],
+        text: str,
+        range: bytes,
+        captured: bytes,
+        score: tuple[bytes, tuple[int, ...], tuple[int, ...], int],
+        addresses: bytes,
+        /,
+    ) -> None: ...
 
 # Return a DirectForward that was admitted nothing; None where torch lacks a function that it needs,
 # or keeps tensors in another way than it expects.

@@ -12,6 +12,7 @@ from torchyard_cpu._score_binding import COLUMN, RAW, TILE, BoundScore, Step
 from torchyard_cpu._score_sites import BoundGradient
 
 __all__ = [
+    "WORDS",
     "EncodedGradient",
     "EncodedScore",
     "NativeScore",
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 _NUMBERS: Final = {name: number for number, name in enumerate(_native.score_ops())}
-_WORDS: Final = 7
+WORDS: Final = 7
 _DATA_WORD: Final = 5
 _FORMS: Final = {"one": 0, "affine": 1, "scatter": 2}
 
@@ -111,7 +112,7 @@ def encode_roots(score: BoundScore, roots: tuple[int, ...]) -> tuple[EncodedScor
             if step.tensor >= 0:
                 addresses.append((len(words) + _DATA_WORD, step.tensor))
             words.extend((_NUMBERS[step.op], places[number], *args, step.dimension, step.extra))
-    assert len(words) == _WORDS * len(needed)
+    assert len(words) == WORDS * len(needed)
     counts = tuple(len(numbers) for numbers in by_shape)
     encoded = EncodedScore(words, counts, tuple(slots), operand(score.result), tuple(addresses))
     return encoded, {root: operand(root) for root in roots}

@@ -25,7 +25,7 @@ from torchyard_cpu._score_intervals import fits_int32
 from torchyard_cpu._score_lowering import lower
 from torchyard_cpu._score_sites import bind_gradient
 
-__all__ = ["ScoreGradients", "native_score"]
+__all__ = ["ScoreGradients", "captured_shapes", "encoded_score", "native_score"]
 
 _Sizes = tuple[int, int, int, int]
 NativeGradient = tuple[int, bytes, bytes, tuple[int, int, int]]
@@ -52,8 +52,7 @@ def native_score(score_mod: ScoreMod, sizes: _Sizes) -> NativeScore:
     Raises:
         IndexError: a captured tensor that is indexed has no element.
     """
-    captured = tuple(_shape(tensor) for tensor in score_mod.captured)
-    encoded = _encoded(score_mod.text, captured, sizes)
+    encoded = encoded_score(score_mod.text, captured_shapes(score_mod), sizes)
     return encoded.at([tensor.data_ptr() for tensor in score_mod.captured])
 
 
@@ -126,8 +125,14 @@ class _Plan:
     apart: tuple[int, int, int]
 
 
+def captured_shapes(score_mod: ScoreMod) -> tuple[CapturedShape, ...]:
+    """Return what binding needs to know of the captured tensors."""
+    return tuple(_shape(tensor) for tensor in score_mod.captured)
+
+
 @lru_cache(maxsize=1024)
-def _encoded(text: str, captured: tuple[CapturedShape, ...], sizes: _Sizes) -> EncodedScore:
+def encoded_score(text: str, captured: tuple[CapturedShape, ...], sizes: _Sizes) -> EncodedScore:
+    """Return the program for captured tensors of these forms, without their addresses."""
     return encode(bind(lower(text, _traits(captured)), captured, sizes))
 
 

@@ -9,6 +9,7 @@
 #include "attention/dispatch.h"
 #include "python/admitted.h"
 #include "python/arguments.h"
+#include "python/attention_scores.h"
 #include "python/direct_type.h"
 #include "python/torch_tensors.h"
 
@@ -41,6 +42,7 @@ struct Direct {
   Torch torch;
   Kernels kernels[kDTypes];
   Admitted<Asked> admitted;
+  AdmittedScores<Asked> scores;
 };
 
 int dtype_index(const Torch& torch, int32_t dtype) {
@@ -186,10 +188,12 @@ PyObject* compute(const Torch& torch, const Kernels& kernels, ForwardArgs* args,
     args->lse = static_cast<float*>(data);
   }
   const bool made = !with_lse || lse != nullptr;
-  if (!made || run_direct(*args, kernels, torch.threads()) != Status::kOk) {
+  const Status status = made ? run_direct(*args, kernels, torch.threads()) : Status::kOutOfMemory;
+  if (status != Status::kOk) {
     torch.drop(out);
     if (lse != nullptr) torch.drop(lse);
-    return made ? PyErr_NoMemory() : nullptr;
+    if (!made) return nullptr;
+    return status == Status::kIndexOutOfRange ? index_error(*args->score) : PyErr_NoMemory();
   }
   PyObject* given = torch.give(out);
   if (!with_lse) return given;
@@ -200,6 +204,24 @@ PyObject* compute(const Torch& torch, const Kernels& kernels, ForwardArgs* args,
   return nullptr;
 }
 
+// Finds the program of (text, captured tensors) for a call of which the rest was read, and where
+// its tensors lie; false where there is none, or with an exception set.
+bool see_score(const Direct& direct, PyObject* tuple, const ForwardArgs& args, const Asked& asked,
+               PlacedScore* out) {
+  if (!PyTuple_Check(tuple) || PyTuple_Size(tuple) != 2) {
+    PyErr_SetString(PyExc_TypeError, "score: expected None or (text, captured tensors)");
+    return false;
+  }
+  SeenCaptured captured;
+  if (!see_captured(direct.torch, PyTuple_GetItem(tuple, 1), &captured)) return false;
+  const int64_t sizes[] = {args.batches, args.query_rows, args.keys};
+  const AdmittedScore<Asked>* found =
+      direct.scores.find(asked, PyTuple_GetItem(tuple, 0), sizes, captured, direct.torch);
+  if (found == nullptr) return false;
+  found->place(captured, out);
+  return true;
+}
+
 // Ends a call that is not served: null where an exception is set, else None.
 PyObject* not_served() {
   if (PyErr_Occurred() != nullptr) return nullptr;
@@ -207,14 +229,15 @@ PyObject* not_served() {
 }
 
 PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 7) {
-    PyErr_Format(PyExc_TypeError, "serve: expected 7 arguments, got %zd", argc);
+  if (argc != 8) {
+    PyErr_Format(PyExc_TypeError, "serve: expected 8 arguments, got %zd", argc);
     return nullptr;
   }
   Direct& direct = *reinterpret_cast<Direct*>(self);
   ForwardArgs args;
   Asked asked;
   MaskBlocks mask;
+  PlacedScore score;
   const int grouped = PyObject_IsTrue(argv[5]);
   const int with_lse = PyObject_IsTrue(argv[6]);
   if (grouped < 0 || with_lse < 0) return nullptr;
@@ -227,7 +250,12 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
     args.mask = &mask;
   }
   asked.lse = with_lse;
-  if (!direct.admitted.holds(asked)) return not_served();
+  if (argv[7] != Py_None) {
+    if (!see_score(direct, argv[7], args, asked, &score)) return not_served();
+    args.score = &score.program;
+  } else if (!direct.admitted.holds(asked)) {
+    return not_served();
+  }
   const int32_t dtypes[kDTypes] = {direct.torch.float32, direct.torch.bfloat16,
                                    direct.torch.float16};
   return compute(direct.torch, direct.kernels[asked.dtype], &args, dtypes[asked.dtype], with_lse);
@@ -237,15 +265,62 @@ PyObject* admit(PyObject* self, PyObject* tuple) {
   return admit_request<Direct, Asked>(self, tuple, kDTypes);
 }
 
+// admit_score(request, text, range, captured, score, addresses)
+PyObject* admit_score(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 6) {
+    PyErr_Format(PyExc_TypeError, "admit_score: expected 6 arguments, got %zd", argc);
+    return nullptr;
+  }
+  Asked asked;
+  ScoreProgram program;
+  const ScoreRange* range;
+  const ScoreCaptured* captured;
+  const ScoreAddress* addresses;
+  int64_t ranges, captured_count, address_count;
+  if (!read_request(argv[0], &asked) || !read_records(argv[2], &range, &ranges) ||
+      !read_records(argv[3], &captured, &captured_count) || !read_score(argv[4], &program) ||
+      !read_records(argv[5], &addresses, &address_count)) {
+    return nullptr;
+  }
+  int64_t steps = 0;
+  for (const int64_t count : program.counts) steps += count;
+  bool fits = asked.dtype >= 0 && asked.dtype < kDTypes && PyUnicode_Check(argv[1]) &&
+              ranges == 1 && captured_count <= kMaxScoreCaptured && steps <= kMaxScoreSteps &&
+              address_count <= steps;
+  for (int64_t i = 0; fits && i < captured_count; ++i) {
+    fits = captured[i].dim >= 0 && captured[i].dim <= kMaxTensorDim;
+  }
+  for (int64_t i = 0; fits && i < address_count; ++i) {
+    fits = addresses[i].step >= 0 && addresses[i].step < steps && addresses[i].tensor >= 0 &&
+           addresses[i].tensor < captured_count;
+  }
+  if (!fits) {
+    PyErr_SetString(PyExc_ValueError, "admit_score: expected a program within the limits");
+    return nullptr;
+  }
+  auto* made = AdmittedScore<Asked>::make(
+      {asked, argv[1], *range, captured, captured_count, program, steps, addresses, address_count});
+  if (made == nullptr) return PyErr_NoMemory();
+  reinterpret_cast<Direct*>(self)->scores.add(made);
+  Py_RETURN_NONE;
+}
+
+void dealloc(PyObject* self) {
+  reinterpret_cast<Direct*>(self)->scores.clear();
+  end_direct<Direct>(self);
+}
+
 PyMethodDef direct_methods[] = {
     {"serve", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve)), METH_FASTCALL,
      "Compute a call whose request was admitted; None for any other."},
     {"admit", admit, METH_O, "Serve calls that make this request from now on."},
+    {"admit_score", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(admit_score)),
+     METH_FASTCALL, "Serve calls that make this request with a score_mod from now on."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot direct_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(end_direct<Direct>)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
     {Py_tp_methods, direct_methods},
     {0, nullptr},
 };
@@ -287,6 +362,7 @@ PyObject* direct_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (direct == nullptr) return nullptr;
   new (&direct->torch) Torch();
   new (&direct->admitted) Admitted<Asked>();
+  new (&direct->scores) AdmittedScores<Asked>();
   std::memcpy(direct->kernels, kernels, sizeof(kernels));
   if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5], argv[6] == Py_True)) {
     return reinterpret_cast<PyObject*>(direct);

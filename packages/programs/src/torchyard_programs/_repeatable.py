@@ -1,0 +1,116 @@
+"""Which code does the same again where all that it names is the same.
+
+Such code computes with what its names hold and with nothing else: no state of Python's or torch's,
+no attribute of an object, no name that it sets. That is seen from its instructions, of which any
+that is not known to be harmless makes the code another kind.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+import math
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import Any, Final
+
+import torch
+from torch.nn import functional
+
+from torchyard_programs._vocabulary import WORD_OF, WORDS
+
+__all__ = ["is_fixed", "outer_names"]
+
+# Modules whose attributes in _ATTRIBUTES hold the same at all times.
+_MODULES: Final[tuple[ModuleType, ...]] = (torch, torch.nn, functional, torch.special, math)
+
+# What gives the same for the same arguments.
+_BUILTINS: Final = frozenset({abs, bool, enumerate, float, int, len, max, min, range, round, zip})
+_FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
+
+# Parts of modules; what depends on a tensor's dtype and shape alone; words of programs, which are
+# recorded, and make another tensor of a plain one.
+_ATTRIBUTES: Final = (
+    frozenset(("nn", "functional", "special", "pi", "e", "inf", "nan"))
+    | frozenset(("dtype", "shape", "ndim", "size", "dim", "numel"))
+    | frozenset(("log", "log2", "log10", "exp", "sqrt", "pow", "floor", "ceil"))
+    | frozenset(name for name, value in vars(torch).items() if type(value) is torch.dtype)
+    | WORDS
+    | frozenset(function.__name__ for function in WORD_OF if function.__name__[-1] != "_")
+)
+_KEYWORDS: Final = frozenset(
+    ("alpha", "beta", "decimals", "dtype", "eps", "input", "max", "min", "other", "value")
+)
+
+_GENERATORS: Final = (
+    inspect.CO_GENERATOR
+    | inspect.CO_COROUTINE
+    | inspect.CO_ITERABLE_COROUTINE
+    | inspect.CO_ASYNC_GENERATOR
+)
+
+# Moves on the stack, arithmetic, calls, jumps and the like. Those of later Pythons stand beside
+# the ones that they replace; one that is not here costs time alone.
+_INSTRUCTIONS: Final = frozenset(
+    """
+    RESUME CACHE NOP COPY_FREE_VARS PUSH_NULL POP_TOP COPY SWAP PRECALL CALL RETURN_VALUE
+    LOAD_FAST STORE_FAST LOAD_DEREF LOAD_GLOBAL BINARY_SUBSCR COMPARE_OP BUILD_TUPLE BUILD_SLICE
+    UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT UNARY_NOT UNPACK_SEQUENCE GET_ITER FOR_ITER
+    JUMP_FORWARD JUMP_BACKWARD JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
+    POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
+    POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE
+    POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_FALSE
+    POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE
+    POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE END_FOR POP_ITER
+    LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST STORE_FAST_STORE_FAST STORE_FAST_LOAD_FAST TO_BOOL
+    LOAD_FAST_BORROW LOAD_FAST_BORROW_LOAD_FAST_BORROW LOAD_SMALL_INT NOT_TAKEN
+    """.split()
+)
+
+
+def outer_names(code: CodeType) -> tuple[str, ...] | None:
+    """Return the names that a function's code looks for among globals and builtins.
+
+    None where the code may not do the same again although they, its closure and its parameters'
+    defaults hold the same.
+    """
+    if code.co_flags & _GENERATORS or code.co_exceptiontable:  # code that catches an error
+        return None
+    outer: dict[str, None] = {}
+    for instruction in dis.get_instructions(code):
+        name, value = instruction.opname, instruction.argval
+        if name == "LOAD_GLOBAL":
+            outer[value] = None
+        elif name in ("LOAD_ATTR", "LOAD_METHOD"):
+            if value not in _ATTRIBUTES:
+                return None
+        elif name in ("LOAD_CONST", "RETURN_CONST"):
+            if not _is_plain(value):
+                return None
+        elif name == "KW_NAMES":
+            # Not every Python's dis says which constant it is.
+            assert instruction.arg is not None
+            if not _KEYWORDS.issuperset(code.co_consts[instruction.arg]):
+                return None
+        elif name == "BINARY_OP":
+            # One in place changes a tensor that is captured.
+            if instruction.argrepr.endswith("="):
+                return None
+        elif name not in _INSTRUCTIONS:
+            return None
+    return tuple(outer)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float)
+
+
+def is_fixed(value: object) -> bool:
+    """Return whether a value is a module or a function that does the same at all times."""
+    kind = type(value)
+    if kind is ModuleType:
+        return any(value is module for module in _MODULES)
+    if kind in _FUNCTIONS and value in WORD_OF:
+        return True
+    return (kind is type or kind is BuiltinFunctionType) and value in _BUILTINS

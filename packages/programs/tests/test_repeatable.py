@@ -1,0 +1,88 @@
+"""Code that does the same again is told from code that may not."""
+
+from __future__ import annotations
+
+import math
+import types
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from torchyard_programs import is_fixed, outer_names
+
+FACTOR = 2.0
+
+
+def _loop(x: Any, count: int = 2) -> Any:
+    for _ in range(count):
+        x = torch.nn.functional.relu(x) * math.pi if count else -x
+    return x.clamp(min=0.5)
+
+
+def _nonlocal(x: Any) -> Any:
+    global FACTOR
+    FACTOR = 3.0
+    return x
+
+
+def _yields(x: Any) -> Any:
+    yield x
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (lambda x: x * FACTOR, ("FACTOR",)),
+        (lambda x, y: x[y] + torch.where(x > y, FACTOR, FACTOR), ("torch", "FACTOR")),
+        (lambda x: x.to(torch.float16).shape[0], ("torch",)),
+        (lambda x: x if x is None else x**2, ()),
+        (_loop, ("range", "torch", "math")),
+    ],
+)
+def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> None:
+    found = outer_names(function.__code__)
+    assert found is not None
+    assert set(found) == set(names)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        _nonlocal,
+        _yields,
+        lambda x: x.item(),
+        lambda x: x.anything,
+        lambda x: x.add_(1),
+        lambda x: (lambda: x)(),
+        lambda x: torch.exp(x, out=x),
+        lambda x: x == "text",
+        lambda x: [x],
+        lambda x: (x, *x),
+        lambda x: torch.rand(1),
+        lambda x: f"{x}",
+        lambda x: x is FACTOR,
+    ],
+)
+def test_other_code_is_passed_over(function: Any) -> None:
+    assert outer_names(function.__code__) is None
+
+
+@pytest.mark.parametrize(
+    "value", [torch, torch.nn.functional, math, torch.tanh, torch.nn.functional.silu, len, range]
+)
+def test_torchs_functions_and_some_of_pythons_are_fixed(value: object) -> None:
+    assert is_fixed(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(types, numpy, torch.rand, torch.get_num_threads, print, getattr, globals, int.bit_length),
+        *(lambda x: x, object(), [], {}, 1.0, torch.Tensor, torch.zeros(1), "torch"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_nothing_else_is(value: object) -> None:
+    assert not is_fixed(value)
