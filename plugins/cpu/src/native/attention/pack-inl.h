@@ -121,9 +121,15 @@ struct Packer {
       return RowsAt::place(args, args.key, job.batch, job.key_head, panel * kPanelKeys,
                            count_of(panel), &keys_at);
     };
-    // Values are fetched while keys are packed, and the next panel's keys while values are.
+    // Values are fetched while keys are packed, the next panel's keys while values are, and the
+    // first panel's keys at once.
     Fetches<RowsAt> fetches;
-    for (int64_t panel = needed_from(job.first_panel); panel < end;) {
+    int64_t panel = needed_from(job.first_panel);
+    if (panel < end) {
+      fetches.start(place_keys(panel), count_of(panel), bytes_of(args.head_dim), 1);
+      fetches.step();
+    }
+    while (panel < end) {
       const int64_t next = needed_from(panel + 1);
       const int count = count_of(panel);
       uint32_t* out = reinterpret_cast<uint32_t*>(job.packed) + panel * layout.panel_words();
