@@ -180,3 +180,34 @@ def test_a_row_whose_first_panels_are_hidden_finds_its_reference_later(
     attention.check(
         kernel, query, key, value, visible=visible, mask=block_mask(visible, (128, 128))
     )
+
+
+@pytest.mark.parametrize("later", [False, True])
+@each_kernel
+def test_only_what_a_tile_sees_of_a_panel_is_computed_and_takes_part(
+    attention: Attention, kernel: str, dtype: torch.dtype, later: bool
+) -> None:
+    from .conftest import block_mask
+
+    # Each tile sees an interval of the second panel: on either side of every step that some kernel
+    # takes, in a row's first panel or in a later one.
+    edges = [0, 1, 7, 15, 16, 17, 31, 32, 33, 47, 48, 49, 63, 64]
+    intervals = [(first, end) for first in edges for end in edges if first < end]
+    tile_rows = 16 if "amx" in kernel else 6
+    query, key, value = inputs(dtype, rows=tile_rows * len(intervals), keys=192)
+    visible = torch.zeros(1, 1, tile_rows, len(intervals), 192, dtype=torch.bool)
+    for number, (first, end) in enumerate(intervals):
+        visible[..., number, 64 + first : 64 + end] = True
+    visible[..., :64] = later
+    visible = visible.transpose(2, 3).flatten(2, 3)
+    mask = block_mask(visible, (tile_rows, 64))
+    attention.check(kernel, query, key, value, visible=visible, mask=mask)
+
+    # The same rows beside one that sees all of the panel: then all of it is computed.
+    last = torch.arange(query.shape[2]) % tile_rows == tile_rows - 1
+    visible[:, :, last, 64:128] = True
+    alone = attention.run(kernel, query, key, value, mask=mask)
+    mask = block_mask(visible, (tile_rows, 64))
+    beside = attention.run(kernel, query, key, value, mask=mask)
+    assert torch.equal(alone.out[:, :, ~last], beside.out[:, :, ~last])
+    assert torch.equal(alone.lse[:, :, ~last], beside.lse[:, :, ~last])

@@ -253,6 +253,7 @@ struct BackwardRows {
       span.end = row + kRows;
       mine.index = panel.index;
       mine.masked = what == Seen::kSome;
+      if (mine.masked) narrow(mine);
       span.masked = span.masked || mine.masked;
       unsafe = unsafe || (mine.masked && item.unsafe_keys()[local] != 0);
       places[seen] = {item.words(layout.keys) + local * layout.head.key_panel_words(),
@@ -272,7 +273,7 @@ struct BackwardRows {
     const Tile<Format> sums(layout.head, reinterpret_cast<std::byte*>(
                                              rows.grad_query + row * layout.head.value_columns));
     if (!unsafe) {
-      Sum::add(layout.head, sums, key_rows, seen, strip);
+      Sum::add(layout.head, sums, key_rows, keys, seen, strip);
       return;
     }
     for (int i = 0; i < seen; ++i) {
@@ -280,7 +281,7 @@ struct BackwardRows {
       if (keys[i].masked && item.unsafe_keys()[keys[i].index - block.first_panel] != 0) {
         Sum::add_visible(layout.head, sums, key_rows[i], keys[i], slopes);
       } else {
-        Sum::add(layout.head, sums, key_rows + i, 1, slopes);
+        Sum::add(layout.head, sums, key_rows + i, keys + i, 1, slopes);
       }
     }
   }

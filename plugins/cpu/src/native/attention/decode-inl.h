@@ -12,10 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/decode_fetches-inl.h"
 #include "attention/decode_modified-inl.h"
 #include "attention/decode_softmax-inl.h"
 #include "attention/decode_state-inl.h"
+#include "attention/fetches-inl.h"
 #include "attention/format.h"
 #include "attention/rows_at-inl.h"
 #include "attention/tile-inl.h"

@@ -28,6 +28,7 @@ template <>
 struct Products<AmxFormat, kMatrixRows> {
   using Vec = AmxFormat::Vec;
   static constexpr int kVectors = AmxIsa::kTileVectors;
+  static constexpr int kLeastVectors = kVectors;
   static_assert(kVectors == 4, "four tiles of sums stand beside each other");
 
   // score = query [kMatrixRows][words] . keys [words][kVectors * kLanes]
@@ -61,10 +62,12 @@ struct Products<AmxFormat, kMatrixRows> {
     matrix_fence();
   }
 
-  // out [kMatrixRows][stride] += probabilities . values, over panels, in kGroup vectors of columns.
+  // out [kMatrixRows][stride] += probabilities . values, over whole panels, in kGroup vectors of
+  // columns.
   template <int kGroup>
   static void values(float* out, int64_t stride, const uint32_t* const* packed_values,
-                     int64_t offset, int panels, const uint32_t* probabilities) {
+                     int64_t offset, const TilePanel<kMatrixRows>*, int panels,
+                     const uint32_t* probabilities) {
     using L = Layout<AmxFormat>;
     constexpr int64_t kColumns = int64_t{kGroup} * AmxIsa::kLanes;
     constexpr size_t kValueStride = kColumns * sizeof(uint32_t);

@@ -4,17 +4,19 @@
 #include <cstdint>
 
 #include "attention/layout.h"
+#include "attention/visibility-inl.h"
 
 namespace torchyard {
 namespace {
 
 // sum(r, :) += over w < count of a(r, w) . b(w, :), where a(r, w) is the word at
-// r * kRowStride + w * kWordStride and b is [count][kVectors * kLanes]. Everything is unrolled so
-// that `sum` never leaves the registers, and the strides are constants so that all rows are read
-// through one address register: six of them would push accumulators out.
-template <class Format, int kRowStride, int kWordStride, int kRows, int kVectors>
-TORCHYARD_INLINE void accumulate(typename Format::Vec (&sum)[kRows][kVectors], const uint32_t* a,
-                                 const uint32_t* b, int64_t count) {
+// r * kRowStride + w * kWordStride and b is [count][kVectors * kLanes], its rows kColumns words
+// apart. Everything is unrolled so that `sum` never leaves the registers, and the strides are
+// constants so that all rows are read through one address register: six of them would push
+// accumulators out.
+template <class Format, int kRowStride, int kWordStride, int kColumns, int kRows, int kVectors>
+TORCHYARD_INLINE void accumulate_columns(typename Format::Vec (&sum)[kRows][kVectors],
+                                         const uint32_t* a, const uint32_t* b, int64_t count) {
   using Isa = typename Format::Isa;
   using Vec = typename Format::Vec;
   for (int64_t w = 0; w < count; ++w) {
@@ -28,8 +30,16 @@ TORCHYARD_INLINE void accumulate(typename Format::Vec (&sum)[kRows][kVectors], c
       for (int j = 0; j < kVectors; ++j) sum[r][j] = Format::dot(sum[r][j], left, column[j]);
     }
     a += kWordStride;
-    b += kVectors * Isa::kLanes;
+    b += kColumns;
   }
+}
+
+// The same where the rows of b lie without a gap.
+template <class Format, int kRowStride, int kWordStride, int kRows, int kVectors>
+TORCHYARD_INLINE void accumulate(typename Format::Vec (&sum)[kRows][kVectors], const uint32_t* a,
+                                 const uint32_t* b, int64_t count) {
+  accumulate_columns<Format, kRowStride, kWordStride, kVectors * Format::Isa::kLanes>(sum, a, b,
+                                                                                      count);
 }
 
 template <class Format, int kRows, int kVectors>
@@ -48,19 +58,25 @@ struct Products {
   using Vec = typename Format::Vec;
   using L = Layout<Format>;
 
+  // The fewest vectors of keys that scores are computed for. One would leave too few accumulators
+  // to hide the latency of each; two are also the whole tile where registers are few.
+  static constexpr int kLeastVectors = L::kSubPanels == 1 ? 2 : Isa::kTileVectors;
+
   // score = query . keys, over `words` words.
-  static TORCHYARD_INLINE void scores(Vec (&score)[kRows][Isa::kTileVectors], const uint32_t* query,
+  template <int kVectors>
+  static TORCHYARD_INLINE void scores(Vec (&score)[kRows][kVectors], const uint32_t* query,
                                       const uint32_t* keys, int64_t words) {
-    clear<Format, kRows, Isa::kTileVectors>(score);
-    accumulate<Format, 1, Isa::kTileRows>(score, query, keys, words);
+    clear<Format, kRows, kVectors>(score);
+    accumulate_columns<Format, 1, Isa::kTileRows, L::kTileKeys>(score, query, keys, words);
   }
 
-  // out [kRows][stride] += probabilities . values over panels, in kVectors vectors of columns,
-  // which lie `offset` words into each panel's values.
+  // out [kRows][stride] += probabilities . values over what is seen of panels, in kVectors vectors
+  // of columns, which lie `offset` words into each panel's values.
   template <int kVectors>
   static TORCHYARD_INLINE void values(float* out, int64_t stride,
                                       const uint32_t* const* packed_values, int64_t offset,
-                                      int panels, const uint32_t* probabilities) {
+                                      const TilePanel<kRows>* keys, int panels,
+                                      const uint32_t* probabilities) {
     Vec sum[kRows][kVectors];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {
@@ -70,8 +86,11 @@ struct Products {
       }
     }
     for (int p = 0; p < panels; ++p) {
-      accumulate<Format, L::kStripStride, 1>(sum, probabilities + p * L::kPanelWords,
-                                             packed_values[p] + offset, L::kPanelWords);
+      const int64_t first = keys[p].first / Format::kPair;
+      const int64_t end = (keys[p].end + Format::kPair - 1) / Format::kPair;
+      accumulate<Format, L::kStripStride, 1>(
+          sum, probabilities + p * L::kPanelWords + first,
+          packed_values[p] + offset + first * kVectors * Isa::kLanes, end - first);
     }
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) {

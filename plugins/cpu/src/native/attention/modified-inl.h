@@ -65,7 +65,7 @@ struct Modified {
     Vec none[Plain::kVectors];
     for (int j = 0; j < Plain::kVectors; ++j) none[j] = Isa::zero();
     for (int sub = 0; sub < panels * L::kSubPanels; ++sub) {
-      Plain::finish_row(none, r, sub, probabilities, weight);
+      Plain::finish_row(none, r, sub * L::kTileKeys, probabilities, weight);
     }
   }
 
@@ -117,7 +117,7 @@ struct Modified {
               Isa::template exp2<typename Format::Exp2>(Isa::mul(Isa::sub(s, subtracted), to_log2));
           if (keys[p].masked) e[j] = Isa::keep(Isa::mask(keys[p].word[r], i), e[j]);
         }
-        Plain::finish_row(e, r, p * L::kSubPanels + sub, probabilities, weight);
+        Plain::finish_row(e, r, p * kPanelKeys + sub * L::kTileKeys, probabilities, weight);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "attention/fetches-inl.h"
 #include "attention/layout.h"
 #include "attention/rows_at-inl.h"
 
@@ -22,12 +23,14 @@ struct Packer {
 
   static void keys(const Element* first, int64_t row_stride, int count, int64_t head_dim,
                    int64_t key_words, uint32_t* out) {
-    keys(StridedRows<Element>{first, row_stride}, count, head_dim, key_words, out);
+    Fetches<StridedRows<Element>> nothing;
+    keys(StridedRows<Element>{first, row_stride}, count, head_dim, key_words, nothing, out);
   }
 
   // Keys become columns: word w of key j goes to [j / kTileKeys][w][j % kTileKeys].
   template <class RowsAt>
-  static void keys(const RowsAt at, int count, int64_t head_dim, int64_t key_words, uint32_t* out) {
+  static void keys(const RowsAt at, int count, int64_t head_dim, int64_t key_words,
+                   Fetches<RowsAt>& fetches, uint32_t* out) {
     constexpr int kLanes = Isa::kLanes;
     for (int group = 0; group < kPanelKeys; group += kLanes) {
       uint32_t* column =
@@ -47,6 +50,7 @@ struct Packer {
         const int64_t rows = key_words - word < kLanes ? key_words - word : kLanes;
         for (int64_t i = 0; i < rows; ++i) {
           Isa::store(column + (word + i) * L::kTileKeys, block[i]);
+          fetches.step();
         }
       }
     }
@@ -54,13 +58,14 @@ struct Packer {
 
   static bool values(const Element* first, int64_t row_stride, int count, int64_t value_dim,
                      const L& layout, uint32_t* out) {
-    return values(StridedRows<Element>{first, row_stride}, count, value_dim, layout, out);
+    Fetches<StridedRows<Element>> nothing;
+    return values(StridedRows<Element>{first, row_stride}, count, value_dim, layout, nothing, out);
   }
 
   // Returns whether a value is not finite or so large that only the exact softmax may meet it.
   template <class RowsAt>
   static bool values(const RowsAt at, int count, int64_t value_dim, const L& layout,
-                     uint32_t* out) {
+                     Fetches<RowsAt>& fetches, uint32_t* out) {
     constexpr int kLanes = Isa::kLanes;
     Vec largest = Isa::zero();
     for (int64_t g = 0; g < layout.column_groups; ++g) {
@@ -80,6 +85,7 @@ struct Packer {
             largest = Format::magnitude(largest, words);
           }
           Isa::store(group + (word * width + j) * kLanes, words);
+          fetches.step();
         }
       }
     }
@@ -99,21 +105,52 @@ struct Packer {
   static void pack(const ForwardArgs& args, const PackJob& job) {
     const L layout(args);
     const int64_t total = keys_of(args, job.batch);
+    const int64_t panels = (total + kPanelKeys - 1) / kPanelKeys;
+    const int64_t end = job.end_panel < panels ? job.end_panel : panels;
+    const auto needed_from = [&job, end](int64_t panel) {
+      while (panel < end && job.needed != nullptr && job.needed[panel] == 0) ++panel;
+      return panel;
+    };
+    const auto count_of = [total](int64_t panel) {
+      const int64_t left = total - panel * kPanelKeys;
+      return static_cast<int>(left < kPanelKeys ? left : kPanelKeys);
+    };
     typename RowsAt::Buffer keys_at;
     typename RowsAt::Buffer values_at;
-    for (int64_t panel = job.first_panel; panel < job.end_panel; ++panel) {
-      if (job.needed != nullptr && job.needed[panel] == 0) continue;
-      const int64_t key = panel * kPanelKeys;
-      const int64_t left = total - key;
-      if (left <= 0) break;
-      const int count = static_cast<int>(left < kPanelKeys ? left : kPanelKeys);
-      uint32_t* out = reinterpret_cast<uint32_t*>(job.packed) + panel * layout.panel_words();
-      keys(RowsAt::place(args, args.key, job.batch, job.key_head, key, count, &keys_at), count,
-           args.head_dim, layout.key_words, out);
-      job.unsafe_values[panel] =
-          values(RowsAt::place(args, args.value, job.batch, job.key_head, key, count, &values_at),
-                 count, args.value_dim, layout, out + layout.key_panel_words());
+    const auto place_keys = [&](int64_t panel) {
+      return RowsAt::place(args, args.key, job.batch, job.key_head, panel * kPanelKeys,
+                           count_of(panel), &keys_at);
+    };
+    // Values are fetched while keys are packed, the next panel's keys while values are, and the
+    // first panel's keys at once.
+    Fetches<RowsAt> fetches;
+    int64_t panel = needed_from(job.first_panel);
+    if (panel < end) {
+      fetches.start(place_keys(panel), count_of(panel), bytes_of(args.head_dim), 1);
+      fetches.step();
     }
+    while (panel < end) {
+      const int64_t next = needed_from(panel + 1);
+      const int count = count_of(panel);
+      uint32_t* out = reinterpret_cast<uint32_t*>(job.packed) + panel * layout.panel_words();
+      const RowsAt values_rows = RowsAt::place(args, args.value, job.batch, job.key_head,
+                                               panel * kPanelKeys, count, &values_at);
+      fetches.start(values_rows, count, bytes_of(args.value_dim),
+                    layout.key_words * (kPanelKeys / Isa::kLanes));
+      keys(place_keys(panel), count, args.head_dim, layout.key_words, fetches, out);
+      fetches = {};
+      if (next < end) {
+        fetches.start(place_keys(next), count_of(next), bytes_of(args.head_dim),
+                      layout.value_vectors * L::kPanelWords);
+      }
+      job.unsafe_values[panel] = values(values_rows, count, args.value_dim, layout, fetches,
+                                        out + layout.key_panel_words());
+      panel = next;
+    }
+  }
+
+  static int64_t bytes_of(int64_t elements) {
+    return elements * static_cast<int64_t>(sizeof(Element));
   }
 };
 

@@ -43,6 +43,7 @@ struct Rows {
   }
 
  private:
+  static constexpr int64_t kLine = 64 / sizeof(Element);
   static constexpr size_t kStripWords = size_t{kTileRows} * L::kStripStride;
   static constexpr size_t kBufferWords = size_t{kTileRows} * L::kStripPanels * kPanelKeys;
 
@@ -55,17 +56,20 @@ struct Rows {
     std::byte* tiles = reinterpret_cast<std::byte*>(buffer + kBufferWords);
     const size_t tile_bytes = Tile<Format>::bytes(layout);
 
-    for (int64_t row = 0; row < job.row_count; row += kTileRows) {
-      begin(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
-    }
     int64_t step = kStripBytes / (layout.panel_words() * 4);
     step = step < 2 ? 2 : step > L::kStripPanels ? L::kStripPanels : step;
-    for (int64_t panel = 0; panel < job.panel_count; panel += step) {
+    // Once also where there is no panel.
+    for (int64_t panel = 0; panel == 0 || panel < job.panel_count; panel += step) {
       const int64_t left = job.panel_count - panel;
       const int count = static_cast<int>(left < step ? left : step);
       for (int64_t row = 0; row < job.row_count; row += kTileRows) {
         const Tile<Format> tile(layout, tiles + row / kTileRows * tile_bytes);
         const int64_t live = job.row_count - row;
+        if (panel == 0) {
+          begin(args, job, layout, row, tile);
+          fetch_query(args, job, row + kTileRows);
+        }
+        if (left <= step) fetch_out(args, job, row);
         if constexpr (kTileRows > 6) {
           pass<kTileRows, kModified>(args, job, layout, tile, program, factor, row, live, panel,
                                      count, strip, buffer);
@@ -84,10 +88,8 @@ struct Rows {
           pass<1, kModified>(args, job, layout, tile, program, factor, row, live, panel, count,
                              strip, buffer);
         }
+        if (left <= step) finish(args, job, layout, row, tile);
       }
-    }
-    for (int64_t row = 0; row < job.row_count; row += kTileRows) {
-      finish(args, job, layout, row, Tile<Format>(layout, tiles + row / kTileRows * tile_bytes));
     }
   }
 
@@ -96,6 +98,29 @@ struct Rows {
   static TORCHYARD_INLINE void fill_zero(float* p, int64_t count) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < count; i += Isa::kLanes) Isa::store(p + i, Isa::zero());
+  }
+
+  // Asks for the queries, or for the place of the results, of the tile from `row` on, which
+  // otherwise would be waited for one row after the other.
+  static TORCHYARD_INLINE void fetch_query(const ForwardArgs& args, const RowsJob& job,
+                                           int64_t row) {
+    const Element* query = static_cast<const Element*>(args.query.data) +
+                           job.batch * args.query.batch + job.query_head * args.query.head +
+                           job.first_row * args.query.row;
+    for (int64_t r = row; r < row + kTileRows && r < job.row_count; ++r) {
+      for (int64_t d = 0; d < args.head_dim; d += kLine) {
+        __builtin_prefetch(query + r * args.query.row + d);
+      }
+    }
+  }
+  static TORCHYARD_INLINE void fetch_out(const ForwardArgs& args, const RowsJob& job, int64_t row) {
+    Element* out = static_cast<Element*>(args.out.data) + job.batch * args.out.batch +
+                   job.query_head * args.out.head + job.first_row * args.out.row;
+    for (int64_t r = row; r < row + kTileRows && r < job.row_count; ++r) {
+      for (int64_t d = 0; d < args.value_dim; d += kLine) {
+        __builtin_prefetch(out + r * args.out.row + d, 1);
+      }
+    }
   }
 
   static void begin(const ForwardArgs& args, const RowsJob& job, const L& layout, int64_t row,
@@ -186,6 +211,7 @@ struct Rows {
         const Seen what = read_words<kRows>(panel, row, rows, mine.word);
         if (what == Seen::kNothing) continue;
         mine.masked = what == Seen::kSome;
+        if (mine.masked) narrow(mine);
       }
       packed_keys[seen] =
           reinterpret_cast<const uint32_t*>(job.packed) + panel.index * layout.panel_words();
@@ -207,15 +233,10 @@ struct Rows {
     } else if (!redo) {
       for (int i = 0; i < seen; ++i) {
         uint32_t* out = strip + i * L::kPanelWords;
-        if (!*tile.referenced) {
-          Attend::template optimistic<Mode::kFirst>(layout, tile, factor, packed_keys[i], keys[i],
-                                                    out, weight);
-        } else if (keys[i].masked) {
-          Attend::template optimistic<Mode::kMasked>(layout, tile, factor, packed_keys[i], keys[i],
-                                                     out, weight);
+        if (*tile.referenced) {
+          Attend::optimistic(layout, tile, factor, packed_keys[i], keys[i], out, weight);
         } else {
-          Attend::template optimistic<Mode::kFull>(layout, tile, factor, packed_keys[i], keys[i],
-                                                   out, weight);
+          Attend::first(layout, tile, factor, packed_keys[i], keys[i], out, weight, buffer);
         }
       }
       for (int r = 0; r < kRows; ++r) {
@@ -238,7 +259,7 @@ struct Rows {
       Isa::store(total, Isa::add(Isa::load(total), Isa::load(weight + r * Isa::kLanes)));
     }
     if (!unsafe) {
-      Values<Format, kRows>::add(layout, tile, packed_values, seen, strip);
+      Values<Format, kRows>::add(layout, tile, packed_values, keys, seen, strip);
       return;
     }
     for (int i = 0; i < seen; ++i) {
@@ -246,7 +267,7 @@ struct Rows {
       if (keys[i].masked && job.unsafe_values[keys[i].index] != 0) {
         Values<Format, kRows>::add_visible(layout, tile, packed_values[i], keys[i], probabilities);
       } else {
-        Values<Format, kRows>::add(layout, tile, packed_values + i, 1, probabilities);
+        Values<Format, kRows>::add(layout, tile, packed_values + i, keys + i, 1, probabilities);
       }
     }
   }

@@ -17,18 +17,18 @@ struct Values {
   using L = Layout<Format>;
   using Keys = TilePanel<kRows>;
 
-  // sum_v += probabilities . values over the panels of a strip.
+  // sum_v += probabilities . values over what is seen of a strip's panels.
   static void add(const L& layout, const Tile<Format>& tile, const uint32_t* const* packed_values,
-                  int panels, const uint32_t* probabilities) {
+                  const Keys* keys, int panels, const uint32_t* probabilities) {
     for (int64_t g = 0; g < layout.column_groups; ++g) {
       const int64_t start = layout.group_start(g);
       const int64_t width = layout.group_start(g + 1) - start;
       if constexpr (Isa::kTileVectors >= 4) {
-        if (width == 4) group<4>(layout, tile, start, packed_values, panels, probabilities);
-        if (width == 3) group<3>(layout, tile, start, packed_values, panels, probabilities);
+        if (width == 4) group<4>(layout, tile, start, packed_values, keys, panels, probabilities);
+        if (width == 3) group<3>(layout, tile, start, packed_values, keys, panels, probabilities);
       }
-      if (width == 2) group<2>(layout, tile, start, packed_values, panels, probabilities);
-      if (width == 1) group<1>(layout, tile, start, packed_values, panels, probabilities);
+      if (width == 2) group<2>(layout, tile, start, packed_values, keys, panels, probabilities);
+      if (width == 1) group<1>(layout, tile, start, packed_values, keys, panels, probabilities);
     }
   }
 
@@ -56,11 +56,11 @@ struct Values {
  private:
   template <int kVectors>
   static TORCHYARD_NOINLINE void group(const L& layout, const Tile<Format>& tile, int64_t start,
-                                       const uint32_t* const* packed_values, int panels,
-                                       const uint32_t* probabilities) {
+                                       const uint32_t* const* packed_values, const Keys* keys,
+                                       int panels, const uint32_t* probabilities) {
     Products<Format, kRows>::template values<kVectors>(
         tile.sum_v + start * Isa::kLanes, layout.value_columns, packed_values,
-        start * Isa::kLanes * L::kPanelWords, panels, probabilities);
+        start * Isa::kLanes * L::kPanelWords, keys, panels, probabilities);
   }
 };
 

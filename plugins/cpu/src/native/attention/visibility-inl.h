@@ -41,7 +41,20 @@ struct TilePanel {
   int64_t index;
   bool masked;
   uint64_t word[kRows];  // meaningful when masked
+  // Keys before `first` and from `end` on are seen by no row.
+  int first = 0;
+  int end = kPanelKeys;
 };
+
+// Finds the first and the last key that some row sees. There is one.
+template <int kRows>
+TORCHYARD_INLINE void narrow(TilePanel<kRows>& keys) {
+  uint64_t any = 0;
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r) any |= keys.word[r];
+  keys.first = __builtin_ctzll(any);
+  keys.end = kPanelKeys - __builtin_clzll(any);
+}
 
 }  // namespace
 }  // namespace torchyard

@@ -1,4 +1,4 @@
-// Rows that are fetched into the nearest cache while a phase of the decode kernel computes.
+// Rows that are fetched into the nearest cache while something else computes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace torchyard {
 namespace {
 
-// Spreads the lines of some rows evenly over the steps of a phase.
+// Spreads the lines of some rows evenly over the steps of a phase; until it starts, of none.
 //
 // A processor tracks few lines on their way at a time, and loads that find no room wait with all
 // that comes after them: two lines fetched at once cost more than the arithmetic between them.
@@ -40,12 +40,12 @@ class Fetches {
   static constexpr int64_t kLine = 64;
   static constexpr uint32_t kOne = 1 << 16;  // a line, as due_ counts them
 
-  Rows rows_;
-  int count_;
-  int64_t bytes_;
-  int row_;
-  uint32_t due_;
-  uint32_t rate_;  // per step
+  Rows rows_{};
+  int count_ = 0;
+  int64_t bytes_ = 0;
+  int row_ = 0;
+  uint32_t due_ = 0;
+  uint32_t rate_ = 0;  // per step
   const char* at_ = nullptr;
   const char* end_ = nullptr;  // of the row
 
