@@ -22,6 +22,7 @@ from torchyard_attention import (
     create_block_mask,
     flex_attention,
     masks,
+    scores,
 )
 from torchyard_attention import _decided as decided
 from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
@@ -102,6 +103,19 @@ def test_a_call_with_more_to_it_is_not_handed_over(spy: _Spy, arguments: dict[st
     assert not spy.asked
 
 
+def test_a_known_score_mod_is_handed_over_as_a_program_and_its_tensors(spy: _Spy) -> None:
+    query = _query()
+    mask = create_block_mask(masks.causal, None, None, 3, 3, device="cpu")
+    slopes = [torch.rand(2) for _ in range(4)]
+    for own in slopes:
+        flex_attention(query, query, query, scores.alibi(own), mask)
+    text, captured = spy.asked[-1][7]
+    assert text.startswith('["getitem",["$0","h"],{}]')
+    assert len(captured) == 1
+    assert captured[0] is slopes[-1]
+    assert spy.asked[-1][3].causal
+
+
 class _Functions(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         return func(*args, **(kwargs or {}))
@@ -130,7 +144,7 @@ def _environment() -> Iterator[None]:
 
 @contextmanager
 def _context() -> Iterator[None]:
-    with torchyard.use(attention="attention.sdpa"):
+    with torchyard.use(attention="attention.tiled"):
         yield
 
 
@@ -151,11 +165,17 @@ def test_a_mode_or_another_setting_keeps_it_from_being_handed_over(
     spy: _Spy, mode: Callable[[], AbstractContextManager[object]]
 ) -> None:
     query = _query()
+    known = scores.softcap(5.0)
+    for _ in range(2):
+        flex_attention(query, query, query, known)
+    spy.asked.clear()
     with mode():
         flex_attention(query, query, query)
+        flex_attention(query, query, query, known)
     assert not spy.asked
     flex_attention(query, query, query)
-    assert spy.asked
+    flex_attention(query, query, query, known)
+    assert len(spy.asked) == 2
 
 
 def test_a_transform_keeps_it_from_being_handed_over(spy: _Spy) -> None:

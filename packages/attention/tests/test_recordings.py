@@ -51,7 +51,7 @@ def _scaled(factor: Any) -> Mod:
 def _indexed(table: Tensor) -> Mod:
     def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
         rows = table.shape[0]
-        return s + table[torch.clamp(k - q, -rows, rows - 1)].to(s.dtype) * len(table)
+        return s + table[torch.clamp(k - q, -rows, rows - 1)].to(s.dtype) * table.numel()
 
     return mod
 
@@ -172,6 +172,7 @@ _NOT_KEPT: dict[str, Mod] = {
     "branch on a value": lambda s, b, h, q, k: s * 2 if _ONE > 0 else s,
     "branch on a captured value": lambda s, b, h, q, k: s * _ONE if _ONE > 0 else s - _ONE,
     "made tensor": lambda s, b, h, q, k: s + (_TABLE * 2)[h],
+    "len": lambda s, b, h, q, k: s + _TABLE[h] * len(_TABLE),
     "stride": lambda s, b, h, q, k: s + _TABLE[h] * _TABLE.stride(0),
     "gradient": lambda s, b, h, q, k: s + _TABLE[h] * _TABLE.requires_grad,
     "torch's state": lambda s, b, h, q, k: s * torch.get_num_threads(),
@@ -274,6 +275,13 @@ def test_tensors_of_another_shape_or_dtype_are_noticed() -> None:
         torch.randint(0, 9, (7,)),
     ):
         assert _keep(_indexed(table))
+
+
+def test_a_shape_that_nobody_asks_for_may_be_another() -> None:
+    assert _keep(scores.learnable_bias(torch.randn(3, 4)))
+    assert recordings.kept(scores.learnable_bias(torch.randn(5, 6))) is not None
+    assert _keep(_indexed(torch.randn(2, 3)))
+    assert recordings.kept(_indexed(torch.randn(2, 4))) is None
 
 
 def test_one_tensor_under_two_names_is_told_from_two() -> None:

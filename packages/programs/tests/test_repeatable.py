@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-from torchyard_programs import is_fixed, outer_names
+from torchyard_programs import is_fixed, repeatable
 
 FACTOR = 2.0
 
@@ -42,9 +42,10 @@ def _yields(x: Any) -> Any:
     ],
 )
 def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> None:
-    found = outer_names(function.__code__)
+    found = repeatable(function.__code__)
     assert found is not None
-    assert set(found) == set(names)
+    assert set(found.outer) == set(names)
+    assert found.sized == ("shape" in function.__code__.co_names)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +67,11 @@ def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> N
     ],
 )
 def test_other_code_is_passed_over(function: Any) -> None:
-    assert outer_names(function.__code__) is None
+    assert repeatable(function.__code__) is None
 
 
 @pytest.mark.parametrize(
-    "value", [torch, torch.nn.functional, math, torch.tanh, torch.nn.functional.silu, len, range]
+    "value", [torch, torch.nn.functional, math, torch.tanh, torch.nn.functional.silu, max, range]
 )
 def test_torchs_functions_and_some_of_pythons_are_fixed(value: object) -> None:
     assert is_fixed(value)
@@ -79,7 +80,17 @@ def test_torchs_functions_and_some_of_pythons_are_fixed(value: object) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(types, numpy, torch.rand, torch.get_num_threads, print, getattr, globals, int.bit_length),
+        *(
+            types,
+            numpy,
+            torch.rand,
+            torch.get_num_threads,
+            print,
+            len,
+            getattr,
+            globals,
+            int.bit_length,
+        ),
         *(lambda x: x, object(), [], {}, 1.0, torch.Tensor, torch.zeros(1), "torch"),
     ],
     ids=lambda value: type(value).__name__,

@@ -17,8 +17,8 @@ from torchyard_attention._options import options_text
 from torchyard_attention._paged_op import PagedArguments, paged_forward, paged_request
 from torchyard_attention._placed_mask import Places, placed_mask
 from torchyard_attention._program import IDENTITY
+from torchyard_attention._recordings import recorded
 from torchyard_attention._request import lse_dtype
-from torchyard_attention._trace import SCORE_INPUTS, trace
 from torchyard_attention.contract import FORWARD
 
 
@@ -188,10 +188,8 @@ class PagedStep:
         text: str = IDENTITY
         captured: list[Tensor] = []
         if score_mod is not None:
-            placed = _placed(score_mod, places)
-            text, captured = trace(
-                placed, "score_mod", SCORE_INPUTS, lse_dtype(query), query.device
-            )
+            placed = _placed(score_mod, places.number, places.past)
+            text, captured = recorded(placed, lse_dtype(query), query.device)
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in captured):
                 raise ValueError(
                     "score_mod: expected captured tensors without gradient, since a cache keeps no "
@@ -318,10 +316,10 @@ def mask_tensors(mask: BlockMask) -> list[Tensor]:
     ]
 
 
-def _placed(score_mod: ScoreModFunction, places: Places) -> ScoreModFunction:
+def _placed(score_mod: ScoreModFunction, number: Tensor, past: Tensor) -> ScoreModFunction:
     """Return a score_mod of a group's rows that calls one of positions."""
 
     def placed(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
-        return score_mod(score, places.number[b], h, q_idx + places.past[b], kv_idx)
+        return score_mod(score, number[b], h, q_idx + past[b], kv_idx)
 
     return placed

@@ -2,9 +2,9 @@
 
 Recording takes longer than a short call's attention. A function does the same again if its code is
 repeatable and all that the code names is the same: plain numbers, torch's dtypes and functions,
-other such functions, tuples of such, and tensors of the same dtype and shape, which may be others
-each time. That the values of tensors decide nothing is seen by recording once more with tensors
-that have none. Any other function is recorded at every call.
+other such functions, tuples of such, and tensors of the same dtype, and shape if that is asked for,
+which may be others each time. That the values of tensors decide nothing is seen by recording once
+more with tensors that have none. Any other function is recorded at every call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from torchyard_attention._direct import is_undisturbed
 from torchyard_attention._trace import SCORE_INPUTS, trace
-from torchyard_programs import is_fixed, outer_names
+from torchyard_programs import Repeatable, is_fixed, repeatable
 
 __all__ = ["Recording", "is_kept", "kept", "recorded"]
 
@@ -47,7 +47,7 @@ class _Kept(NamedTuple):
     held: tuple[Any, ...]
 
 
-_names: dict[int, tuple[CodeType, tuple[str, ...] | None]] = {}
+_names: dict[int, tuple[CodeType, Repeatable | None]] = {}
 _known: dict[tuple[Any, ...], _Kept] = {}
 # Keys that were met once: a function that names another number each time is not worth keeping.
 _met: set[int] = set()
@@ -61,14 +61,16 @@ class _Named:
         key: equal for functions that do the same.
         tensors: those that the function names, each once.
         held: what the key has the addresses of.
+        sized: whether a function may ask for the shape of a tensor.
     """
 
-    __slots__ = ("held", "key", "tensors")
+    __slots__ = ("held", "key", "sized", "tensors")
 
     def __init__(self) -> None:
         self.key: list[Any] = []
         self.tensors: list[Tensor] = []
         self.held: list[Any] = []
+        self.sized = False
 
     def take(self, function: FunctionType, depth: int = 0) -> bool:
         """Add a function; return False where it may not do the same again."""
@@ -76,9 +78,9 @@ class _Named:
         known = _names.get(id(code))
         if known is None:
             known = _looked_at(code)
-        names = known[1]
+        found = known[1]
         # Attributes that a function or a tensor was given may be read under any name.
-        if names is None or function.__kwdefaults__ or function.__dict__ or depth > _DEEPEST:
+        if found is None or function.__kwdefaults__ or function.__dict__ or depth > _DEEPEST:
             return False
         key = self.key
         key.append(id(code))
@@ -92,10 +94,12 @@ class _Named:
                     return False
                 if not self.take_value(value, depth):
                     return False
-        if names:
+        self.sized = self.sized or found.sized
+        if found.outer:
             outer = function.__globals__
-            for name in names:
-                value = outer[name] if name in outer else function.__builtins__.get(name)
+            hidden = function.__builtins__  # type: ignore[attr-defined]
+            for name in found.outer:
+                value = outer[name] if name in outer else hidden.get(name)
                 if not self.take_value(value, depth):
                     return False
         defaults = function.__defaults__
@@ -112,7 +116,7 @@ class _Named:
             if value.__dict__:
                 return False
             self.tensors.append(value)
-            self.key += (value.dtype, value.shape, value.device)
+            self.key += (value.dtype, value.device)
         elif kind in _NUMBERS:
             # Equal numbers of two types are two programs, and so are the two zeros.
             self.key += (kind, value if value else repr(value))
@@ -186,14 +190,18 @@ def _named(function: Any) -> _Named | None:
     if type(function) is not FunctionType:
         return None
     named = _Named()
-    return named if named.take(function) else None
+    if not named.take(function):
+        return None
+    if named.sized:
+        named.key += [tensor.shape for tensor in named.tensors]
+    return named
 
 
-def _looked_at(code: CodeType) -> tuple[CodeType, tuple[str, ...] | None]:
+def _looked_at(code: CodeType) -> tuple[CodeType, Repeatable | None]:
     if len(_names) >= _MOST:
         _names.clear()
     # With the code, so that its address is no other's.
-    found = _names[id(code)] = (code, outer_names(code))
+    found = _names[id(code)] = (code, repeatable(code))
     return found
 
 
@@ -241,4 +249,5 @@ def _renamed(value: Any, tensors: dict[int, Tensor]) -> Any:
 
 
 def _names_in(function: FunctionType) -> tuple[str, ...]:
-    return outer_names(function.__code__) or ()
+    found = repeatable(function.__code__)
+    return () if found is None else found.outer

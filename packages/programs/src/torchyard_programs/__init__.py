@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchyard_programs._build import build
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
-from torchyard_programs._repeatable import is_fixed, outer_names
+from torchyard_programs._repeatable import Repeatable, is_fixed, repeatable
 from torchyard_programs._trace import result_count, trace
 from torchyard_programs._typed import Step, TypedProgram, typed_program
 from torchyard_programs._typing import Input, Traits, infer, is_pointwise
@@ -16,6 +16,7 @@ __all__ = [
     "Program",
     "ProgramError",
     "Reference",
+    "Repeatable",
     "Step",
     "Traits",
     "TypedProgram",
@@ -23,8 +24,8 @@ __all__ = [
     "infer",
     "is_fixed",
     "is_pointwise",
-    "outer_names",
     "parse",
+    "repeatable",
     "result_count",
     "trace",
     "typed_program",

@@ -11,27 +11,29 @@ import dis
 import inspect
 import math
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.nn import functional
 
 from torchyard_programs._vocabulary import WORD_OF, WORDS
 
-__all__ = ["is_fixed", "outer_names"]
+__all__ = ["Repeatable", "is_fixed", "repeatable"]
 
 # Modules whose attributes in _ATTRIBUTES hold the same at all times.
 _MODULES: Final[tuple[ModuleType, ...]] = (torch, torch.nn, functional, torch.special, math)
 
 # What gives the same for the same arguments.
-_BUILTINS: Final = frozenset({abs, bool, enumerate, float, int, len, max, min, range, round, zip})
+_BUILTINS: Final = frozenset({abs, bool, enumerate, float, int, max, min, range, round, zip})
 _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
+
+_SIZED: Final = ("shape", "ndim", "size", "dim", "numel")
 
 # Parts of modules; what depends on a tensor's dtype and shape alone; words of programs, which are
 # recorded, and make another tensor of a plain one.
 _ATTRIBUTES: Final = (
     frozenset(("nn", "functional", "special", "pi", "e", "inf", "nan"))
-    | frozenset(("dtype", "shape", "ndim", "size", "dim", "numel"))
+    | frozenset(("dtype", *_SIZED))
     | frozenset(("log", "log2", "log10", "exp", "sqrt", "pow", "floor", "ceil"))
     | frozenset(name for name, value in vars(torch).items() if type(value) is torch.dtype)
     | WORDS
@@ -67,15 +69,28 @@ _INSTRUCTIONS: Final = frozenset(
 )
 
 
-def outer_names(code: CodeType) -> tuple[str, ...] | None:
-    """Return the names that a function's code looks for among globals and builtins.
+class Repeatable(NamedTuple):
+    """What code that does the same again depends on beside its closure and its parameters.
 
-    None where the code may not do the same again although they, its closure and its parameters'
-    defaults hold the same.
+    Attributes:
+        outer: names that it looks for among globals and builtins.
+        sized: whether it may ask for the shape of a tensor.
+    """
+
+    outer: tuple[str, ...]
+    sized: bool
+
+
+def repeatable(code: CodeType) -> Repeatable | None:
+    """Return what a function's code depends on.
+
+    None where the code may not do the same again although the outer names, its closure and its
+    parameters' defaults hold the same.
     """
     if code.co_flags & _GENERATORS or code.co_exceptiontable:  # code that catches an error
         return None
     outer: dict[str, None] = {}
+    sized = False
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
         if name == "LOAD_GLOBAL":
@@ -83,6 +98,7 @@ def outer_names(code: CodeType) -> tuple[str, ...] | None:
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
             if value not in _ATTRIBUTES:
                 return None
+            sized = sized or value in _SIZED
         elif name in ("LOAD_CONST", "RETURN_CONST"):
             if not _is_plain(value):
                 return None
@@ -97,7 +113,7 @@ def outer_names(code: CodeType) -> tuple[str, ...] | None:
                 return None
         elif name not in _INSTRUCTIONS:
             return None
-    return tuple(outer)
+    return Repeatable(tuple(outer), sized)
 
 
 def _is_plain(value: Any) -> bool:
