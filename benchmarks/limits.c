@@ -218,8 +218,9 @@ static void report(const char* name, Slice slice, void** states, int threads, do
 
 int main(int count, char** arguments) {
   if (count != 3 && count != 4) return 2;
-  int read_only = count == 4 && strcmp(arguments[3], "read") == 0;
-  if (count == 4 && !read_only) return 2;
+  const char* only = count == 4 ? arguments[3] : "";
+  int read_only = strcmp(only, "read") == 0, flops_only = strcmp(only, "flops") == 0;
+  if (count == 4 && !read_only && !flops_only) return 2;
   int threads = atoi(arguments[1]);
   double seconds = atof(arguments[2]);
   if (threads < 1 || threads > kMaxThreads || !(seconds > 0)) return 2;
@@ -229,6 +230,7 @@ int main(int count, char** arguments) {
 #if defined(__AVX512BF16__)
   if (!read_only) report("bfloat16_flops", dot_bfloat16, NULL, threads, seconds, 1);
 #endif
+  if (flops_only) return 0;
   Reading readings[kMaxThreads];
   void* states[kMaxThreads];
   for (int t = 0; t < threads; ++t) {

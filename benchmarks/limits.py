@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -44,6 +44,24 @@ class Limits:
             return self.bfloat16_flops
         return self.float32_flops
 
+    def raised(self, other: Limits) -> Limits:
+        """Return these with the arithmetic of others where that was faster."""
+        return replace(
+            self,
+            float32_flops=_larger(self.float32_flops, other.float32_flops),
+            bfloat16_flops=_larger(self.bfloat16_flops, other.bfloat16_flops),
+        )
+
+
+def _limits(measured: dict[str, float]) -> Limits:
+    return Limits(
+        measured.get("float32_flops"), measured.get("bfloat16_flops"), measured.get("read_bytes")
+    )
+
+
+def _larger(first: float | None, second: float | None) -> float | None:
+    return max((value for value in (first, second) if value is not None), default=None)
+
 
 class Probe:
     """The loops of limits.c, compiled for this processor while the context lasts."""
@@ -70,11 +88,12 @@ class Probe:
         """Measure every limit, on as many threads as the contestants use."""
         if self._problem:
             return Limits(problem=self._problem)
-        measured = self._run(threads)
-        return Limits(
-            measured.get("float32_flops"),
-            measured.get("bfloat16_flops"),
-            measured.get("read_bytes"),
+        return _limits(self._run(threads))
+
+    def arithmetic(self, threads: int) -> Limits:
+        """Measure the limits of arithmetic alone."""
+        return (
+            Limits(problem=self._problem) if self._problem else _limits(self._run(threads, "flops"))
         )
 
     def read_bytes(self, threads: int) -> float | None:

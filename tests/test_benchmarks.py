@@ -148,6 +148,22 @@ def test_a_bar_is_held_against_the_best_rival_and_the_median() -> None:
     assert met(Bar(Rival.LIMIT, 0.75), [_row(1.0)]) == (None, None)
 
 
+def test_a_share_above_the_limit_is_no_proof() -> None:
+    too_fast = replace(_row(1.0), share=1.4, best_share=1.5)
+    assert met(Bar(Rival.LIMIT, 0.75), [too_fast]) == (1.4, None)
+    # Memory's limit is a median: a run may read faster than another run of the probe.
+    reading = replace(too_fast, share=1.05, best_share=1.2, bytes_per_second=1e9)
+    assert met(Bar(Rival.LIMIT, 0.75), [reading]) == (1.05, True)
+
+
+def test_arithmetic_that_was_measured_again_counts_where_it_was_faster() -> None:
+    first = Limits(float32_flops=5e11, bfloat16_flops=4e11, read_bytes=3e10)
+    again = Limits(float32_flops=4e11, bfloat16_flops=9e11)
+
+    assert first.raised(again) == Limits(5e11, 9e11, 3e10)
+    assert Limits(problem="no C compiler").raised(again).read_bytes is None
+
+
 def test_a_finding_keeps_its_bound_or_not() -> None:
     assert at_most("", "", "", 2.0, 2.0).enough
     assert at_most("", "", "", 2.1, 2.0).enough is False
