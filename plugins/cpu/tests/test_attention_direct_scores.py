@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from torchyard import registry
 from torchyard_attention import create_block_mask, flex_attention, masks, scores
@@ -304,3 +305,80 @@ def test_a_later_call_is_served_directly_and_a_demand_is_not(
     for demand in ({"implementation": "cpu.native"}, {"kernel_options": {"cpu.rows_per_item": 64}}):
         with pytest.raises(AssertionError, match="the forward was called"):
             attend(**demand)
+
+
+class _Disturbing(TorchFunctionMode):
+    """Keeps a call from everything that is kept or served directly."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+_TABLES = [
+    torch.rand(4),
+    torch.rand(4) - 0.5,
+    torch.rand(4).bfloat16(),
+    torch.rand(9)[::2],
+    torch.arange(4),
+    torch.arange(4) * 2**31,
+    torch.nn.Parameter(torch.rand(4)),
+]
+
+
+def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = NativeForward.__call__
+    calls = []
+    monkeypatch.setattr(
+        NativeForward, "__call__", lambda self, call: calls.append(call) or usual(self, call)
+    )
+    factor: Any = 1
+    window: Any = 16
+    table = _TABLES[0]
+
+    def helper(k: Any) -> Any:
+        return (40 - k) % window
+
+    def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return s * factor + table[h].float() * helper(k)
+
+    direct = 0
+
+    @settings(max_examples=80, deadline=None)
+    @given(
+        changes=st.lists(
+            st.tuples(
+                st.sampled_from([1, 1.0, True, 2.0, torch.tensor(2.0), torch.tensor(2)]),
+                st.sampled_from([16, 17]),
+                st.integers(0, len(_TABLES) - 1),
+                st.sampled_from([1, 3, 40]),
+                st.sampled_from([33, 60, 64, 65]),
+                st.sampled_from([torch.float32, torch.bfloat16]),
+                st.booleans(),
+                st.integers(1, 4),
+            ),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    def check(changes: list[tuple[Any, ...]]) -> None:
+        nonlocal factor, window, table, direct
+        for factor, window, place, rows, keys, dtype, grad, times in changes:  # noqa: B007
+            table = _TABLES[place]
+            query, key = _tensors(rows, keys, dtype)
+            with torch.set_grad_enabled(grad):
+                for _ in range(times):
+                    if table.is_floating_point():
+                        table.data.mul_(-1.0)
+                    before = len(calls)
+                    found = flex_attention(query, key, key, mod, enable_gqa=True)
+                    direct += len(calls) == before
+                    with _Disturbing():
+                        expected = flex_attention(query, key, key, mod, enable_gqa=True)
+                    assert len(calls) > before
+                    assert torch.equal(found, expected)
+                    assert found.requires_grad == expected.requires_grad
+
+    check()
+    assert direct > 20
