@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -10,7 +12,7 @@ import torchyard
 import torchyard_kernels as tk
 from torchyard import registry
 from torchyard_cpu import _native
-from torchyard_cpu._recurrent_direct import DirectLayers, DirectRecurrent
+from torchyard_cpu._recurrent_direct import DirectRecurrent
 from torchyard_cpu._recurrent_forward import NativeRecurrent
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_kernels._recurrent._ops import CALLS
@@ -45,16 +47,22 @@ def made(request):
 def served(monkeypatch):
     """Count what was served directly."""
     calls = []
-    for direct in (DirectRecurrent, DirectLayers):
+    make = DirectRecurrent.__init__
 
-        def counting(self, *arguments, serve=direct.serve):
-            found = serve(self, *arguments)
+    def counting(self, native):
+        make(self, native)
+
+        def serve(*arguments):
+            found = native.serve(*arguments)
             calls.append(found is not None)
             return found
 
-        monkeypatch.setattr(direct, "serve", counting)
+        self.serve = serve
+
+    monkeypatch.setattr(DirectRecurrent, "__init__", counting)
     registry().conclusions().clear()
-    return calls
+    yield calls
+    registry().conclusions().clear()
 
 
 def test_the_second_call_is_served_directly_with_the_same_bits(made, served):
@@ -195,6 +203,34 @@ def test_plain_weights_that_do_not_fit_are_left_to_the_checks(plain, served):
     assert not any(served)
 
 
+def test_weights_that_are_negated_lazily_are_left_to_the_dispatcher(plain, served):
+    call, _, _, weights = plain
+    with torch.no_grad():
+        call()
+        wanted = call(weights=[*weights[:-1], -weights[-1]])
+        assert served[-1]
+        served.clear()
+        found = call(weights=[*weights[:-1], torch._neg_view(weights[-1])])
+    assert not any(served)
+    assert torch.allclose(found.output, wanted.output, rtol=1e-2, atol=1e-2)
+
+
+def test_what_another_implementation_packed_is_refused(made):
+    function, weights, x, state = made
+    hidden, cell = state if isinstance(state, tuple) else (state, None)
+    with torch.no_grad():
+        function(x, state, weights)
+
+        def served(packed):
+            return CALLS.served(
+                weights.kind, weights.weights, True, packed, x, hidden, cell, 2, True
+            )
+
+        assert served(weights.latest()) is not None
+        for foreign in (None, object(), SimpleNamespace(native=None)):
+            assert served(foreign) is None
+
+
 def test_plain_calls_that_want_no_gradient_are_served_while_gradients_are_recorded(served):
     layer = torch.nn.LSTM(4, 5).requires_grad_(False)
     x, state = torch.randn(6, 1, 4), (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5))
@@ -244,17 +280,17 @@ def test_a_streaming_call_allocates_its_results_alone():
 def test_the_native_direct_call_refuses_what_it_is_not_made_for():
     direct = NativeRecurrent("").direct()
     assert direct is not None
-    for name, count in (("serve_packed", 4), ("serve_plain", 7), ("knows", 8)):
-        with pytest.raises(TypeError, match=f"{name}: expected {count} arguments, got 0"):
-            getattr(direct._native, name)()
+    with pytest.raises(TypeError, match="serve: expected 9 arguments, got 0"):
+        direct.serve()
     with pytest.raises(TypeError, match="request"):
         direct._native.admit((1, 2))
     nothing = torch.zeros(1)
     given = (nothing, nothing, None, 1, False)
     assert direct.serve(RecurrentKind.GRU, (), True, object(), *given) is None
     assert direct.serve(RecurrentKind.GRU, 3, False, None, *given) is None
+    assert direct.serve("another", (), False, None, *given) is None
     with pytest.raises(ValueError, match="kernel: expected a name"):
         _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), 0, True)
-    with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 3 names"):
-        _native.direct_recurrent(("none",), *torch_functions())
+    with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 4 kinds"):
+        _native.direct_recurrent(tuple(RecurrentKind), ("none",), *torch_functions())
     assert CALLS.contract == "recurrent/1"

@@ -67,14 +67,19 @@ class Calls:
         Args:
             arguments: what the contract says that a direct call takes, by position.
         """
-        known = registry().conclusions().get(self._key)
-        if known is None or not is_undisturbed():
-            return None
-        for serve in known.serve:
+        for serve in self.serving():
             found = serve(*arguments)
             if found is not None:
                 return found
         return None
+
+    def serving(self) -> tuple[Callable[..., Any], ...]:
+        """Return what :meth:`served` asks one after another, for a caller that has no time for it.
+
+        None where something besides a kernel takes part in the call.
+        """
+        known: _Known | None = registry().conclusions().get(self._key)
+        return known.serve if known is not None and is_undisturbed() else ()
 
     def chosen(self, request: Request) -> Callable[..., Any]:
         """Return the callable that serves a request, and let its like be served directly.

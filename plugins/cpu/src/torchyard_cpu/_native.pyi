@@ -214,36 +214,21 @@ def packed_weights(
 # Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct. kind is a
 # place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
 class DirectRecurrent:
-    def serve_packed(
-        self, weights: PackedWeights, input: Tensor, hidden: Tensor, cell: Tensor | None, /
-    ) -> tuple[Tensor, Any] | None: ...
-
-    # The same with weights as they are.
-    def serve_plain(
+    # `made`: of packed weights what holds PackedWeights as its attribute `native`. They are looked
+    # at where kernels serve, and `weights` where layers do.
+    def serve(
         self,
-        kind: int,
+        kind: object,
         weights: Sequence[Tensor],
-        input: Tensor,
-        hidden: Tensor,
-        cell: Tensor | None,
-        layers: int,
-        directions: int,
-        /,
-    ) -> tuple[Tensor, Any] | None: ...
-
-    # Return whether a call has biases; None unless its request was admitted.
-    def knows(
-        self,
-        kind: int,
-        weights: Sequence[Tensor],
-        input: Tensor,
-        hidden: Tensor,
-        cell: Tensor | None,
-        layers: int,
-        directions: int,
         packed: bool,
+        made: object,
+        input: Tensor,
+        hidden: Tensor,
+        cell: Tensor | None,
+        layers: int,
+        bidirectional: bool,
         /,
-    ) -> bool | None: ...
+    ) -> tuple[Tensor, Any] | None: ...
 
     # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); kind;
     # T and B with the contract's rounding; I, H, P, whether there is a projection, layers,
@@ -253,10 +238,12 @@ class DirectRecurrent:
 # Return a DirectRecurrent that was admitted nothing, as direct_forward does.
 #
 # Args:
-#     kernels: names from :func:`recurrent_kernels` for float32, bfloat16 and float16; or none of
-#         them, and serve_plain serves nothing.
+#     kinds: objects that say which kind a call is, in the kernels' order.
+#     serves: names from :func:`recurrent_kernels` for float32, bfloat16 and float16; or torch's
+#         functions, one for each kind.
 def direct_recurrent(
-    kernels: tuple[str, ...],
+    kinds: tuple[object, ...],
+    serves: tuple[str, ...] | tuple[Callable[..., Any], ...],
     probe: Tensor,
     handle: Any,
     tensor: type,

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, native_direct
+from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, direct_call
 from torchyard_cpu.recurrent import DTYPES
 from torchyard_kernels.contracts.recurrent import (
     CellWeights,
@@ -45,8 +45,7 @@ class NativeRecurrent:
 
     def direct(self) -> DirectRecurrent | None:
         """Return what serves decided calls without this class, and was admitted none."""
-        native = native_direct(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
-        return None if native is None else DirectRecurrent(native)
+        return direct_call(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
 
     def pack(
         self,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from torchyard_cpu._recurrent_direct import DirectLayers, native_direct
+from torchyard_cpu._recurrent_direct import DirectRecurrent, direct_call
 from torchyard_kernels.contracts.recurrent import RecurrentCall, RecurrentKind, RecurrentResult
 
 __all__ = ["TorchLayers"]
@@ -25,10 +25,9 @@ class TorchLayers:
 
     differentiable = True
 
-    def direct(self) -> DirectLayers | None:
+    def direct(self) -> DirectRecurrent | None:
         """Return what serves decided calls without this class, and was admitted none."""
-        native = native_direct(())
-        return None if native is None else DirectLayers(native, _FUNCTIONS)
+        return direct_call(tuple(_FUNCTIONS[kind] for kind in RecurrentKind))
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:
         """Compute the outputs of a call without lengths."""

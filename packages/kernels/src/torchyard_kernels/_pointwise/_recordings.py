@@ -41,8 +41,9 @@ def recorded(
         ProgramError: it cannot be recorded, or returns nothing.
     """
     key = None if torch.compiler.is_compiling() else _key(fn, arguments, device)
-    if key is not None and key in _kept:
-        return _kept[key][1], []
+    known = _kept.get(key) if key is not None else None
+    if known is not None:
+        return known[1], []
     inputs = tuple([(f"x{index}", None) for index in range(arguments)])
     text, captured = trace(fn, function, inputs, device, noun="an element")
     if result_count(text) == 0:
@@ -59,8 +60,9 @@ def _key(fn: Any, arguments: int, device: torch.device) -> tuple[Any, ...] | Non
     if type(fn) is not FunctionType or fn.__defaults__ or fn.__kwdefaults__:
         return None
     code = fn.__code__
+    closure = fn.__closure__
     try:
-        found = [cell.cell_contents for cell in fn.__closure__ or ()]
+        found = [] if closure is None else [cell.cell_contents for cell in closure]
     except ValueError:  # a name that is not bound yet; the call will tell
         return None
     named = fn.__globals__
@@ -73,7 +75,10 @@ def _key(fn: Any, arguments: int, device: torch.device) -> tuple[Any, ...] | Non
     for value in found:
         if type(value) not in _NUMBERS:
             return None
-    if any(type(constant) is CodeType for constant in code.co_consts):
-        return None
+    for constant in code.co_consts:
+        if type(constant) is CodeType:
+            return None
+    if not found:
+        return (id(code), arguments, device)
     # Equal numbers of two types are two programs.
-    return (id(code), arguments, device, *((type(value), repr(value)) for value in found))
+    return (id(code), arguments, device, *[(type(value), repr(value)) for value in found])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -30,6 +30,9 @@ from torchyard_kernels.contracts.recurrent import (
 )
 
 __all__ = ["gru", "lstm", "rnn"]
+
+_new = tuple.__new__
+_PAIRS: Final = (tuple, list)
 
 
 def lstm(
@@ -74,13 +77,15 @@ def lstm(
         ValueError: a shape or a length does not fit; the message names the argument.
         UnsupportedError: nothing may serve the call.
     """
-    hidden, cell = _pair(state)
+    hidden, cell = state if type(state) is tuple and len(state) == 2 else _pair(state)
     if lengths is None and implementation is None and not (training and dropout):
         found = served(
             RecurrentKind.LSTM, input, hidden, cell, weights, num_layers, bidirectional, batch_first
         )
         if found is not None:
-            return LstmOutput(found[0], LstmState(*found[1]))
+            # A named tuple's own constructor costs three times as much.
+            output, ends = found
+            return _new(LstmOutput, (output, _new(LstmState, ends)))
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
     result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
     assert result.cell is not None
@@ -110,7 +115,7 @@ def gru(
             RecurrentKind.GRU, input, state, None, weights, num_layers, bidirectional, batch_first
         )
         if found is not None:
-            return RecurrentOutput(*found)
+            return _new(RecurrentOutput, found)
     run = _Layers(RecurrentKind.GRU, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, dropout if training else 0.0, implementation)
     return RecurrentOutput(result.output, result.hidden)
@@ -142,7 +147,7 @@ def rnn(
     if lengths is None and implementation is None and not (training and dropout):
         found = served(kind, input, state, None, weights, num_layers, bidirectional, batch_first)
         if found is not None:
-            return RecurrentOutput(*found)
+            return _new(RecurrentOutput, found)
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, dropout if training else 0.0, implementation)
     return RecurrentOutput(result.output, result.hidden)
@@ -151,7 +156,7 @@ def rnn(
 def _pair(state: object) -> tuple[Any, Any]:
     if state is None:
         return None, None
-    if not isinstance(state, tuple | list) or len(state) != 2:
+    if not isinstance(state, _PAIRS) or len(state) != 2:
         raise TypeError(f"state: expected (hidden, cell) or None, got {type(state).__name__}")
     return state[0], state[1]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from torchyard_kernels._recurrent._ops import CALLS
 from torchyard_kernels._recurrent._packed import PackedRecurrent
@@ -13,7 +14,9 @@ from torchyard_kernels.contracts.recurrent import RecurrentKind
 
 __all__ = ["served"]
 
+# Named here, because a look-up through modules costs as much as the question.
 _deterministic = torch._C._get_deterministic_algorithms
+_serving = CALLS.serving
 
 
 def served(
@@ -31,7 +34,7 @@ def served(
     Of the arguments nothing is taken for granted; that there is nothing else to a call, such as
     lengths, is for the caller to know. A short call takes less time than its description does.
     """
-    if hidden is None or torch.compiler.is_compiling() or _deterministic():
+    if hidden is None or is_compiling() or _deterministic():
         return None
     packed = isinstance(weights, PackedRecurrent)
     made = None
@@ -46,10 +49,10 @@ def served(
         if not isinstance(input, Tensor) or input.ndim != 3:
             return None
         input = input.transpose(0, 1)
-    found = CALLS.served(
-        kind, weights, packed, made, input, hidden, cell, num_layers, bidirectional
-    )
-    if found is None:
-        return None
-    output, state = found
-    return output.transpose(0, 1) if batch_first else output, state
+    for serve in _serving():
+        found: tuple[Tensor, Any] | None = serve(
+            kind, weights, packed, made, input, hidden, cell, num_layers, bidirectional
+        )
+        if found is not None:
+            return (found[0].transpose(0, 1), found[1]) if batch_first else found
+    return None

@@ -33,6 +33,8 @@ constexpr int kDTypes = 3;
 struct DirectRecurrent {
   PyObject_HEAD;
   Torch torch;
+  PyObject* kinds;                          // a tuple: what Python calls each kind
+  PyObject* layers;                         // a tuple: torch's function for each kind; or null
   const RecurrentKernel* kernels[kDTypes];  // of each dtype, or null
   // Of each dtype and kind whether anything was admitted: calls that others serve are told from
   // these before their weights are looked at.
@@ -51,6 +53,7 @@ struct PackedWeights {
 
 PyTypeObject* direct_type;
 PyTypeObject* packed_type;
+PyObject* native_name;  // the attribute of Python's packed weights that holds PackedWeights
 
 bool is_state(const SeenTensor& state, int32_t dtype, int64_t cells, int64_t batch, int64_t size) {
   return state.dtype == dtype && state.sizes[0] == cells && state.sizes[1] == batch &&
@@ -71,18 +74,24 @@ struct Given {
   int dtype;  // place among kDTypes
 };
 
+// A nested one is refused too, and torch tells stderr: no recurrent call takes any.
+bool see_three(const Torch& torch, PyObject* object, SeenTensor* out) {
+  return torch.see_one_of_many(object, out) && out->dim == 3;
+}
+
 // Sees input, hidden and cell or None; false where they are not plain ones of a dtype and for a
 // kind of which anything was admitted.
 bool see_given(const DirectRecurrent& direct, PyObject* const* argv, RecurrentKind kind,
                Given* out) {
   const Torch& torch = direct.torch;
   const bool lstm = kind == RecurrentKind::kLstm;
-  if (lstm == (argv[2] == Py_None) || !torch.see(argv[0], 3, &out->input)) return false;
+  if (lstm == (argv[2] == Py_None) || !see_three(torch, argv[0], &out->input)) return false;
   const int32_t dtypes[kDTypes] = {torch.float32, torch.bfloat16, torch.float16};
   out->dtype = 0;
   while (out->dtype < kDTypes && out->input.dtype != dtypes[out->dtype]) ++out->dtype;
   return out->dtype < kDTypes && direct.met[out->dtype][static_cast<int>(kind)] &&
-         torch.see(argv[1], 3, &out->hidden) && (!lstm || torch.see(argv[2], 3, &out->cell));
+         see_three(torch, argv[1], &out->hidden) &&
+         (!lstm || see_three(torch, argv[2], &out->cell));
 }
 
 // Whether a call fits weights of these sizes, and its request was admitted.
@@ -152,68 +161,83 @@ PyObject* compute(const Torch& torch, const Given& given, const RecurrentSizes& 
   return results;
 }
 
-// serve_packed(weights, input, hidden, cell or None)
-PyObject* serve_packed(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 4) {
-    PyErr_Format(PyExc_TypeError, "serve_packed: expected 4 arguments, got %zd", argc);
+// The places of a call's arguments.
+enum Argument { kKind, kWeights, kPacked, kMade, kInput, kHidden, kCell, kLayers, kBoth, kCount };
+
+PyObject* serve_packed(const DirectRecurrent& direct, const Given& given, RecurrentKind kind,
+                       PyObject* made) {
+  if (made == Py_None) Py_RETURN_NONE;
+  PyObject* native = PyObject_GetAttr(made, native_name);
+  if (native == nullptr) {
+    // Another implementation's.
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  PyObject* result = nullptr;
+  const PackedWeights& weights = *reinterpret_cast<PackedWeights*>(native);
+  if (Py_TYPE(native) == packed_type && weights.sizes.kind == kind &&
+      given.dtype == static_cast<int>(weights.kernel->dtype) &&
+      holds(direct, given, weights.sizes, weights.bias != 0, true)) {
+    result = compute(direct.torch, given, weights.sizes, *weights.kernel, weights.data, nullptr);
+  } else {
+    result = none_unless_failed();
+  }
+  Py_DECREF(native);
+  return result;
+}
+
+// Calls torch's own layer.
+PyObject* call_layer(PyObject* layer, PyObject* const* argv, bool lstm, bool bias, bool both) {
+  PyObject* state = lstm ? PyTuple_Pack(2, argv[kHidden], argv[kCell]) : argv[kHidden];
+  PyObject* dropout = PyFloat_FromDouble(0.0);
+  PyObject* results = nullptr;
+  if (state != nullptr && dropout != nullptr) {
+    results = PyObject_CallFunctionObjArgs(layer, argv[kInput], state, argv[kWeights],
+                                           bias ? Py_True : Py_False, argv[kLayers], dropout,
+                                           Py_False, both ? Py_True : Py_False, Py_False, nullptr);
+  }
+  Py_XDECREF(dropout);
+  if (!lstm) return results;
+  Py_XDECREF(state);
+  if (results == nullptr) return nullptr;
+  PyObject* output = PyTuple_GetItem(results, 0);
+  PyObject* ends = PyTuple_GetSlice(results, 1, 3);
+  PyObject* pair = output == nullptr || ends == nullptr ? nullptr : PyTuple_Pack(2, output, ends);
+  Py_XDECREF(ends);
+  Py_DECREF(results);
+  return pair;
+}
+
+// serve(kind, weights, packed, made, input, hidden, cell or None, layers, bidirectional)
+PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != kCount) {
+    PyErr_Format(PyExc_TypeError, "serve: expected %d arguments, got %zd", kCount, argc);
     return nullptr;
   }
   const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
-  if (Py_TYPE(argv[0]) != packed_type) Py_RETURN_NONE;
-  const PackedWeights& weights = *reinterpret_cast<PackedWeights*>(argv[0]);
+  int64_t place = 0;
+  while (place < kRecurrentKinds && PyTuple_GetItem(direct.kinds, place) != argv[kKind]) ++place;
+  if (place == kRecurrentKinds) Py_RETURN_NONE;
+  const RecurrentKind kind = static_cast<RecurrentKind>(place);
   Given given;
-  if (!see_given(direct, argv + 1, weights.sizes.kind, &given) ||
-      given.dtype != static_cast<int>(weights.kernel->dtype) ||
-      !holds(direct, given, weights.sizes, weights.bias != 0, true)) {
-    return none_unless_failed();
-  }
-  return compute(direct.torch, given, weights.sizes, *weights.kernel, weights.data, nullptr);
-}
-
-// Reads kind, weights, input, hidden, cell or None, layers, directions; false as in PlainReader.
-bool see_plain(const DirectRecurrent& direct, PyObject* const* argv, bool packed, Given* given,
-               PlainWeights* weights) {
-  const int64_t kind = PyLong_AsLongLong(argv[0]);
-  const int64_t layers = PyLong_AsLongLong(argv[5]);
-  const int64_t directions = PyLong_AsLongLong(argv[6]);
-  if (kind < 0 || kind >= kRecurrentKinds || layers < 1 || layers > kMostRecurrentCells ||
-      (directions != 1 && directions != 2)) {
-    return false;
-  }
-  const RecurrentKind of = static_cast<RecurrentKind>(kind);
-  return see_given(direct, argv + 2, of, given) &&
-         PlainReader(direct.torch, given->input.dtype)
-             .read(argv[1], of, layers, directions, weights) &&
-         holds(direct, *given, weights->sizes, weights->bias, packed);
-}
-
-// serve_plain(kind, weights, input, hidden, cell or None, layers, directions)
-PyObject* serve_plain(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 7) {
-    PyErr_Format(PyExc_TypeError, "serve_plain: expected 7 arguments, got %zd", argc);
-    return nullptr;
-  }
-  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
-  Given given;
+  if (!see_given(direct, argv + kInput, kind, &given)) return none_unless_failed();
+  const bool packed = argv[kPacked] == Py_True;
+  if (packed && direct.layers == nullptr) return serve_packed(direct, given, kind, argv[kMade]);
+  const int64_t layers = PyLong_AsLongLong(argv[kLayers]);
+  const int both = PyObject_IsTrue(argv[kBoth]);
   PlainWeights weights;
-  if (!see_plain(direct, argv, false, &given, &weights) || direct.kernels[given.dtype] == nullptr) {
+  if (both < 0 || layers < 1 || layers > kMostRecurrentCells ||
+      !PlainReader(direct.torch, given.input.dtype)
+           .read(argv[kWeights], kind, layers, both + 1, &weights) ||
+      !holds(direct, given, weights.sizes, weights.bias, packed)) {
     return none_unless_failed();
+  }
+  if (direct.layers != nullptr) {
+    return call_layer(PyTuple_GetItem(direct.layers, place), argv, kind == RecurrentKind::kLstm,
+                      weights.bias, both != 0);
   }
   return compute(direct.torch, given, weights.sizes, *direct.kernels[given.dtype], nullptr,
                  weights.cells);
-}
-
-// knows(kind, weights, input, hidden, cell or None, layers, directions, packed)
-PyObject* knows(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 8) {
-    PyErr_Format(PyExc_TypeError, "knows: expected 8 arguments, got %zd", argc);
-    return nullptr;
-  }
-  const DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
-  Given given;
-  PlainWeights weights;
-  if (!see_plain(direct, argv, argv[7] == Py_True, &given, &weights)) return none_unless_failed();
-  return PyBool_FromLong(weights.bias);
 }
 
 PyObject* admit(PyObject* self, PyObject* tuple) {
@@ -230,6 +254,13 @@ PyObject* admit(PyObject* self, PyObject* tuple) {
   Py_RETURN_NONE;
 }
 
+void dealloc_direct(PyObject* self) {
+  DirectRecurrent& direct = *reinterpret_cast<DirectRecurrent*>(self);
+  Py_XDECREF(direct.kinds);
+  Py_XDECREF(direct.layers);
+  end_direct<DirectRecurrent>(self);
+}
+
 void dealloc_packed(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_Free(self);
@@ -237,18 +268,14 @@ void dealloc_packed(PyObject* self) {
 }
 
 PyMethodDef direct_methods[] = {
-    {"serve_packed", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve_packed)),
-     METH_FASTCALL, "Compute a call whose request was admitted; None for any other."},
-    {"serve_plain", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve_plain)),
-     METH_FASTCALL, "The same with weights as they are."},
-    {"knows", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(knows)), METH_FASTCALL,
-     "Return whether a call has biases, if its request was admitted; None for any other."},
+    {"serve", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve)), METH_FASTCALL,
+     "Compute a call whose request was admitted; None for any other."},
     {"admit", admit, METH_O, "Serve calls that make this request from now on."},
     {nullptr, nullptr, 0, nullptr},
 };
 
 PyType_Slot direct_slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(end_direct<DirectRecurrent>)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc_direct)},
     {Py_tp_methods, direct_methods},
     {0, nullptr},
 };
@@ -264,27 +291,39 @@ PyType_Spec direct_spec = {"torchyard_cpu._native.DirectRecurrent", sizeof(Direc
 PyType_Spec packed_spec = {"torchyard_cpu._native.PackedWeights", sizeof(PackedWeights), 0,
                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, packed_slots};
 
-// direct_recurrent(kernels, probe, handle, tensor type, parameter type, wrap, takes)
+bool is_tuple_of(PyObject* object, Py_ssize_t count) {
+  return PyTuple_Check(object) && PyTuple_Size(object) == count;
+}
+
+// direct_recurrent(kinds, kernels or layers, probe, handle, tensor type, parameter type, wrap,
+// takes)
 PyObject* direct_recurrent(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 7 || !PyTuple_Check(argv[0]) ||
-      (PyTuple_Size(argv[0]) != 0 && PyTuple_Size(argv[0]) != kDTypes)) {
+  constexpr int kKinds = static_cast<int>(kRecurrentKinds);
+  if (argc != 8 || !is_tuple_of(argv[0], kKinds) ||
+      !(is_tuple_of(argv[1], kDTypes) || is_tuple_of(argv[1], kKinds))) {
     PyErr_Format(PyExc_TypeError,
-                 "direct_recurrent: expected a tuple of %d names, or of none, and 6 more arguments",
-                 kDTypes);
+                 "direct_recurrent: expected a tuple of %d kinds, one of %d kernels' names or of "
+                 "%d functions, and 6 more arguments",
+                 kKinds, kDTypes, kKinds);
     return nullptr;
   }
+  const bool computes = is_tuple_of(argv[1], kDTypes);
   const RecurrentKernel* kernels[kDTypes] = {};
-  for (Py_ssize_t i = 0; i < PyTuple_Size(argv[0]); ++i) {
-    kernels[i] = read_kernel(PyTuple_GetItem(argv[0], i), find_recurrent, "recurrent_kernels");
+  for (int i = 0; computes && i < kDTypes; ++i) {
+    kernels[i] = read_kernel(PyTuple_GetItem(argv[1], i), find_recurrent, "recurrent_kernels");
     if (kernels[i] == nullptr) return nullptr;
   }
   DirectRecurrent* direct = PyObject_New(DirectRecurrent, direct_type);
   if (direct == nullptr) return nullptr;
   new (&direct->torch) Torch();
   new (&direct->admitted) Admitted<Asked>();
+  Py_INCREF(argv[0]);
+  direct->kinds = argv[0];
+  if (!computes) Py_INCREF(argv[1]);
+  direct->layers = computes ? nullptr : argv[1];
   std::memcpy(direct->kernels, kernels, sizeof(kernels));
   std::memset(direct->met, 0, sizeof(direct->met));
-  if (direct->torch.connect(argv[1], argv[2], argv[3], argv[4], argv[5], argv[6] == Py_True)) {
+  if (direct->torch.connect(argv[2], argv[3], argv[4], argv[5], argv[6], argv[7] == Py_True)) {
     return reinterpret_cast<PyObject*>(direct);
   }
   Py_DECREF(reinterpret_cast<PyObject*>(direct));
@@ -325,7 +364,8 @@ PyMethodDef functions[] = {
 int add_recurrent_direct(PyObject* module) {
   direct_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&direct_spec));
   packed_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&packed_spec));
-  if (direct_type == nullptr || packed_type == nullptr) return -1;
+  native_name = PyUnicode_InternFromString("native");
+  if (direct_type == nullptr || packed_type == nullptr || native_name == nullptr) return -1;
   return PyModule_AddFunctions(module, functions);
 }
 

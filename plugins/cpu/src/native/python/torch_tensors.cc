@@ -104,6 +104,7 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   functions_.delete_tensor_object(object);
   PyErr_Clear();
   if (holds) find_place(probe, impl);
+  if (holds) find_sign(probe, impl);
   return holds;
 }
 
@@ -120,6 +121,32 @@ void Torch::find_place(PyObject* probe, const void* impl) {
   for (int place = 2; place < 5 && place_ == 0; ++place) {
     if (words[place] == impl) place_ = place;
   }
+}
+
+void Torch::find_sign(PyObject* probe, void* impl) {
+  // A function of C++, which may be missing: then Python's method is asked, which takes ten times
+  // as long. What it answers is tried on a tensor that is negated and on one that is not.
+  bool (*found)(const void*) = nullptr;
+  void* library = dlopen("libtorch_cpu.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr || !look_up(library, "_ZN2at6native6is_negERKNS_6TensorE", &found)) {
+    return;
+  }
+  PyObject* negated = PyObject_CallMethod(probe, "_neg_view", nullptr);
+  void* other = nullptr;
+  if (negated != nullptr && handle_of(negated, &other) && found(&other) && !found(&impl)) {
+    negated_ = found;
+  }
+  Py_XDECREF(negated);
+  PyErr_Clear();
+}
+
+bool Torch::is_positive(PyObject* object, void** impl) const {
+  if (negated_ != nullptr) return !negated_(impl);
+  PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
+  if (negated == nullptr) return false;
+  const bool positive = negated == Py_False;
+  Py_DECREF(negated);
+  return positive;
 }
 
 bool Torch::handle_of(PyObject* object, void** impl) const {
@@ -165,12 +192,9 @@ bool Torch::see_one_of_many(PyObject* object, SeenTensor* out) const {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type != tensor_type_ && type != parameter_type_) return false;
   if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
-  PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
-  if (negated == nullptr) return false;
-  const bool positive = negated == Py_False;
-  Py_DECREF(negated);
   void* impl;
-  return positive && handle_of(object, &impl) && see_memory(&impl, -1, out) && out->data != nullptr;
+  return handle_of(object, &impl) && is_positive(object, &impl) && see_memory(&impl, -1, out) &&
+         out->data != nullptr;
 }
 
 bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
@@ -178,13 +202,9 @@ bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
   if (type != tensor_type_ && type != parameter_type_) return false;
   if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
   if (is_false(object, nested_name_) != 1) return false;
-  PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
-  if (negated == nullptr) return false;
-  const bool positive = negated == Py_False;
-  Py_DECREF(negated);
   void* impl;
   // A tensor of zeros that are not stored has no memory either.
-  return positive && handle_of(object, &impl) && see_memory(&impl, dim, out) &&
+  return handle_of(object, &impl) && is_positive(object, &impl) && see_memory(&impl, dim, out) &&
          out->data != nullptr;
 }
 

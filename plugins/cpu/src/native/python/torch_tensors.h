@@ -109,6 +109,10 @@ class Torch {
   bool handle_of(PyObject* object, void** impl) const;
   // Finds where tensors of Python keep what `_cdata` shows.
   void find_place(PyObject* probe, const void* impl);
+  // Finds torch's own function that says whether a tensor is negated lazily.
+  void find_sign(PyObject* probe, void* impl);
+  // Whether a tensor is not negated lazily; false with an exception set where Python's code failed.
+  bool is_positive(PyObject* object, void** impl) const;
   // `dim` of -1: any.
   bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
   bool see_plain(PyObject* object, int64_t dim, SeenTensor* out) const;
@@ -120,7 +124,8 @@ class Torch {
   PyObject* parameter_type_ = nullptr;
   PyObject* wrap_ = nullptr;
   bool wrap_takes_ = false;
-  PyObject* is_neg_ = nullptr;  // the method of the type
+  PyObject* is_neg_ = nullptr;              // the method of the type
+  bool (*negated_)(const void*) = nullptr;  // the same of a handle, or null
   PyObject* cdata_name_ = nullptr;
   PyObject* nested_name_ = nullptr;
   PyObject* requires_grad_name_ = nullptr;

@@ -18,20 +18,27 @@ constexpr int64_t kWorthThreads = 32 << 10;
 
 int64_t rounded_up(int64_t size, int64_t to) { return recurrent_ceil(size, to) * to; }
 
+// Operands from one row to the next. Some rows are read side by side: where they lay a power of two
+// apart, they would share a few sets of the first-level cache.
+int64_t apart(int64_t operands, const RecurrentKernel& kernel) {
+  return operands + 64 / kernel.operand_bytes;
+}
+constexpr int64_t kLineFloats = 16;
+
 class Call {
  public:
   Call(const RecurrentArgs& args, const RecurrentKernel& kernel, int shares)
       : args_(args), sizes_(args.sizes), kernel_(kernel), team_(shares) {
     // A panel of plain units is the widest.
     const int64_t panel = 4 * kernel.lanes;
-    state_stride_ = rounded_up(sizes_.outputs, panel);
-    cell_stride_ = rounded_up(sizes_.hidden, panel);
+    state_stride_ = apart(rounded_up(sizes_.outputs, panel), kernel);
+    cell_stride_ = apart(rounded_up(sizes_.hidden, panel), kernel);
     stretch_ = std::max<int64_t>(1, kStretchRows / std::max<int64_t>(1, args.batch));
     stretch_ = std::min(stretch_, args.steps);
     const CellLayout first(sizes_, kernel, 0);
     const CellLayout last(sizes_, kernel, sizes_.layers * sizes_.directions - 1);
-    sums_stride_ = first.hh.width(kernel);
-    tile_stride_ = std::max(first.ih.words, last.ih.words) * kernel.pair;
+    sums_stride_ = first.hh.width(kernel) + kLineFloats;
+    tile_stride_ = apart(std::max(first.ih.words, last.ih.words) * kernel.pair, kernel);
   }
 
   // Lays working memory out from `block`; returns its size.
@@ -153,30 +160,44 @@ class Call {
 
     // sums(r, :) = bias + Wx x for the rows r = (step - first) * B + b of some steps.
     void multiply_inputs(Team::Member& member, int64_t first, int64_t count) {
+      const int64_t rows = count * call_.args_.batch;
+      const int64_t tiles = recurrent_ceil(rows, kTileRows);
+      const int shares = call_.team_.shares();
+      // Who will take the steps of a panel multiplies its inputs too: these weights and these sums
+      // are then in that thread's cache, and in no other's.
+      if (at_.ih.count >= 4 * shares) {
+        member.shared([&](int share) {
+          for (int64_t tile = 0; tile < tiles; ++tile) {
+            multiply_tile(member, first, rows, tile, share, shares);
+          }
+        });
+        return;
+      }
+      // Few rows are divided by panels instead.
+      const int64_t wanted = tiles >= 4 * shares ? 1 : 2 * shares;
+      const int64_t groups = std::min(wanted, at_.ih.count);
+      member.drawn(tiles * groups, [&](int64_t item) {
+        multiply_tile(member, first, rows, item / groups, item % groups, groups);
+      });
+    }
+
+    // The same of some rows, and of a share of the panels.
+    void multiply_tile(const Team::Member& member, int64_t first, int64_t rows, int64_t tile,
+                       int64_t share, int64_t shares) {
       const RecurrentKernel& kernel = call_.kernel_;
       const int64_t batch = call_.args_.batch;
-      const int64_t rows = count * batch;
-      const int64_t tiles = recurrent_ceil(rows, kTileRows);
-      // Few rows are divided by panels instead.
-      const int64_t wanted = tiles >= 4 * call_.team_.shares() ? 1 : 2 * call_.team_.shares();
-      const int64_t groups = std::min(wanted, at_.ih.count);
-      const int place = member.place();
-      member.drawn(tiles * groups, [&](int64_t item) {
-        const int64_t tile = item / groups;
-        const int64_t group = item % groups;
-        const int64_t row = tile * kTileRows;
-        const int64_t here = std::min(kTileRows, rows - row);
-        std::byte* operands = call_.tiles_ + static_cast<size_t>(place) * call_.tile_bytes_;
-        const int64_t stride = at_.ih.words * kernel.pair;
-        for (int64_t r = 0; r < here; ++r) {
-          kernel.to_operands(input(first + (row + r) / batch, (row + r) % batch),
-                             operands + r * stride * kernel.operand_bytes, at_.ih.columns, stride);
-        }
-        kernel.product({operands, stride, here, call_.args_.packed + at_.ih_at, at_.ih.words,
-                        at_.ih.vectors, at_.ih.count * group / groups,
-                        at_.ih.count * (group + 1) / groups, floats(at_.inputs_bias_at),
-                        call_.sums_ + row * call_.sums_stride_, call_.sums_stride_});
-      });
+      const int64_t row = tile * kTileRows;
+      const int64_t here = std::min(kTileRows, rows - row);
+      std::byte* operands = call_.tiles_ + static_cast<size_t>(member.place()) * call_.tile_bytes_;
+      const int64_t stride = apart(at_.ih.words * kernel.pair, kernel);
+      for (int64_t r = 0; r < here; ++r) {
+        kernel.to_operands(input(first + (row + r) / batch, (row + r) % batch),
+                           operands + r * stride * kernel.operand_bytes, at_.ih.columns, stride);
+      }
+      kernel.product({operands, stride, here, call_.args_.packed + at_.ih_at, at_.ih.words,
+                      at_.ih.vectors, at_.ih.count * share / shares,
+                      at_.ih.count * (share + 1) / shares, floats(at_.inputs_bias_at),
+                      call_.sums_ + row * call_.sums_stride_, call_.sums_stride_});
     }
 
     const float* floats(int64_t offset) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "recurrent/product-inl.h"
 #include "recurrent/recurrent.h"
 #include "recurrent/words.h"
 
@@ -17,16 +18,19 @@ struct RecurrentPacker {
   using Operand = typename Format::Operand;
   static constexpr int kLanes = Isa::kLanes;
 
-  // panel(p, w, v, lane) is word w of the row of gate v % gates and unit
+  // panel(p, v / group, w, v % group, lane) is word w of the row of gate v % gates and unit
   // (p * vectors / gates + v / gates) * kLanes + lane; 0 where there is no such unit.
   static void run(const RecurrentPackJob& job) {
     const int64_t words = (job.columns + Format::kPair - 1) / Format::kPair;
+    const int64_t group = Product<Format>::grouped(static_cast<int>(job.vectors));
     const int64_t units_per_panel = job.vectors / job.gates * kLanes;
     std::byte* out =
         job.panels + job.first_panel * words * job.vectors * kLanes * Format::kLaneBytes;
     for (int64_t p = job.first_panel; p < job.end_panel; ++p) {
       for (int64_t v = 0; v < job.vectors; ++v) {
         const int64_t unit = p * units_per_panel + v / job.gates * kLanes;
+        std::byte* column_out =
+            out + (v / group * words * group + v % group) * kLanes * Format::kLaneBytes;
         const Element* first = static_cast<const Element*>(job.weight) +
                                (v % job.gates * job.units + unit) * job.columns;
         for (int64_t w = 0; w < words; w += kLanes) {
@@ -41,7 +45,7 @@ struct RecurrentPacker {
           }
           Isa::transpose(row);
           for (int r = 0; r < kLanes && w + r < words; ++r) {
-            Format::store_weights(out + ((w + r) * job.vectors + v) * kLanes * Format::kLaneBytes,
+            Format::store_weights(column_out + (w + r) * group * kLanes * Format::kLaneBytes,
                                   row[r]);
           }
         }

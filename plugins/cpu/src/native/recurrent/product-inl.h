@@ -15,97 +15,97 @@ struct Product {
   using Vec = typename Isa::Vec;
   using Operand = typename Format::Operand;
   static constexpr int kLanes = Isa::kLanes;
-  // As many accumulators as the attention's micro-kernel has.
+  // As many accumulators as the attention's micro-kernel has at most.
   static constexpr int kAccumulators = Isa::kTileRows * Isa::kTileVectors;
+  // Each row has its address in a register.
+  static constexpr int kMostRows = 8;
+  static constexpr int kFewRows = 3;
+  static constexpr int kLine = 64;
+  // How far ahead of a product its weight is asked for, in bytes.
+  static constexpr int kAhead = 96 * kLine;
+
+  // A panel's vectors lie in groups, one group after another, each for all words: two vectors, or
+  // all three. With few vectors at a time there are many rows, for which a weight that is less than
+  // 32 bits wide is widened but once.
+  static constexpr int grouped(int vectors) { return vectors % 2 == 0 ? 2 : vectors; }
 
   template <int kVectors>
   static constexpr int most_rows() {
-    return kAccumulators / kVectors;
+    constexpr int kRows = kAccumulators / grouped(kVectors);
+    return kRows < kMostRows ? kRows : kMostRows;
   }
 
-  using Body = void (*)(const Operand*, int64_t, const std::byte*, int64_t, const float*, float*,
-                        int64_t);
-
-  // out(r, :) = init + sum over w < words of row(r, w) . panel(w, :). With init nullptr it is 0.
-  template <int kVectors, int kRows>
+  // out(r, :) = init + sum over w < words of row(r, w) . weight(w, :), of kGroups groups side by
+  // side. With init nullptr it is 0.
+  template <int kGroup, int kGroups, int kRows>
   static TORCHYARD_NOINLINE void block(const Operand* rows, int64_t row_stride,
-                                       const std::byte* panel, int64_t words, const float* init,
+                                       const std::byte* groups, int64_t words, const float* init,
                                        float* out, int64_t out_stride) {
+    constexpr int kVectors = kGroup * kGroups;
+    constexpr int64_t kStep = kGroup * kLanes * Format::kLaneBytes;
+    // A line of the weight is multiplied at each step, from a farther cache where they are many.
+    constexpr bool kFetches = kStep == kLine && kGroups == 1;
     Vec sum[kRows][kVectors];
     const uint32_t* at[kRows];
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       at[r] = reinterpret_cast<const uint32_t*>(rows + r * row_stride);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
         sum[r][v] = init == nullptr ? Isa::zero() : Isa::load(init + v * kLanes);
       }
     }
     for (int64_t w = 0; w < words; ++w) {
       Vec column[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        column[v] = Format::weights(panel + v * (kLanes * Format::kLaneBytes));
+        column[v] = Format::weights(groups + v / kGroup * (words * kStep) +
+                                    v % kGroup * (kLanes * Format::kLaneBytes));
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Vec left = Isa::broadcast_word(at[r] + w);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) sum[r][v] = Format::dot(sum[r][v], left, column[v]);
       }
-      panel += kVectors * kLanes * Format::kLaneBytes;
+      if constexpr (kFetches) __builtin_prefetch(groups + kAhead);
+      groups += kStep;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) Isa::store(out + r * out_stride + v * kLanes, sum[r][v]);
+    }
+  }
+
+  // The sums of `count` rows, 1 to most_rows(), with one panel.
+  template <int kVectors, int kRows = most_rows<kVectors>()>
+  static TORCHYARD_INLINE void sums(int64_t count, const Operand* rows, int64_t row_stride,
+                                    const std::byte* panel, int64_t words, const float* init,
+                                    float* out, int64_t out_stride) {
+    if constexpr (kRows > 1) {
+      if (count < kRows) {
+        return sums<kVectors, kRows - 1>(count, rows, row_stride, panel, words, init, out,
+                                         out_stride);
+      }
+    }
+    // Few rows take all groups at once: sums must be as many as multiplications are in flight.
+    constexpr int kGroup = grouped(kVectors);
+    constexpr int kGroups = kRows <= kFewRows ? kVectors / kGroup : 1;
+    for (int v = 0; v < kVectors; v += kGroup * kGroups) {
+      block<kGroup, kGroups, kRows>(
+          rows, row_stride, panel + v * words * (kLanes * Format::kLaneBytes), words,
+          init == nullptr ? nullptr : init + v * kLanes, out + v * kLanes, out_stride);
     }
   }
 
   // The same of one row and two panels, to out and out + kVectors * kLanes. A panel alone has too
   // few sums to wait for none of them.
   template <int kVectors>
-  static TORCHYARD_NOINLINE void two_panels(const Operand* row, const std::byte* panel,
-                                            int64_t words, const float* init, float* out) {
-    constexpr int64_t kStep = kVectors * kLanes * Format::kLaneBytes;
-    const std::byte* other = panel + words * kStep;
-    const uint32_t* at = reinterpret_cast<const uint32_t*>(row);
-    Vec sum[2][kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      sum[0][v] = init == nullptr ? Isa::zero() : Isa::load(init + v * kLanes);
-      sum[1][v] = init == nullptr ? Isa::zero() : Isa::load(init + (kVectors + v) * kLanes);
-    }
-    for (int64_t w = 0; w < words; ++w) {
-      const Vec left = Isa::broadcast_word(at + w);
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        constexpr int64_t kVector = kLanes * Format::kLaneBytes;
-        sum[0][v] = Format::dot(sum[0][v], left, Format::weights(panel + v * kVector));
-        sum[1][v] = Format::dot(sum[1][v], left, Format::weights(other + v * kVector));
-      }
-      panel += kStep;
-      other += kStep;
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      Isa::store(out + v * kLanes, sum[0][v]);
-      Isa::store(out + (kVectors + v) * kLanes, sum[1][v]);
-    }
-  }
-
-  // The body for a number of rows, 1 to most_rows().
-  template <int kVectors>
-  static Body body(int64_t rows) {
-    constexpr int kMost = most_rows<kVectors>();
-    static_assert(kMost >= 3 && kMost <= 8, "the table below");
-    static constexpr Body kBodies[] = {
-        block<kVectors, 1>,      block<kVectors, 2>, block<kVectors, 3>,      block < kVectors,
-        kMost < 4 ? kMost : 4 >, block < kVectors,   kMost < 5 ? kMost : 5 >, block < kVectors,
-        kMost < 6 ? kMost : 6 >, block < kVectors,   kMost < 7 ? kMost : 7 >, block < kVectors,
-        kMost < 8 ? kMost : 8 >,
-    };
-    return kBodies[rows - 1];
+  static void two_panels(const Operand* row, const std::byte* panel, int64_t words,
+                         const float* init, float* out) {
+    constexpr int kGroup = grouped(kVectors);
+    block<kGroup, 2 * kVectors / kGroup, 1>(row, 0, panel, words, init, out, 0);
   }
 
   // Rows per block for `count` rows: blocks of about one size, since each reads the whole panel.
@@ -127,10 +127,9 @@ struct Product {
       const int64_t column = p * kVectors * kLanes;
       for (int64_t r = 0; r < job.row_count; r += each) {
         const int64_t count = job.row_count - r < each ? job.row_count - r : each;
-        body<kVectors>(count)(static_cast<const Operand*>(job.rows) + r * job.row_stride,
-                              job.row_stride, job.panels + p * panel_bytes(job.words, kVectors),
-                              job.words, job.bias + column, job.out + r * job.out_stride + column,
-                              job.out_stride);
+        sums<kVectors>(count, static_cast<const Operand*>(job.rows) + r * job.row_stride,
+                       job.row_stride, job.panels + p * panel_bytes(job.words, kVectors), job.words,
+                       job.bias + column, job.out + r * job.out_stride + column, job.out_stride);
       }
     }
   }

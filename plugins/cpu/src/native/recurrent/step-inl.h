@@ -121,6 +121,18 @@ struct Step {
     }
   };
 
+  // Asks for the inputs' sums of some columns, which lie in a farther cache, while those of the
+  // state are taken.
+  static TORCHYARD_INLINE void fetch_inputs(const RecurrentStepJob& job, int64_t first,
+                                            int64_t count) {
+    constexpr int64_t kLine = 64 / sizeof(float);
+    if (job.projection) return;
+    for (int64_t r = 0; r < job.batch; ++r) {
+      const float* inputs = job.inputs + r * job.inputs_stride + first;
+      for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(inputs + i);
+    }
+  }
+
   template <class Cell>
   static void all(const RecurrentStepJob& job) {
     using P = Product<Format>;
@@ -138,14 +150,15 @@ struct Step {
       done += together;
       const std::byte* panel = job.panels + p * P::panel_bytes(job.words, kVectors);
       const float* bias = job.bias == nullptr ? nullptr : job.bias + p * kStride;
+      fetch_inputs(job, p * kStride, together * kStride);
       for (int64_t r0 = 0; r0 < job.batch; r0 += each) {
         const int64_t count = job.batch - r0 < each ? job.batch - r0 : each;
         const Operand* rows = static_cast<const Operand*>(job.before) + r0 * job.before_stride;
         if (together == 2) {
           P::template two_panels<kVectors>(rows, panel, job.words, bias, tile);
         } else {
-          P::template body<kVectors>(count)(rows, job.before_stride, panel, job.words, bias, tile,
-                                            kStride);
+          P::template sums<kVectors>(count, rows, job.before_stride, panel, job.words, bias, tile,
+                                     kStride);
         }
         for (int64_t i = 0; i < count * together; ++i) {
           apply<Cell>(job, r0 + (together == 2 ? 0 : i), p + (together == 2 ? i : 0),

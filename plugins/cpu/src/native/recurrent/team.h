@@ -52,14 +52,16 @@ class Team {
     template <class Task>
     void shared(const Task& task) {
       ++phase_;
-      target_ += team_.shares_;
       take(place_, task);
-      for (int turn = 0; behind(); ++turn) {
+      for (int turn = 0;; ++turn) {
+        int share = 0;
+        while (share < team_.shares_ && is_done(share)) ++share;
+        if (share == team_.shares_) return;
         const int present = team_.joined_.load(std::memory_order_relaxed);
-        for (int share = 0; share < team_.shares_; ++share) {
+        for (; share < team_.shares_; ++share) {
           if (share >= present || turn >= kPatience) take(share, task);
         }
-        if (behind()) wait_a_little(turn);
+        wait_a_little(turn);
       }
     }
 
@@ -67,17 +69,21 @@ class Team {
     // Turns after which a share of a member that is elsewhere is taken.
     static constexpr int kPatience = 1024;
 
+    bool is_done(int share) const {
+      return team_.shares_of_[share].done.load(std::memory_order_acquire) >= phase_;
+    }
+
     bool behind() const { return team_.done_.load(std::memory_order_acquire) < target_; }
 
     template <class Task>
     void take(int share, const Task& task) {
-      std::atomic<int64_t>& taken = team_.taken_[share];
+      std::atomic<int64_t>& taken = team_.shares_of_[share].taken;
       int64_t last = taken.load(std::memory_order_relaxed);
       if (last >= phase_) return;
       // Nobody is two phases ahead, so `last` is the phase before.
       if (!taken.compare_exchange_strong(last, phase_, std::memory_order_acq_rel)) return;
       task(share);
-      team_.done_.fetch_add(1, std::memory_order_acq_rel);
+      team_.shares_of_[share].done.store(phase_, std::memory_order_release);
     }
 
     Team& team_;
@@ -92,7 +98,14 @@ class Team {
   std::atomic<int> joined_{0};
   alignas(64) std::atomic<int64_t> drawn_{0};
   alignas(64) std::atomic<int64_t> done_{0};
-  alignas(64) std::atomic<int64_t> taken_[kMost] = {};
+
+  // The last phase in which a share was taken, and was done. Others look at what is done, so that
+  // it has a line of its own, and who has a share finds the rest in its own cache.
+  struct Share {
+    alignas(64) std::atomic<int64_t> taken{0};
+    alignas(64) std::atomic<int64_t> done{0};
+  };
+  Share shares_of_[kMost];
 };
 
 }  // namespace torchyard
