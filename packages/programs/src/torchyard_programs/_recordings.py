@@ -106,7 +106,8 @@ class Recordings:
         found = self._known.get(key)
         if found is None:
             return None
-        return found.text, tuple([tensors[position] for position in found.order])
+        text, order = found
+        return text, tuple([tensors[position] for position in order]) if order else ()
 
     def recorded(
         self, function: Callable[..., Any], device: torch.device, *context: Any
@@ -129,7 +130,8 @@ class Recordings:
             return self._record(function, device, *context)
         found = self._known.get(key)
         if found is not None:
-            return found.text, [tensors[position] for position in found.order]
+            text, order = found
+            return text, [tensors[position] for position in order] if order else []
         text, captured = self._record(function, device, *context)
         if not _is_plain():
             return text, captured
@@ -138,9 +140,9 @@ class Recordings:
                 self._met.clear()
             self._met.add(hash(key))
             return text, captured
-        order = self._order(function, context, text, captured, tensors)
-        if order is not None:
-            text = self._keep(key, text, order)
+        places = self._order(function, context, text, captured, tensors)
+        if places is not None:
+            text = self._keep(key, text, places)
         return text, captured
 
     def is_kept(self, text: str) -> bool:
@@ -242,6 +244,11 @@ def _take(function: FunctionType, key: list[Any], tensors: list[Tensor], depth: 
         hidden = function.__builtins__  # type: ignore[attr-defined]
         for name in found.outer:
             value = outer[name] if name in outer else hidden.get(name)
+            # As for any value, but most are modules, and most calls are short.
+            fixed = FIXED.get(type(value))
+            if fixed is not None and value in fixed:
+                key.append(value)
+                continue
             bits = _take_value(value, key, tensors, depth)
             if not bits:
                 return _UNKNOWN
