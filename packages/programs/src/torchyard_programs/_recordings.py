@@ -241,9 +241,11 @@ def _take(function: FunctionType, key: list[Any], tensors: list[Tensor], depth: 
             known |= bits
     if found.outer:
         outer = function.__globals__
-        hidden = function.__builtins__  # type: ignore[attr-defined]
         for name in found.outer:
-            value = outer[name] if name in outer else hidden.get(name)
+            try:
+                value = outer[name]
+            except KeyError:
+                value = function.__builtins__.get(name)  # type: ignore[attr-defined]
             # As for any value, but most are modules, and most calls are short.
             fixed = FIXED.get(type(value))
             if fixed is not None and value in fixed:
