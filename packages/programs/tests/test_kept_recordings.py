@@ -68,16 +68,17 @@ def test_a_function_of_torchs_is_kept_as_it_is() -> None:
     assert unary.kept(torch.trace) is None
 
 
-def test_each_context_has_programs_of_its_own() -> None:
+@pytest.mark.parametrize("function", [torch.tanh, lambda x: x * 2], ids=["torch's", "own"])
+def test_each_context_has_programs_of_its_own(function: Mod) -> None:
     def record(function: Mod, device: torch.device, name: str) -> tuple[str, list[Tensor]]:
         return trace(function, "fn", ((name, None),), device)
 
     named = Recordings(record)
-    texts = {name: named.recorded(torch.tanh, _CPU, name)[0] for name in "xy"}
+    texts = {name: named.recorded(function, _CPU, name)[0] for name in "xy"}
     assert texts["x"] != texts["y"]
     for name, text in texts.items():
-        assert named.kept(torch.tanh, name) == (text, ())
-    assert named.kept(torch.tanh, "z") is None
+        assert named.kept(function, name) == (text, ())
+    assert named.kept(function, "z") is None
 
 
 def test_only_what_was_met_twice_costs_a_proof_where_numbers_change() -> None:
@@ -102,14 +103,72 @@ def test_nothing_is_kept_of_what_a_mode_may_answer() -> None:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            found = func(*args, **(kwargs or {}))
-            return torch.Size((9,)) if type(found) is torch.Size else found
+            return 99 if func is Tensor.numel else func(*args, **(kwargs or {}))
 
     def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
-        return s * _TABLE.shape[0]
+        return s * _TABLE.numel()
 
     with Mode():
         for _ in range(3):
-            recordings.recorded(mod, _CPU)
+            assert "99" in recordings.recorded(mod, _CPU)[0]
     assert recordings.kept(mod) is None
     assert _keep(recordings, mod)
+
+
+@pytest.mark.parametrize("other", ["text", "tensor", "order"])
+def test_nothing_is_kept_where_the_proof_gives_another(other: str) -> None:
+    pair = torch.rand(4), torch.rand(4)
+
+    def record(function: Mod, device: torch.device) -> tuple[str, list[Tensor]]:
+        text, captured = _trace(function, device)
+        if other == "tensor":
+            return text, [torch.rand(4)]
+        if device.type != "meta":
+            return text, captured
+        return (text + "other", captured) if other == "text" else (text, captured[::-1])
+
+    recordings = Recordings(record)
+    for mod in (
+        lambda s, h, q, k: s + pair[0][h] * pair[1][h],
+        *([lambda s, h, q, k: s + h] if other == "tensor" else []),
+    ):
+        for _ in range(3):
+            recordings.recorded(mod, _CPU)
+        assert recordings.kept(mod) is None
+
+
+def test_what_belongs_to_a_helper_is_told_from_what_belongs_to_its_user() -> None:
+    def made(own: Any, numbers: Any, given: Any) -> Mod:
+        def helper(s: Any, by: Any) -> Any:
+            return s * by
+
+        def middle(s: Any, by: Any) -> Any:
+            return helper(s, by) * numbers[0]
+
+        helper.__defaults__, middle.__defaults__ = own, given
+        return lambda s, h, q, k: middle(s, 5.0)
+
+    recordings = Recordings(_trace)
+    for mod in (made(None, (2.0,), (3.0,)), made((2.0,), (3.0,), None)):
+        assert _keep(recordings, mod)
+
+
+def test_which_names_are_one_tensor_is_part_of_a_function() -> None:
+    def mod(*tensors: Tensor) -> Mod:
+        first, second, third = tensors
+        return lambda s, h, q, k: s + first[h] * second[h] - third[h]
+
+    recordings = Recordings(_trace)
+    one, other = torch.rand(4), torch.rand(4)
+    for tensors in ((one, other, one), (one, other, other), (one, one, other)):
+        assert _keep(recordings, mod(*tensors))
+
+
+def test_a_tensor_on_another_device_is_noticed() -> None:
+    def mod(like: Tensor) -> Mod:
+        return lambda s, h, q, k: s + _TABLE.to(like)[h]
+
+    recordings = Recordings(_trace)
+    assert _keep(recordings, mod(torch.rand(2)))
+    assert recordings.kept(mod(torch.rand(3))) is not None
+    assert recordings.kept(mod(torch.rand(2, device="meta"))) is None
