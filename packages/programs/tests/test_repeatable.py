@@ -21,6 +21,11 @@ def _loop(x: Any, count: int = 2) -> Any:
     return x.clamp(min=0.5)
 
 
+def _in_place(x: Any) -> Any:
+    x += 1
+    return x
+
+
 def _nonlocal(x: Any) -> Any:
     global FACTOR
     FACTOR = 3.0
@@ -39,6 +44,11 @@ def _yields(x: Any) -> Any:
         (lambda x: x.to(torch.float16).shape[0], ("torch",)),
         (lambda x: x if x is None else x**2, ()),
         (_loop, ("range", "torch", "math")),
+        (_in_place, ()),
+        (lambda x: torch.nn.functional.gelu(x, approximate="tanh"), ("torch",)),
+        (lambda x: torch.div(x, FACTOR, rounding_mode="floor") + 1, ("torch", "FACTOR")),
+        (lambda x: torch.nn.functional.leaky_relu(x, negative_slope=0.2), ("torch",)),
+        (lambda x: torch.relu(torch.lerp(x, x, weight=0.5)), ("torch",)),
     ],
 )
 def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> None:
@@ -59,6 +69,16 @@ def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> N
         lambda x: (lambda: x)(),
         lambda x: torch.exp(x, out=x),
         lambda x: x == "text",
+        lambda x: "text",
+        lambda x: x.to("cpu"),
+        lambda x: torch.div(x, 2, rounding_mode="a" if x is None else "b"),
+        lambda x: torch.nn.functional.gelu("none", approximate="none"),
+        lambda x: torch.div(x, rounding_mode="floor", other=2),
+        lambda x: torch.add(x, other="text"),
+        lambda x: "%s" % x,  # noqa: UP031
+        lambda x: x[("text",)],
+        lambda x, approximate: x,
+        lambda x, **keywords: x,
         lambda x: [x],
         lambda x: (x, *x),
         lambda x: torch.rand(1),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torchyard_programs._build import build
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
+from torchyard_programs._recordings import Recordings
 from torchyard_programs._repeatable import Repeatable, is_fixed, repeatable
 from torchyard_programs._trace import result_count, trace
 from torchyard_programs._typed import Step, TypedProgram, typed_program
@@ -15,6 +16,7 @@ __all__ = [
     "Operation",
     "Program",
     "ProgramError",
+    "Recordings",
     "Reference",
     "Repeatable",
     "Step",

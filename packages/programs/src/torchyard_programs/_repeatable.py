@@ -18,20 +18,25 @@ from torch.nn import functional
 
 from torchyard_programs._vocabulary import WORD_OF, WORDS
 
-__all__ = ["Repeatable", "is_fixed", "repeatable"]
+__all__ = ["ATTRIBUTES", "FIXED", "Repeatable", "is_fixed", "repeatable"]
 
-# Modules whose attributes in _ATTRIBUTES hold the same at all times.
+# Modules whose attributes in ATTRIBUTES hold the same at all times.
 _MODULES: Final[tuple[ModuleType, ...]] = (torch, torch.nn, functional, torch.special, math)
 
 # What gives the same for the same arguments.
-_BUILTINS: Final = frozenset({abs, bool, enumerate, float, int, max, min, range, round, zip})
-_FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
+_BUILTINS: Final = (abs, bool, enumerate, float, int, max, min, range, round, zip)
+
+# Of each type, the modules and functions that do the same at all times.
+FIXED: Final[dict[type, frozenset[Any]]] = {
+    kind: frozenset(value for value in (*_MODULES, *_BUILTINS, *WORD_OF) if type(value) is kind)
+    for kind in (ModuleType, FunctionType, BuiltinFunctionType, type)
+}
 
 _SIZED: Final = ("shape", "ndim", "size", "dim", "numel")
 
-# Parts of modules; what depends on a tensor's dtype and shape alone; words of programs, which are
-# recorded, and make another tensor of a plain one.
-_ATTRIBUTES: Final = (
+# What code may read: parts of modules; what depends on a tensor's dtype and shape alone; words of
+# programs, which are recorded, and make another tensor of a plain one.
+ATTRIBUTES: Final = (
     frozenset(("nn", "functional", "special", "pi", "e", "inf", "nan"))
     | frozenset(("dtype", *_SIZED))
     | frozenset(("log", "log2", "log10", "exp", "sqrt", "pow", "floor", "ceil"))
@@ -39,12 +44,20 @@ _ATTRIBUTES: Final = (
     | WORDS
     | frozenset(function.__name__ for function in WORD_OF if function.__name__[-1] != "_")
 )
-_KEYWORDS: Final = frozenset(
-    ("alpha", "beta", "decimals", "dtype", "eps", "input", "max", "min", "other", "value")
+# Keywords whose argument may be a text: the only place for one, so that it is no word of another
+# kind, such as the name of a dimension or a format.
+_TEXTS: Final = frozenset(("approximate", "rounding_mode"))
+_KEYWORDS: Final = _TEXTS | frozenset(
+    """
+    alpha beta decimals dtype end eps exponent inplace input max max_val min min_val nan neginf
+    negative_slope other posinf threshold value weight
+    """.split()
 )
 
-_GENERATORS: Final = (
-    inspect.CO_GENERATOR
+# Generators, and what may be given keywords that it does not name.
+_OTHERS: Final = (
+    inspect.CO_VARKEYWORDS
+    | inspect.CO_GENERATOR
     | inspect.CO_COROUTINE
     | inspect.CO_ITERABLE_COROUTINE
     | inspect.CO_ASYNC_GENERATOR
@@ -55,7 +68,8 @@ _GENERATORS: Final = (
 _INSTRUCTIONS: Final = frozenset(
     """
     RESUME CACHE NOP COPY_FREE_VARS PUSH_NULL POP_TOP COPY SWAP PRECALL CALL RETURN_VALUE
-    LOAD_FAST STORE_FAST LOAD_DEREF LOAD_GLOBAL BINARY_SUBSCR COMPARE_OP BUILD_TUPLE BUILD_SLICE
+    LOAD_FAST STORE_FAST LOAD_DEREF LOAD_GLOBAL BINARY_OP BINARY_SUBSCR COMPARE_OP
+    BUILD_TUPLE BUILD_SLICE
     UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT UNARY_NOT UNPACK_SEQUENCE GET_ITER FOR_ITER
     JUMP_FORWARD JUMP_BACKWARD JUMP_IF_TRUE_OR_POP JUMP_IF_FALSE_OR_POP
     POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE
@@ -85,32 +99,36 @@ def repeatable(code: CodeType) -> Repeatable | None:
     """Return what a function's code depends on.
 
     None where the code may not do the same again although the outer names, its closure and its
-    parameters' defaults hold the same.
+    parameters' defaults hold the same. It may write to tensors, in place.
     """
-    if code.co_flags & _GENERATORS or code.co_exceptiontable:  # code that catches an error
+    if code.co_flags & _OTHERS or code.co_exceptiontable:  # code that catches an error
+        return None
+    if not _TEXTS.isdisjoint(code.co_varnames):  # a function of its own would be given the text
         return None
     outer: dict[str, None] = {}
     sized = False
+    text = False
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
+        if text and name != "KW_NAMES":
+            return None
         if name == "LOAD_GLOBAL":
             outer[value] = None
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
-            if value not in _ATTRIBUTES:
+            if value not in ATTRIBUTES:
                 return None
             sized = sized or value in _SIZED
         elif name in ("LOAD_CONST", "RETURN_CONST"):
-            if not _is_plain(value):
+            text = name == "LOAD_CONST" and type(value) is str
+            if not text and not _is_plain(value):
                 return None
         elif name == "KW_NAMES":
             # Not every Python's dis says which constant it is.
             assert instruction.arg is not None
-            if not _KEYWORDS.issuperset(code.co_consts[instruction.arg]):
+            keywords = code.co_consts[instruction.arg]
+            if not _KEYWORDS.issuperset(keywords) or (text and keywords[-1] not in _TEXTS):
                 return None
-        elif name == "BINARY_OP":
-            # One in place changes a tensor that is captured.
-            if instruction.argrepr.endswith("="):
-                return None
+            text = False
         elif name not in _INSTRUCTIONS:
             return None
     return Repeatable(tuple(outer), sized)
@@ -124,9 +142,5 @@ def _is_plain(value: Any) -> bool:
 
 def is_fixed(value: object) -> bool:
     """Return whether a value is a module or a function that does the same at all times."""
-    kind = type(value)
-    if kind is ModuleType:
-        return any(value is module for module in _MODULES)
-    if kind in _FUNCTIONS and value in WORD_OF:
-        return True
-    return (kind is type or kind is BuiltinFunctionType) and value in _BUILTINS
+    fixed = FIXED.get(type(value))
+    return fixed is not None and value in fixed

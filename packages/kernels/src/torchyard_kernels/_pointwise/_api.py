@@ -131,12 +131,14 @@ def write(
 
 
 _CPU: Final = torch.device("cpu")
+# A union of types would be made anew in every call.
+_LISTS: Final = (list, tuple)
 
 
 def _device(lists: Sequence[Any]) -> torch.device:
     """Return where the first tensor lies."""
     for item in lists:
-        first = item[0] if isinstance(item, list | tuple) and item else item
+        first = item[0] if isinstance(item, _LISTS) and item else item
         if isinstance(first, Tensor):
             return first.device
     return _CPU
