@@ -102,16 +102,24 @@ def test_what_comes_before_attention_is_near_float64(size, groups, shared, width
     key, value = (part.narrow(2, 3, 1) for part in room)
     query = run(x, scale, cos, sin, key, value, *([offset] if bias else []))
     wide = [tensor.double() for tensor in (x, scale, weight, cos, sin)]
-    product = normed(wide[0][0], wide[1], 1e-6) @ wide[2].T
+    norm = normed(wide[0][0], wide[1], 1e-6)
+    product = norm @ wide[2].T
+    # What is rounded: of few numbers the sums may be small, and their terms not.
+    terms = (norm.square() @ wide[2].T.square()).sqrt()
     if bias:
         product = product + offset.double()
-    parts = product.view(-1, 1, size).split((*heads, heads[1]))
+        terms = terms + offset.double().abs()
+    parts, sizes = (whole.view(-1, 1, size).split((*heads, heads[1])) for whole in (product, terms))
     expected = (*(rotated(part, wide[3][0], wide[4][0]) for part in parts[:2]), parts[2])
+    turned = float((wide[3].abs() + wide[4].abs()).max())
+    reaches = [
+        float(part.norm()) * times for part, times in zip(sizes, (turned, turned, 1), strict=True)
+    ]
     eps = torch.finfo(dtype).eps
     # Rounded as the norm, the product and the rotation are stored; float32 sums over the width.
-    for found, exact in zip((query, key, value), expected, strict=True):
+    for found, exact, reach in zip((query, key, value), expected, reaches, strict=True):
         assert found.shape[1:] == (len(exact), 1, size)
-        error = (found[0].double() - exact).norm() / (exact.norm() + 1e-3)
+        error = (found[0].double() - exact).norm() / reach
         assert error < 4 * eps + 8 * torch.finfo(torch.float32).eps * math.sqrt(width)
     # Of the cache nothing else is written.
     assert room[:, :, :, :3].isnan().all()
