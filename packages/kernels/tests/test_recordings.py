@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -15,14 +14,18 @@ from torchyard_kernels import foreach_map, linear
 from torchyard_kernels._linear import _recordings as of_linear
 from torchyard_kernels._pointwise import _recordings as of_map
 
-_FACTOR: Any = 2.0
+Function = Callable[..., Tensor]
+Computed = Callable[[Function, Tensor], Tensor]
+Value = bool | int | float | Tensor | None
+
+_FACTOR = 2.0
 
 
-def _of_linear(function: Callable[..., Any], x: Tensor) -> Tensor:
+def _of_linear(function: Function, x: Tensor) -> Tensor:
     return linear(x[None], torch.eye(len(x), dtype=x.dtype), epilogue=function)[0]
 
 
-def _of_map(function: Callable[..., Any], x: Tensor) -> Tensor:
+def _of_map(function: Function, x: Tensor) -> Tensor:
     found: Tensor = foreach_map(function, [x])[0]
     return found
 
@@ -30,10 +33,10 @@ def _of_map(function: Callable[..., Any], x: Tensor) -> Tensor:
 both = pytest.mark.parametrize("computed", [_of_linear, _of_map])
 
 
-def _counting() -> Callable[..., Any]:
+def _counting() -> Function:
     count = 0
 
-    def counted(y: Any) -> Any:
+    def counted(y: Tensor) -> Tensor:
         nonlocal count
         count += 1
         return y * count
@@ -42,7 +45,7 @@ def _counting() -> Callable[..., Any]:
 
 
 @both
-def test_a_functions_effects_are_had_in_every_call(computed: Any) -> None:
+def test_a_functions_effects_are_had_in_every_call(computed: Computed) -> None:
     counted, x = _counting(), torch.ones(4)
     assert [computed(counted, x)[0].item() for _ in range(4)] == [1, 2, 3, 4]
 
@@ -61,7 +64,7 @@ def test_a_functions_effects_are_had_in_every_call(computed: Any) -> None:
     ids=["threads", "gradients", "dtype", "globals", "vars", "inference"],
 )
 def test_state_that_no_name_holds_is_read_in_every_call(
-    computed: Any, function: Any, monkeypatch: pytest.MonkeyPatch
+    computed: Computed, function: Function, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, threads, dtype = torch.ones(4), torch.get_num_threads(), torch.get_default_dtype()
 
@@ -89,7 +92,7 @@ class _Scale:
 
 
 @both
-def test_what_an_object_holds_is_read_in_every_call(computed: Any) -> None:
+def test_what_an_object_holds_is_read_in_every_call(computed: Computed) -> None:
     scale, x = _Scale(), torch.ones(4)
     for value in (2.0, 2.0, 5.0, 5.0, 7.0):
         scale.by = value
@@ -97,8 +100,8 @@ def test_what_an_object_holds_is_read_in_every_call(computed: Any) -> None:
 
 
 @both
-def test_a_tensor_that_a_function_writes_to_is_written_to_in_every_call(computed: Any) -> None:
-    def function(y: Any) -> Any:
+def test_a_tensor_that_a_function_writes_to_is_written_to_in_every_call(computed: Computed) -> None:
+    def function(y: Tensor) -> Tensor:
         own = total
         own += 1
         return y + own
@@ -122,14 +125,16 @@ _VALUES = st.one_of(
 @both
 @settings(max_examples=50)
 @given(changes=st.lists(st.tuples(st.integers(0, 2), _VALUES), min_size=1, max_size=10))
-def test_every_change_of_what_is_named_is_noticed(computed: Any, changes: Any) -> None:
-    first: Any = 1
-    second: Any = 2.0
+def test_every_change_of_what_is_named_is_noticed(
+    computed: Computed, changes: list[tuple[int, Value]]
+) -> None:
+    first: Value = 1
+    second: Value = 2.0
 
-    def helper(y: Any) -> Any:
+    def helper(y: Tensor) -> Tensor:
         return y if second is None else torch.where(y > 0, y * second, y)
 
-    def function(y: Any, third: Any = 3) -> Any:
+    def function(y: Tensor, third: Value = 3) -> Tensor:
         own = y if third is None else y + third
         return helper(own) if first is None else helper(own) + first
 
@@ -150,13 +155,13 @@ def test_every_change_of_what_is_named_is_noticed(computed: Any, changes: Any) -
 def test_programs_are_kept_for_each_role_dtype_and_number_of_arguments() -> None:
     x = torch.ones(4)
 
-    def curve(y: Any) -> Any:
+    def curve(y: Tensor) -> Tensor:
         return torch.tanh(y)
 
-    def function(y: Any, z: Any = 1) -> Any:
+    def function(y: Tensor, z: Tensor | int = 1) -> Tensor:
         return y * z
 
-    def pair(y: Any, z: Any) -> Any:
+    def pair(y: Tensor, z: Tensor) -> Tensor:
         return (y * z).to(y.dtype)
 
     of_linear.recorded(curve, "epilogue", False, x)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchyard_programs import Recordings, _recordings, trace
 
-Mod = Callable[..., Any]
+Mod = Callable[..., Tensor]
 
 _CPU = torch.device("cpu")
 _INPUTS = (("s", torch.float32), ("h", torch.int64), ("q", torch.int64), ("k", torch.int64))
@@ -105,7 +105,7 @@ def test_nothing_is_kept_of_what_a_mode_may_answer() -> None:
         ) -> Any:
             return 99 if func is Tensor.numel else func(*args, **(kwargs or {}))
 
-    def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s * _TABLE.numel()
 
     with Mode():
@@ -139,10 +139,10 @@ def test_nothing_is_kept_where_the_proof_gives_another(other: str) -> None:
 
 def test_what_belongs_to_a_helper_is_told_from_what_belongs_to_its_user() -> None:
     def made(own: Any, numbers: Any, given: Any) -> Mod:
-        def helper(s: Any, by: Any) -> Any:
+        def helper(s: Tensor, by: Any) -> Tensor:
             return s * by
 
-        def middle(s: Any, by: Any) -> Any:
+        def middle(s: Tensor, by: Any) -> Tensor:
             return helper(s, by) * numbers[0]
 
         helper.__defaults__, middle.__defaults__ = own, given

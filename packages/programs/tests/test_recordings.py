@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from packages.programs.tests.recordings import Mod, held
 from torchyard_programs import Recordings, trace
-
-Mod = Callable[..., Any]
 
 _CPU = torch.device("cpu")
 _INPUTS = (("s", torch.float32), ("h", torch.int64), ("q", torch.int64), ("k", torch.int64))
-_FACTOR: Any = 2.0
+_FACTOR = 2.0
 _TABLE = torch.randn(4)
 
 
@@ -30,15 +28,12 @@ def _trace(function: Mod, device: torch.device = _CPU) -> tuple[str, list[Tensor
 
 def _recorded(function: Mod) -> tuple[str, list[Tensor]]:
     """Record, by what was kept or not, and hold the result against a recording made now."""
-    ready = recordings.kept(function)
-    text, captured = recordings.recorded(function, _CPU)
-    expected, tensors = _trace(function)
-    assert text == expected
-    assert [id(tensor) for tensor in captured] == [id(tensor) for tensor in tensors]
-    if ready is not None:
-        assert ready[0] is text
-        assert [id(tensor) for tensor in ready[1]] == [id(tensor) for tensor in tensors]
-    return text, captured
+    return held(
+        function,
+        recordings.kept,
+        lambda mod: recordings.recorded(mod, _CPU),
+        lambda mod: _trace(mod),
+    )
 
 
 recordings = Recordings(_trace)
@@ -55,7 +50,7 @@ def _scaled(factor: Any) -> Mod:
 
 
 def _indexed(table: Tensor) -> Mod:
-    def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         rows = table.shape[0]
         return s + table[torch.clamp(k - q, -rows, rows - 1)].to(s.dtype) * table.numel()
 
@@ -66,12 +61,12 @@ def _helped(helper: Mod) -> Mod:
     return lambda s, h, q, k: helper(s) + 1
 
 
-def _named(s: Any, h: Any, q: Any, k: Any) -> Any:
+def _named(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return torch.nn.functional.softplus(s * _FACTOR) + _TABLE[h] * math.pi
 
 
 def _branching(flag: Any) -> Mod:
-    def mod(s: Any, h: Any, q: Any, k: Any, power: int = 2) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor, power: int = 2) -> Tensor:
         if flag is None:
             return s
         for _ in range(power):
@@ -97,7 +92,7 @@ def _chain(*mods: Mod) -> Mod:
     return lambda s, h, q, k: second(first(s, h, q, k), h, q, k)
 
 
-def _written(s: Any, h: Any, q: Any, k: Any) -> Any:
+def _written(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     s += 1
     rows = 2
     rows *= 3
@@ -130,7 +125,7 @@ def test_what_does_the_same_again_is_kept(name: str) -> None:
 class _Scaling:
     factor = 2.0
 
-    def method(self, s: Any, h: Any, q: Any, k: Any) -> Any:
+    def method(self, s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s * self.factor
 
     __call__ = method
@@ -143,7 +138,7 @@ class _Subclass(Tensor):
 def _counting() -> Mod:
     count = 0
 
-    def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         nonlocal count
         count += 1
         return s * min(count, 1)
@@ -151,14 +146,14 @@ def _counting() -> Mod:
     return mod
 
 
-def _catching(s: Any, h: Any, q: Any, k: Any) -> Any:
+def _catching(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     try:
         return s * _FACTOR
     except TypeError:
         return s
 
 
-def _importing(s: Any, h: Any, q: Any, k: Any) -> Any:
+def _importing(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     from random import getstate
 
     return s * len(getstate())
@@ -169,7 +164,7 @@ def _biased(bias: Tensor) -> Mod:
 
 
 def _adding(table: Tensor, by: int = 0) -> Mod:
-    def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         own = table
         own += by
         return s + own[h]
@@ -181,11 +176,11 @@ def _capturing(value: Any) -> Mod:
     return lambda s, h, q, k: s * value
 
 
-def _told(s: Any, approximate: Any) -> Any:
+def _told(s: Tensor, approximate: Any) -> Tensor:
     return s * (approximate == approximate)
 
 
-def _told_names(s: Any, **names: Any) -> Any:
+def _told_names(s: Tensor, **names: Any) -> Tensor:
     for name in names:
         s = s * (name == name)
     return s
@@ -273,7 +268,7 @@ def test_a_number_of_another_value_or_type_is_another_function(first: Any, secon
 def test_a_closure_that_changes_is_noticed() -> None:
     factor: Any = 2.0
 
-    def mod(s: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s * factor
 
     for value in (2.0, 3.0, torch.tensor(2.0), torch.tensor(5.0), 2, 2.0):
@@ -296,16 +291,16 @@ def test_a_global_a_default_and_code_that_change_are_noticed(
     monkeypatch.setitem(globals(), "range", lambda count: [0])
     _recorded(ranging)
     monkeypatch.delitem(globals(), "range")
-    ranging.__defaults__ = (3,)  # type: ignore[attr-defined]
+    ranging.__defaults__ = (3,)
     _recorded(ranging)
-    ranging.__code__ = _branching(None).__code__.replace(co_name="other")  # type: ignore[attr-defined]
+    ranging.__code__ = _branching(None).__code__.replace(co_name="other")
     _recorded(ranging)
 
 
 def test_what_a_helper_names_is_noticed() -> None:
     factor = 2.0
 
-    def helper(s: Any) -> Any:
+    def helper(s: Tensor) -> Tensor:
         return s * factor
 
     outer = _chain(_scaled(3.0), lambda s, h, q, k: helper(s))
@@ -357,10 +352,10 @@ def test_every_change_of_what_is_named_is_noticed(changes: list[tuple[int, Any]]
     first: Any = 1
     second: Any = 2.0
 
-    def helper(x: Any) -> Any:
+    def helper(x: Tensor) -> Tensor:
         return x.to(second) if second == torch.float16 else x * second
 
-    def mod(s: Any, h: Any, q: Any, k: Any, third: Any = 3) -> Any:
+    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor, third: Any = 3) -> Tensor:
         own = s if third is None else s - third
         return helper(own) if first == torch.float16 else helper(own) + first
 

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import math
 import types
-from typing import Any
+from collections.abc import Iterator
 
 import numpy
 import pytest
 import torch
+from torch import Tensor
 
-from torchyard_programs import is_fixed, repeatable
+from torchyard_programs._repeatable import is_fixed, repeatable
 
 FACTOR = 2.0
 
 
-def _loop(x: Any, count: int = 2) -> Any:
+def _loop(x: Tensor, count: int = 2) -> Tensor:
     for _ in range(count):
         x = torch.nn.functional.relu(x) * math.pi if count else -x
     return x.clamp(min=0.5)
 
 
-def _in_place(x: Any) -> Any:
+def _in_place(x: Tensor) -> Tensor:
     x += 1
     return x
 
 
-def _nonlocal(x: Any) -> Any:
+def _nonlocal(x: Tensor) -> Tensor:
     global FACTOR
     FACTOR = 3.0
     return x
 
 
-def _yields(x: Any) -> Any:
+def _yields(x: Tensor) -> Iterator[Tensor]:
     yield x
 
 
@@ -51,7 +52,7 @@ def _yields(x: Any) -> Any:
         (lambda x: torch.relu(torch.lerp(x, x, weight=0.5)), ("torch",)),
     ],
 )
-def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> None:
+def test_names_from_outside_are_told(function: types.FunctionType, names: tuple[str, ...]) -> None:
     found = repeatable(function.__code__)
     assert found is not None
     assert set(found.outer) == set(names)
@@ -86,7 +87,7 @@ def test_names_from_outside_are_told(function: Any, names: tuple[str, ...]) -> N
         lambda x: x is FACTOR,
     ],
 )
-def test_other_code_is_passed_over(function: Any) -> None:
+def test_other_code_is_passed_over(function: types.FunctionType) -> None:
     assert repeatable(function.__code__) is None
 
 

@@ -28,7 +28,7 @@ from torchyard_cpu._attention_forward import NativeForward
 from .score_mods import MODS
 
 _FORWARD = NativeForward("")
-Mod = Callable[..., Any]
+Mod = Callable[..., Tensor]
 
 
 def _traced(mod: Mod, texts: dict[str, str] | None = None) -> TracedMod:
@@ -56,7 +56,9 @@ def _direct(*calls: AttentionCall) -> NativeDirect:
     return direct
 
 
-def _serve(direct: NativeDirect, call: AttentionCall, mask: DirectMask | None = None) -> Any:
+def _serve(
+    direct: NativeDirect, call: AttentionCall, mask: DirectMask | None = None
+) -> Tensor | tuple[Tensor, Tensor] | None:
     assert call.score_mod is not None
     score = (call.score_mod.text, call.score_mod.captured)
     return direct.serve(call.query, call.key, call.value, mask, 0.25, True, call.lse, score)
@@ -145,7 +147,7 @@ def test_a_growing_cache_is_admitted_once(name: str, mod: Mod) -> None:
         assert torch.equal(found, _FORWARD(call).out)
 
 
-def _slopes(change: Callable[[Tensor], Any] = lambda t: t) -> Mod:
+def _slopes(change: Callable[[Tensor], Tensor] = lambda t: t) -> Mod:
     slopes = change(torch.rand(4))
     return lambda s, b, h, q, k: s + slopes[h] * (k - q)
 
@@ -154,7 +156,7 @@ class _Subclass(Tensor):
     pass
 
 
-_OTHER_FORMS: dict[str, Callable[[Tensor], Any]] = {
+_OTHER_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "another dtype": lambda t: t.bfloat16(),
     "another size": lambda t: torch.cat([t, t]),
     "another stride": lambda t: torch.stack([t, t], dim=1)[:, 0],
@@ -185,7 +187,7 @@ def test_captured_tensors_of_another_form_are_not_served(form: str) -> None:
 def test_integers_are_looked_at_in_every_call(shape: tuple[int, ...], step: int) -> None:
     numbers = torch.arange(torch.Size(shape).numel() * step).view(*shape, step)[..., 0]
 
-    def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s + (numbers[(q,) * len(shape)] if shape else numbers)
 
     call = _call(*_tensors(3, 5), _traced(mod))
@@ -237,7 +239,7 @@ def test_an_index_out_of_range_is_the_forwards_error() -> None:
 
 
 def test_a_large_program_is_not_served() -> None:
-    def long(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    def long(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         for number in range(70):
             s = torch.tanh(s * (number + 2))
         return s
@@ -284,7 +286,7 @@ def test_a_later_call_is_served_directly_and_a_demand_is_not(
     def attend(**more: Any) -> Tensor:
         slopes, newest = torch.linspace(0.1, 1, 4), torch.tensor(40)
 
-        def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        def mod(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return s - slopes[h] * ((newest - k) % window)
 
         out: Tensor = flex_attention(query, key, key, mod, enable_gqa=True, **more)
@@ -337,10 +339,10 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
     window: Any = 16
     table = _TABLES[0]
 
-    def helper(k: Any) -> Any:
+    def helper(k: Tensor) -> Tensor:
         return (40 - k) % window
 
-    def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    def mod(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s * factor + table[h].float() * helper(k)
 
     direct = 0

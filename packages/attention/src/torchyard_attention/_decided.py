@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_attention._direct import is_undisturbed
 from torchyard_attention._recordings import Recording, is_kept
 from torchyard_attention.contract import AttentionCall, AttentionRequest, Forward, ScoreKind
+from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard_attention.direct import DirectForward, DirectMask

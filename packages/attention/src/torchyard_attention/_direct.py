@@ -10,33 +10,13 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-__all__ = ["is_plain", "is_undisturbed"]
+from torchyard_programs import is_undisturbed
+
+__all__ = ["is_plain"]
 
 # Named here, because a look-up through modules costs as much as the question.
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_function_modes = torch._C._len_torch_function_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
-_profiling = torch._C._autograd._profiler_enabled
 _batched = torch._C._functorch.is_legacy_batchedtensor
-
-
-def is_undisturbed() -> bool:
-    """Return whether no mode, transform, trace, profile or forward derivative is active.
-
-    That nothing is being compiled is for the caller to know.
-    """
-    return not (
-        _dispatch_modes()
-        or _function_modes()
-        or _transform() is not None
-        or _tracing() is not None
-        # So that a profile names the op.
-        or _profiling()
-        or forward_ad._current_level >= 0
-    )
 
 
 def is_plain(tensors: Iterable[Tensor]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torchyard import registry
-from torchyard_kernels._undisturbed import is_undisturbed
+from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard import Request
@@ -76,7 +76,7 @@ class Calls:
     def serving(self) -> tuple[Callable[..., Any], ...]:
         """Return what :meth:`served` asks one after another, for a caller that has no time for it.
 
-        None where something besides a kernel takes part in the call.
+        Nothing where something besides a kernel takes part in the call.
         """
         known: _Known | None = registry().conclusions().get(self._key)
         return known.serve if known is not None and is_undisturbed() else ()

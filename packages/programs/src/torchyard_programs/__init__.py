@@ -6,10 +6,10 @@ from torchyard_programs._build import build
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
 from torchyard_programs._recordings import Recordings
-from torchyard_programs._repeatable import Repeatable, is_fixed, repeatable
 from torchyard_programs._trace import result_count, trace
 from torchyard_programs._typed import Step, TypedProgram, typed_program
 from torchyard_programs._typing import Input, Traits, infer, is_pointwise
+from torchyard_programs._undisturbed import is_undisturbed
 
 __all__ = [
     "Input",
@@ -18,16 +18,14 @@ __all__ = [
     "ProgramError",
     "Recordings",
     "Reference",
-    "Repeatable",
     "Step",
     "Traits",
     "TypedProgram",
     "build",
     "infer",
-    "is_fixed",
     "is_pointwise",
+    "is_undisturbed",
     "parse",
-    "repeatable",
     "result_count",
     "trace",
     "typed_program",

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from torchyard_programs._repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
+from torchyard_programs._undisturbed import is_undisturbed
 
 __all__ = ["Recordings"]
 
@@ -32,11 +33,6 @@ _META: Final = torch.device("meta")
 _UNKNOWN: Final = 0
 _SAME: Final = 1
 _SIZED: Final = 2
-
-_function_modes = torch._C._len_torch_function_stack
-_dispatch_modes = torch._C._len_torch_dispatch_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
 
 
 class _Code:
@@ -133,7 +129,8 @@ class Recordings:
             text, order = found
             return text, [tensors[position] for position in order] if order else []
         text, captured = self._record(function, device, *context)
-        if not _is_plain():
+        # Else a mode or a transform may have answered for a tensor.
+        if not is_undisturbed():
             return text, captured
         if _varies(key) and hash(key) not in self._met:
             if len(self._met) >= _MOST:
@@ -185,13 +182,6 @@ class Recordings:
             return None
         same = [id(tensor) for tensor in found] == [id(empty[position]) for position in order]
         return order if again == text and same else None
-
-
-def _is_plain() -> bool:
-    """Return whether no mode, transform or trace answers what a function asks of its tensors."""
-    return not (
-        _function_modes() or _dispatch_modes() or _transform() is not None or _tracing() is not None
-    )
 
 
 def _key(function: Any, context: tuple[Any, ...], tensors: list[Tensor]) -> tuple[Any, ...] | None:

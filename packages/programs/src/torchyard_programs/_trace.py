@@ -27,7 +27,7 @@ from torchyard_programs._errors import ProgramError
 from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
 
 # Everything of a program lies on the query's device, so where a new tensor should lie says nothing.
-# `inplace` is false where it gets here.
+# `inplace` is refused where it is true.
 _IGNORED_KEYWORDS: Final = frozenset({"device", "inplace", "layout", "memory_format", "pin_memory"})
 
 
@@ -88,6 +88,11 @@ class _Tape:
         self.captured: list[Tensor] = []
 
     def record(self, word: str, args: Any, kwargs: Any) -> Value:
+        if kwargs.get("inplace"):
+            raise ProgramError(
+                f"{self.role}: {word} with inplace=True works in place, which cannot be recorded; "
+                f"leave inplace out"
+            )
         encoded = ",".join([self.encode(arg) for arg in args])
         keywords = ",".join(
             [
@@ -335,11 +340,6 @@ def _record(func: Any, args: Any, kwargs: Any) -> Any:
         tape = _tape_of(list(kwargs.values()))
     assert tape is not None
     name = func.__name__
-    if kwargs.get("inplace"):
-        raise ProgramError(
-            f"{tape.role}: {name} with inplace=True works in place, which cannot be recorded; "
-            f"leave inplace out"
-        )
     word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
     if word is None and func is operator.getitem:
         word = "getitem"  # Dynamo spells the indexing of a module's parameter so

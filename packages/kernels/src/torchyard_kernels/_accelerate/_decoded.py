@@ -17,9 +17,8 @@ from torchyard_kernels._accelerate._modules import GatedMlp, PackedLinear, Proje
 from torchyard_kernels._accelerate._row_chains import Weight, after_attention, before_attention
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._request import request_of
-from torchyard_kernels._undisturbed import is_undisturbed
 from torchyard_kernels.contracts.linear import LINEAR, LinearCall, Packed, WeightSpec
-from torchyard_programs import ProgramError
+from torchyard_programs import ProgramError, is_undisturbed
 
 __all__ = ["DecoderStep", "derive", "forget", "stepping"]
 

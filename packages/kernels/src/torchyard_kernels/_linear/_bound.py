@@ -10,8 +10,8 @@ from torch import Tensor
 from torchyard import registry
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._request import request_of
-from torchyard_kernels._undisturbed import is_undisturbed
 from torchyard_kernels.contracts.linear import LINEAR, LinearCall, Packed, WeightSpec
+from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard_kernels.contracts.bound import BoundProduct

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels._undisturbed import is_undisturbed
 from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
+from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard_kernels._linear._function import Recorded

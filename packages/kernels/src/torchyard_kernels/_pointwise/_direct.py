@@ -8,8 +8,8 @@ from typing import Any, Final
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels._undisturbed import is_undisturbed
 from torchyard_kernels.contracts.pointwise import PointwiseKernel, PointwiseRequest
+from torchyard_programs import is_undisturbed
 
 __all__ = ["remember", "served"]
 

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels._undisturbed import is_undisturbed
+from torchyard_programs import is_undisturbed
 
 __all__ = ["is_plain"]
 

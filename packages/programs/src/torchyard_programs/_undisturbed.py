@@ -1,7 +1,7 @@
-"""Whether a call may go to its kernel without passing through torch's dispatcher.
+"""Whether something besides autograd and a kernel may take part in a call.
 
-The dispatcher costs more than a short call's arithmetic. It is needed only where something besides
-the kernel takes part in a call: autograd, a mode, a transform, a profile.
+Where nothing does, a call may go to its kernel without passing through torch's dispatcher, which
+costs more than a short call's arithmetic, and a function that is recorded meets its tensors alone.
 """
 
 from __future__ import annotations
