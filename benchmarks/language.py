@@ -1,9 +1,10 @@
-"""``python -m benchmarks.language [CONTESTANT ...] [--layers N] [--rounds N] [--json FILE]``
+"""``python -m benchmarks.language [CONTESTANT ...] [--layers N] [--rounds N] [--openvino PYTHON]``
 
 A Llama-shaped model of a billion random parameters reads 512 tokens, and decodes 64 behind 512 and
-behind 4096: ours beside stock transformers, eager and compiled, and beside llama.cpp where it is
-installed. Each contestant is a process of its own, which waits while another is timed; those of as
-many bits take turns, and what reads from memory is timed between two probes of the memory.
+behind 4096: ours beside stock transformers, eager and compiled, and beside llama.cpp and OpenVINO
+where they are installed. Each contestant is a process of its own, which waits while another is
+timed; those of as many bits take turns, and what reads from memory is timed between two probes of
+the memory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import language_ggml
-from benchmarks.language_model import STEPS
+from benchmarks.language_shape import STEPS
 from benchmarks.limits import Limits, Probe
 
 __all__ = ["BARS", "CONTESTANTS", "Row"]
@@ -46,6 +47,9 @@ CONTESTANTS: Final[dict[str, tuple[str, str, str]]] = {
     "ggml BF16": ("ggml", "BF16", ""),
     "ggml Q8_0": ("ggml", "Q8_0", ""),
     "ggml Q4_0": ("ggml", "Q4_0", ""),
+    "openvino BF16": ("openvino", "BF16", ""),
+    "openvino INT8": ("openvino", "INT8", ""),
+    "openvino INT4": ("openvino", "INT4", ""),
 }
 # (task, ours, rival, at least so many times as fast).
 BARS: Final = (
@@ -58,10 +62,21 @@ BARS: Final = (
     ("prefill 512", "torchyard float16", "stock float16", 4.0),
 )
 # Who takes turns, by their weights: all at once would want more memory than many machines have.
-_GROUPS: Final = (("bfloat16", "BF16"), ("float16", "F16"), ("int8", "Q8_0"), ("int4", "Q4_0"))
+_GROUPS: Final = (
+    ("bfloat16", "BF16"),
+    ("float16", "F16"),
+    ("int8", "Q8_0", "INT8"),
+    ("int4", "Q4_0", "INT4"),
+)
 _TASKS: Final = ("prefill 512", "decode 512", "decode 4096")
 # How far logits may be from float32's: of 16-bit weights by rounding, of fewer by what they lose.
-_FURTHEST: Final = {"bfloat16": 0.1, "float16": 0.05, "int8": 0.2, "int4": 0.9}
+_FURTHEST: Final = dict.fromkeys(("bfloat16", "BF16"), 0.1) | {
+    "float16": 0.05,
+    **dict.fromkeys(("int8", "INT8"), 0.2),
+    **dict.fromkeys(("int4", "INT4"), 0.9),
+}
+# Products of bytes.
+_OF_BYTES: Final = ("Q8_0", "Q4_0", "INT8", "INT4")
 # Two probes that differ by more tell of another speed of memory in between.
 _APART: Final = 1.15
 
@@ -104,16 +119,20 @@ class Row:
 class _Worker:
     """A contestant's process."""
 
-    def __init__(self, name: str, layers: int, threads: int, exact: Path) -> None:
+    def __init__(self, name: str, arguments: argparse.Namespace, exact: Path) -> None:
         self.name = name
         kind, weights, activation = CONTESTANTS.get(name, ("exact", "float32", "none"))
-        module, words = "language_model", [kind, weights, activation, str(layers), str(threads)]
-        words.append(str(exact))
+        threads = torch.get_num_threads()
+        sizes = [str(arguments.layers), str(threads)]
+        python, module = sys.executable, "language_model"
+        words = [kind, weights, activation, *sizes, str(exact)]
         if kind == "ggml":
-            context = str(4096 + STEPS + 64)
-            module, words = "language_ggml", [weights, str(layers), str(threads), context]
+            module, words = "language_ggml", [weights, *sizes, str(4096 + STEPS + 64)]
+        elif kind == "openvino":
+            python, module = arguments.openvino, "language_openvino"
+            words = [weights, *sizes, str(exact.parent), str(exact)]
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", f"benchmarks.{module}", *words],
+            [python, "-W", "ignore", "-m", f"benchmarks.{module}", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if kind == "ggml" else None,
@@ -202,7 +221,7 @@ class _Run:
         if weights in ("float16", "F16"):
             return self.limits.float32_flops
         # Products of bytes are twice as many, on processors that have both.
-        twice = CONTESTANTS[name][2] == "int8" or weights in ("Q8_0", "Q4_0")
+        twice = CONTESTANTS[name][2] == "int8" or weights in _OF_BYTES
         flops = self.limits.bfloat16_flops or self.limits.float32_flops
         return flops * 2 if flops and twice else flops
 
@@ -247,14 +266,20 @@ class _Run:
 
 
 def _measure(run: _Run, names: list[str]) -> None:
-    layers = run.arguments.layers
     with tempfile.TemporaryDirectory() as folder:
-        exact = Path(folder, "logits")
-        if any(CONTESTANTS[name][0] != "ggml" for name in names):
-            with _Worker("exact", layers, run.threads, exact) as worker:
+        exact = Path(folder, "logits.npy")
+        kinds = {CONTESTANTS[name][0] for name in names}
+        if kinds - {"ggml"}:
+            with _Worker("exact", run.arguments, exact) as worker:
                 worker.ask("check")
+                if "openvino" in kinds:
+                    worker.ask("export")
         for weights in _GROUPS:
-            _measure_group(run, [n for n in names if CONTESTANTS[n][1] in weights], exact)
+            group = [name for name in names if CONTESTANTS[name][1] in weights]
+            # Its graphs hold copies of the weights: as much memory as the others together.
+            alone = [name for name in group if CONTESTANTS[name][0] == "compiled"]
+            _measure_group(run, [name for name in group if name not in alone], exact)
+            _measure_group(run, alone, exact)
 
 
 def _measure_group(run: _Run, names: list[str], exact: Path) -> None:
@@ -262,7 +287,7 @@ def _measure_group(run: _Run, names: list[str], exact: Path) -> None:
     with ExitStack() as stack:
         workers: list[_Worker] = []
         for name in names:
-            worker = _Worker(name, run.arguments.layers, run.threads, exact)
+            worker = _Worker(name, run.arguments, exact)
             workers.append(stack.enter_context(worker))
             error = _checked(worker)
             if "module" in worker.facts:
@@ -307,26 +332,33 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=16, help="fewer for a quick look")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=0, help="0: as torch would use")
+    parser.add_argument("--openvino", metavar="PYTHON", help="an interpreter that has openvino")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
 
-def _chosen(words: list[str], console: Console) -> list[str]:
+def _chosen(arguments: argparse.Namespace, console: Console) -> list[str]:
     """Return the contestants that the words mean, and are installed.
 
     Raises:
         SystemExit: a word means none.
     """
+    words = arguments.names
     found = [name for name in CONTESTANTS if not words or name.startswith(tuple(words))]
     for word in words:
         if not any(name.startswith(word) for name in CONTESTANTS):
             sys.exit(f"no contestant begins with {word!r}; there are: {', '.join(CONTESTANTS)}")
+    missing = {}
     try:
         language_ggml.api()
     except ImportError as error:
-        absent = [name for name in found if CONTESTANTS[name][0] == "ggml"]
+        missing["ggml"] = str(error)
+    if arguments.openvino is None:
+        missing["openvino"] = "--openvino names no interpreter that has it"
+    for kind, why in missing.items():
+        absent = [name for name in found if CONTESTANTS[name][0] == kind]
         if absent:
-            console.print(f"{', '.join(absent)}: not measured: {error}")
+            console.print(f"{', '.join(absent)}: not measured: {why}")
         found = [name for name in found if name not in absent]
     return found
 
@@ -336,7 +368,7 @@ def _main() -> None:
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
     console = Console(width=None if sys.stdout.isatty() else 150)
-    names = _chosen(arguments.names, console)
+    names = _chosen(arguments, console)
     with Probe() as probe:
         run = _Run(arguments, probe, console)
         _measure(run, names)

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.language_model import SHAPE
+from benchmarks.language_shape import SHAPE
 
 __all__ = ["api", "write_model"]
 

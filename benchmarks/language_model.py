@@ -12,26 +12,14 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["SHAPE", "STEPS", "config_of", "serve"]
+from benchmarks.language_shape import CHECKED, SHAPE, STEPS
 
-# The shape of a Llama of a billion parameters.
-SHAPE: Final = {
-    "hidden_size": 2048,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 64,
-    "intermediate_size": 8192,
-    "vocab_size": 32000,
-    "max_position_embeddings": 8192,
-    "tie_word_embeddings": False,
-}
-# Tokens that are decoded at most.
-STEPS: Final = 64
-# Tokens whose logits are compared.
-_CHECKED: Final = 16
+__all__ = ["config_of", "serve"]
+
 # The standard deviation of weights.
 _SPREAD: Final = 0.02
 
@@ -95,17 +83,22 @@ class _Model:
             token = self._step(token, cache, position).argmax(-1)
         return time.perf_counter() - start
 
+    def export(self, folder: Path) -> None:
+        """Write each weight as float16, for those who have no torch."""
+        for name, parameter in self.model.named_parameters():
+            np.save(folder / f"{name}.npy", parameter.detach().half().numpy())
+
     def logits(self) -> Tensor:
         """Return the logits [16, vocabulary] of a few tokens, as float32.
 
         Half of them are read at once, and the others one by one behind these.
         """
         self._compile("check")
-        tokens = torch.arange(100, 100 + _CHECKED)[None]
-        half = _CHECKED // 2
-        cache = self._empty_cache(_CHECKED)
+        tokens = torch.arange(100, 100 + CHECKED)[None]
+        half = CHECKED // 2
+        cache = self._empty_cache(CHECKED)
         found = [self._read(tokens[:, :half], cache, 0)]
-        for position in range(half, _CHECKED):
+        for position in range(half, CHECKED):
             found.append(self._step(tokens[:, position : position + 1], cache, position))
         return torch.cat(found, 1)[0].float()
 
@@ -176,7 +169,8 @@ def _random_model(config: Any, dtype: torch.dtype) -> Any:
 def serve(kind: str, weights: str, activation: str, layers: int, exact: Path) -> None:
     """Answer commands until there are no more: ``check``, ``prefill N``, ``decode N STEPS``.
 
-    The contestant ``exact`` writes the logits that ``check`` of the others compares with.
+    The contestant ``exact`` writes the logits that ``check`` of the others compares with, and by
+    ``export`` its weights into that file's folder.
     """
     model = _Model("stock" if kind == "exact" else kind, weights, activation, layers)
     config = model.config
@@ -199,11 +193,14 @@ def serve(kind: str, weights: str, activation: str, layers: int, exact: Path) ->
                 answer = model.prefill(*numbers)
             elif command == "decode":
                 answer = model.decode(*numbers)
+            elif command == "export":
+                model.export(exact.parent)
+                answer = 0.0
             elif kind == "exact":
-                torch.save(model.logits(), exact)
+                np.save(exact, model.logits().numpy())
                 answer = 0.0
             else:
-                truth = torch.load(exact)
+                truth = torch.from_numpy(np.load(exact))
                 answer = float((model.logits() - truth).norm() / truth.norm())
             print(json.dumps(answer), flush=True)
 

@@ -12,39 +12,11 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
+
+from benchmarks.openvino_weights import matrix
 
 __all__ = ["serve"]
-
-_MOST: Final = {8: 127, 4: 7}
-
-
-def _matrix(weight: Any, bits: int, group: int) -> tuple[Any, int]:
-    """Return the node of a rounded weight [N, K], as the CPU plugin knows it, and its bytes."""
-    import numpy as np
-
-    ov: Any = importlib.import_module("openvino")
-    ops: Any = importlib.import_module("openvino.opset13")
-
-    rows, columns = weight.shape
-    grouped = weight.reshape(rows, -1, group) if group else weight
-    scales = (np.abs(grouped).max(-1, keepdims=True) / _MOST[bits]).astype(np.float16)
-    codes = np.rint(grouped / scales.astype(np.float32)).clip(-_MOST[bits], _MOST[bits])
-    if bits == 8:
-        node = ops.convert(ops.constant(codes.astype(np.int8)), ov.Type.f16)
-    else:
-        # The first of two in the low half.
-        pairs = (codes + 8).astype(np.uint8)
-        packed = np.ascontiguousarray(pairs[..., 0::2] | pairs[..., 1::2] << 4)
-        held = ov.Tensor(packed, list(codes.shape), ov.Type.u4)
-        eight = ops.constant(np.full((1, 1, 1), 8, np.float16))
-        node = ops.subtract(
-            ops.convert(ov.op.Constant(held, shared_memory=False), ov.Type.f16), eight
-        )
-    node = ops.multiply(node, ops.constant(scales))
-    if group:
-        node = ops.reshape(node, ops.constant(np.array([rows, columns])), special_zero=False)
-    return ops.convert(node, ov.Type.f32), rows * columns * bits // 8 + scales.nbytes
 
 
 def _compiled(weight: Any, options: dict[str, int]) -> tuple[Any, int]:
@@ -55,8 +27,8 @@ def _compiled(weight: Any, options: dict[str, int]) -> tuple[Any, int]:
     x = y = ops.parameter([options["rows"], weight.shape[1]], ov.Type.f32)
     held = 0
     for _ in range(options["copies"]):
-        matrix, held = _matrix(weight, options["bits"], options["group"])
-        y = ops.matmul(y, matrix, False, True)
+        node, held = matrix(weight, options["bits"], options["group"])
+        y = ops.matmul(y, node, False, True)
     settings = {
         "INFERENCE_NUM_THREADS": options["threads"],
         "PERFORMANCE_HINT": "LATENCY",
