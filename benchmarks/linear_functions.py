@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
 from collections.abc import Callable
 from statistics import median
@@ -20,48 +22,60 @@ __all__ = ["measure_functions"]
 _DEPTH: Final = 2048
 _OUTPUTS: Final = 8192
 _ROWS: Final = (1, 16, 512)
+# Copies of a weight take turns: without them whoever reads the tensor that another has just read
+# finds a part of it in a cache.
+_BEYOND_CACHES: Final = 256 << 20
 _OURS: Final = "torchyard, packed"
 _EAGER: Final = "torch, eager"
 _COMPILED: Final = "torch, compiled"
+_GATED: Final = "rmsnorm and swiglu"
+
+
+class _Weights:
+    """Copies of a layer's weight, plain and packed."""
+
+    def __init__(self, name: str, dtype: torch.dtype, depth: int, outputs: int, room: int) -> None:
+        rows = outputs * (2 if name == _GATED else 1)
+        weight = (torch.randn(rows, depth) / depth**0.5).to(dtype)
+        count = max(3, math.ceil(room / weight.nbytes))
+        self.plain = [weight.clone() for _ in range(count)]
+        self.packed = [PackedWeight(weight) for _ in range(count)]
 
 
 class _Layer:
-    """One layer's tensors and its two spellings."""
+    """One layer's other tensors and its two spellings."""
 
     def __init__(self, name: str, dtype: torch.dtype, rows: int, depth: int, outputs: int) -> None:
         self.name = name
-        gated = name == "rmsnorm and swiglu"
         self.x = torch.randn(rows, depth).to(dtype)
-        self.weight = (torch.randn(outputs * (2 if gated else 1), depth) / depth**0.5).to(dtype)
         self.bias = torch.randn(outputs).to(dtype)
         self.scale = torch.randn(depth).to(dtype)
         self.residual = torch.randn(rows, outputs).to(dtype)
-        self.packed = PackedWeight(self.weight)
 
-    def ours(self, x: Tensor) -> Tensor:
+    def ours(self, x: Tensor, weight: PackedWeight) -> Tensor:
         """Return the result of one call."""
         # Names, so that what was recorded of a function is known to hold for the next call.
         residual, scale = self.residual, self.scale
         if self.name == "bias and gelu":
-            return linear(x, self.packed, self.bias, epilogue=gelu)
+            return linear(x, weight, self.bias, epilogue=gelu)
         if self.name == "residual":
-            return linear(x, self.packed, epilogue=lambda y: y + residual)
+            return linear(x, weight, epilogue=lambda y: y + residual)
         norm = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
         return linear(
             x,
-            self.packed,
+            weight,
             prologue=lambda x: x * norm * scale,
             epilogue=lambda gate, up: silu(gate) * up,
         )
 
-    def torchs(self, x: Tensor) -> Tensor:
+    def torchs(self, x: Tensor, weight: Tensor) -> Tensor:
         """Return it as torch's own layers spell it."""
         if self.name == "bias and gelu":
-            return gelu(torch.nn.functional.linear(x, self.weight, self.bias))
+            return gelu(torch.nn.functional.linear(x, weight, self.bias))
         if self.name == "residual":
-            return torch.nn.functional.linear(x, self.weight) + self.residual
+            return torch.nn.functional.linear(x, weight) + self.residual
         scaled = torch.nn.functional.rms_norm(x, x.shape[-1:], self.scale, 1e-6)
-        gate, up = torch.nn.functional.linear(scaled, self.weight).chunk(2, -1)
+        gate, up = torch.nn.functional.linear(scaled, weight).chunk(2, -1)
         return silu(gate) * up
 
 
@@ -81,24 +95,32 @@ def measure_functions(
     depth, outputs = (64, 96) if quick else (_DEPTH, _OUTPUTS)
     findings: list[Finding] = []
     for dtype in (torch.float16, torch.bfloat16):
-        for name in ("bias and gelu", "rmsnorm and swiglu", "residual"):
+        for name in ("bias and gelu", _GATED, "residual"):
+            weights = _Weights(name, dtype, depth, outputs, 0 if quick else _BEYOND_CACHES)
             for rows in _ROWS:
                 layer = _Layer(name, dtype, rows, depth, outputs)
                 case = f"{name}, {str(dtype)[6:]}, {rows} {'row' if rows == 1 else 'rows'}"
                 progress(case)
-                findings += _measured(case, layer, effort, compiled=not quick)
+                findings += _measured(case, layer, weights, effort, compiled=not quick)
     return findings
 
 
-def _measured(case: str, layer: _Layer, effort: Effort, *, compiled: bool) -> list[Finding]:
-    ways: dict[str, Callable[[Tensor], Tensor]] = {_OURS: layer.ours, _EAGER: layer.torchs}
+def _measured(
+    case: str, layer: _Layer, weights: _Weights, effort: Effort, *, compiled: bool
+) -> list[Finding]:
+    plain, packed = weights.plain, weights.packed
+    ways: dict[str, Callable[[int], Tensor]] = {
+        _OURS: lambda i: layer.ours(layer.x, packed[i]),
+        _EAGER: lambda i: layer.torchs(layer.x, plain[i]),
+    }
     if compiled:
         torch._dynamo.reset()
-        ways[_COMPILED] = torch.compile(layer.torchs)
-    findings, exact = [], layer.torchs(layer.x).double()
+        run = torch.compile(layer.torchs)
+        ways[_COMPILED] = lambda i: run(layer.x, plain[i])
+    findings, exact = [], layer.torchs(layer.x, plain[0]).double()
     for who, way in ways.items():
         start = time.perf_counter()
-        out = way(layer.x)
+        out = way(0)
         findings.append(Finding(case, who, "first call, ms", 1e3 * (time.perf_counter() - start)))
         error = float((out.double() - exact).square().mean().sqrt())
         # torch rounds y between its operators: the two differ by some roundings of the dtype.
@@ -108,13 +130,15 @@ def _measured(case: str, layer: _Layer, effort: Effort, *, compiled: bool) -> li
                 f"{case}, {who}: expected within {allowed:.2e} of torch, got {error:.2e}"
             )
     seconds: dict[str, list[float]] = {who: [] for who in ways}
+    numbers = itertools.cycle(range(len(plain)))
     start = time.perf_counter()
     for done in range(effort.rounds):
         if done >= 5 and time.perf_counter() - start > effort.seconds:
             break
         for who, way in ways.items():
+            number = next(numbers)
             begin = time.perf_counter()
-            way(layer.x)
+            way(number)
             seconds[who].append(time.perf_counter() - begin)
     ours = seconds[_OURS]
     for who, times in seconds.items():

@@ -91,11 +91,12 @@ def test_gated_functions_of_any_sizes_are_right(
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("rows", [1, 7, 40])
+# The last with a weight that is not turned where it is plain.
+@pytest.mark.parametrize(("rows", "depth"), [(1, 520), (7, 520), (40, 520), (32, 2080)])
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_instruction_set_runs_functions(isa, dtype, rows, packed):
+def test_every_instruction_set_runs_functions(isa, dtype, rows, depth, packed):
     torch.manual_seed(0)
-    x, weight = torch.randn(rows, 520).to(dtype), torch.randn(192, 520).to(dtype)
+    x, weight = torch.randn(rows, depth).to(dtype), torch.randn(192, depth).to(dtype)
     held = PackedWeight(weight) if packed else weight
     gated = linear(x, held, epilogue=lambda gate, up: silu(gate) * up)
     y = torch.nn.functional.linear(x.double(), weight.double())
@@ -104,7 +105,7 @@ def test_every_instruction_set_runs_functions(isa, dtype, rows, packed):
     size = torch.nn.functional.linear(x.double().abs(), weight.double().abs()).max()
     error = (gated.double() - exact).abs()
     # Either half is off by at most its float32 sum's roundings, times the slope in it.
-    sums = 520 * torch.finfo(torch.float32).eps * size * (1 + gate.abs() + 1.1 * up.abs())
+    sums = depth * torch.finfo(torch.float32).eps * size * (1 + gate.abs() + 1.1 * up.abs())
     assert (error <= torch.finfo(dtype).eps * exact.abs() + sums).all()
     wide = linear(x, held, epilogue=lambda y: y.float())
     assert wide.dtype == torch.float32
@@ -112,10 +113,10 @@ def test_every_instruction_set_runs_functions(isa, dtype, rows, packed):
     assert torch.equal(wide.to(dtype), isa(LinearCall(x, plain)))
 
 
-@pytest.mark.parametrize("rows", [1, 16, 40])
+@pytest.mark.parametrize(("rows", "depth"), [(1, 700), (16, 700), (40, 700), (64, 1100)])
 @pytest.mark.parametrize("packed", [False, True])
-def test_functions_give_the_same_bits_for_any_number_of_threads(rows, packed):
-    x, weight = torch.randn(rows, 700), torch.randn(2 * 544, 700)
+def test_functions_give_the_same_bits_for_any_number_of_threads(rows, depth, packed):
+    x, weight = torch.randn(rows, depth), torch.randn(2 * 544, depth)
     held, before, found = PackedWeight(weight) if packed else weight, torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):

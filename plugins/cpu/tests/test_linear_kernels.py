@@ -117,6 +117,44 @@ def test_more_rows_than_are_packed_at_once_and_more_batches(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    panels=st.integers(1, 4),
+    outputs=st.integers(1, 150),
+    # A weight of pairs has half as many words.
+    depth=st.integers(1000, 1600),
+    batches=st.integers(1, 2),
+    biased=st.booleans(),
+    threads=st.sampled_from([1, 2, 5]),
+)
+def test_rows_that_fill_panels_meet_a_weight_that_is_not_turned(
+    kernel, panels, outputs, depth, batches, biased, threads
+):
+    dtype = getattr(torch, kernel[1])
+    depth *= 2 if dtype == torch.bfloat16 else 1
+    x = normal(batches, 32 * panels, depth, dtype=dtype, seed=1)
+    weight = normal(batches, outputs, 2, depth, dtype=dtype)[:, :, 0]
+    bias = normal(outputs, dtype=dtype, seed=2) if biased else None
+    out = product(kernel[0], x, weight, bias, threads=threads)
+    assert excess(out, x, weight, bias) <= 1
+    one = product(kernel[0], x, weight, bias, threads=1)
+    assert torch.equal(out, one)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
+def test_nan_and_infinity_stay_in_their_row_and_output_where_rows_fill_panels(kernel):
+    dtype = getattr(torch, kernel[1])
+    x, weight = normal(64, 2100, dtype=dtype), normal(70, 2100, dtype=dtype, seed=1)
+    x[2, 2099], weight[33, 0] = math.nan, math.inf
+    out = product(kernel[0], x, weight)
+    rows = [row for row in range(64) if row != 2]
+    outputs = [output for output in range(70) if output != 33]
+    assert out[2].isnan().all()
+    assert out[rows, 33].isinf().all()
+    assert excess(out[rows][:, outputs], x[rows], weight[outputs]) <= 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
 @pytest.mark.parametrize("rows", [4, 13])
 def test_few_rows_meet_long_rows_of_a_weight_that_lie_apart(kernel, rows):
     dtype = getattr(torch, kernel[1])

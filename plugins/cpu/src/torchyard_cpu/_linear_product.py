@@ -39,7 +39,7 @@ class DirectLinear:
 
     def admit(self, request: LinearRequest) -> None:
         """Serve calls that make this request from now on, where native code alone can."""
-        if request.batch == 1 and not request.prologue and not request.epilogue:
+        if not request.prologue and not request.epilogue:
             self._native.admit(_asked(request))
 
 
@@ -66,6 +66,7 @@ def _asked(request: LinearRequest) -> tuple[int, ...]:
         request.depth,
         int(bool(request.weight)),
         int(request.bias),
+        request.batch,
     )
 
 

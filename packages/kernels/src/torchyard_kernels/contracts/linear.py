@@ -35,6 +35,8 @@ __all__ = [
     "DEFINITIONS",
     "LINEAR",
     "PANEL_COLUMNS",
+    "PLAIN_WEIGHT",
+    "SECOND_FACTOR",
     "Function",
     "Linear",
     "LinearCall",
@@ -48,6 +50,9 @@ __all__ = [
 LINEAR: Final = "linear/1"
 # Outputs whose weights lie side by side in the format ``panels``.
 PANEL_COLUMNS: Final = 32
+# What a direct call is given in place of a packed weight's N: see :class:`Linear`.
+PLAIN_WEIGHT: Final = -1
+SECOND_FACTOR: Final = -2
 
 _SPEC: Final = re.compile(
     r"([a-z][a-z0-9_]*) ([a-z]+[0-9]+) ([0-9]+)x([0-9]+)((?: [a-z_]+=[0-9]+)*)"
@@ -235,7 +240,13 @@ class LinearCall:
 
 
 class Linear(Protocol):
-    """The callable that an implementation of ``linear/1`` loads."""
+    """The callable that an implementation of ``linear/1`` loads.
+
+    May have ``direct()``: see ``torchyard_kernels.contracts.direct``. What it serves takes (x,
+    weight, outputs, bias): of a packed weight its ``data`` and N; of a plain one [N, K] the tensor
+    and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second factor, [K, N] or [B, K, N] for
+    x [B, M, K], and ``SECOND_FACTOR``.
+    """
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Return out, contiguous. Must not keep, alias or change inputs."""

@@ -4,6 +4,7 @@
 #include "linear/dots-inl.h"
 #include "linear/item-inl.h"
 #include "linear/linear.h"
+#include "linear/turned-inl.h"
 
 #define TORCHYARD_DEFINE_LINEAR(name, isa, dtype, required, ...)          \
   extern const LinearKernel name;                                         \
@@ -17,5 +18,7 @@
                              LinearPacker<__VA_ARGS__>::rows,             \
                              LinearItems<__VA_ARGS__>::words,             \
                              LinearItems<__VA_ARGS__>::run,               \
+                             LinearTurned<__VA_ARGS__>::words,            \
+                             LinearTurned<__VA_ARGS__>::run,              \
                              LinearPacker<__VA_ARGS__>::dot_rows,         \
                              LinearDots<__VA_ARGS__>::run};

@@ -27,6 +27,12 @@ bool takes_dots(const LinearArgs& args, const LinearKernel& kernel) {
   return !args.weight.packed && args.weight.column == 1 && args.rows <= kernel.dot_rows;
 }
 
+bool takes_turned(const LinearArgs& args, const LinearKernel& kernel) {
+  return !args.weight.packed && args.weight.column == 1 && args.rows > kernel.dot_rows &&
+         args.rows <= kTurnedRows && args.rows % kPanelColumns == 0 &&
+         words_of(args.depth, kernel.pair) >= kTurnedWords;
+}
+
 size_t memory(const LinearFunction* function) {
   return function == nullptr ? 0 : function->kernel->bytes(*function->program);
 }
@@ -34,6 +40,7 @@ size_t memory(const LinearFunction* function) {
 // How a pass over some batches, or over some rows of one, is cut.
 struct Pass {
   int64_t batches, rows;  // of a pass
+  int64_t block_rows;     // at most
   int64_t blocks;         // per batch
   int64_t block_words;    // room for a block's packed x
   int64_t panels, group;  // in all; per item
@@ -45,10 +52,11 @@ struct Pass {
 
   Pass(const LinearArgs& args, const LinearKernel& kernel, int most_threads) {
     const bool dots = takes_dots(args, kernel);
+    const bool turned = takes_turned(args, kernel);
     const int64_t words = words_of(args.depth, kernel.pair);
     const int64_t row_words =
         std::max<int64_t>(1, dots ? dot_words(args.depth, kernel.pair) : words);
-    const int64_t block_rows = dots ? args.rows : kernel.block_rows;
+    block_rows = dots ? args.rows : turned ? kPanelColumns : kernel.block_rows;
     const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
     // Every pass reads the weight anew: passes of equal size, and none for a few rows more.
     const int64_t passes = std::max<int64_t>(1, (args.rows + fit / 2) / fit);
@@ -80,9 +88,14 @@ struct Pass {
     };
     blocks_at = place(static_cast<size_t>(batches * blocks) * sizeof(LinearBlock));
     x_at = place(static_cast<size_t>(batches * blocks * block_words) * sizeof(uint32_t));
-    const int64_t kept =
-        words <= kChunkWords ? kernel.block_rows : divided_up(blocks, parts) * kernel.block_rows;
-    item_bytes = dots ? 0 : page_rounded(kernel.item_words(kept) * sizeof(uint32_t));
+    const int64_t part_rows = divided_up(blocks, parts) * block_rows;
+    size_t item_words = 0;
+    if (turned) {
+      item_words = kernel.turned_words(part_rows);
+    } else if (!dots) {
+      item_words = kernel.item_words(words <= kChunkWords ? block_rows : part_rows);
+    }
+    item_bytes = page_rounded(item_words * sizeof(uint32_t));
     thread_bytes =
         item_bytes + page_rounded(std::max(memory(args.prologue), memory(args.epilogue)));
     thread_at = place(thread_bytes * static_cast<size_t>(threads));
@@ -105,11 +118,12 @@ class Run {
         pass_(pass),
         memory_(memory),
         blocks_(reinterpret_cast<LinearBlock*>(memory + pass.blocks_at)),
-        dots_(takes_dots(args, kernel)) {
+        dots_(takes_dots(args, kernel)),
+        turned_(takes_turned(args, kernel)) {
     const int64_t batches = std::min(pass.batches, args.batches - first_batch);
     const int64_t rows = std::min(pass.rows, args.rows - first_row);
     // Blocks of equal size: a last one of a single row would take as long as a whole one.
-    per_batch_ = divided_up(rows, dots_ ? rows : kernel.block_rows);
+    per_batch_ = divided_up(rows, dots_ ? rows : pass.block_rows);
     count_ = batches * per_batch_;
     items_ = pass.items / pass.batches * batches;
     uint32_t* x = reinterpret_cast<uint32_t*>(memory + pass.x_at);
@@ -214,7 +228,7 @@ class Run {
     job.few_rows = args_.weight.packed && args_.rows <= kFewRows;
     job.scratch = reinterpret_cast<uint32_t*>(thread_memory(thread));
     job.memory = programs(thread);
-    if (job.block_count > 0) kernel_.item(args_, job);
+    if (job.block_count > 0) (turned_ ? kernel_.turned : kernel_.item)(args_, job);
   }
 
   const LinearArgs& args_;
@@ -222,7 +236,7 @@ class Run {
   const Pass& pass_;
   std::byte* memory_;
   LinearBlock* blocks_;
-  const bool dots_;
+  const bool dots_, turned_;
   int64_t per_batch_, count_, items_;
   std::atomic<int> next_thread_{0};
   std::atomic<int64_t> next_block_{0};

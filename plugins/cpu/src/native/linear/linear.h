@@ -8,7 +8,8 @@
 //   blocks   as many rows of x as accumulators fit: words [depth][rows], packed at each call
 //   chunks   of the depth, so that what is packed of a panel stays in the second-level cache
 //
-// and an item of work is a group of neighbouring panels with a range of blocks.
+// and an item of work is a group of neighbouring panels with a range of blocks. Where the rows of x
+// fill some panels and the weight is plain, panels are x's and blocks the weight's.
 #pragma once
 
 #include <cstddef>
@@ -30,6 +31,10 @@ constexpr int kGroupPanels = 4;
 constexpr int kFewRows = 28;
 // Rows that `dots` takes at most.
 constexpr int kDotRows = 28;
+// Rows that `turned` takes at most, so that a chunk of all of x stays in the second-level cache;
+// and words of depth at least, so that widening has a chunk beside it, and turning sums is little.
+constexpr int kTurnedRows = 128;
+constexpr int64_t kTurnedWords = 2 * kChunkWords;
 
 // Row r of batch b begins at data + b * batch + r / inner * outer + r % inner * row elements.
 struct LinearRows {
@@ -101,6 +106,10 @@ struct LinearKernel {
   void (*pack)(const LinearArgs& args, const LinearBlock& block);
   size_t (*item_words)(int64_t rows);
   void (*item)(const LinearArgs& args, const LinearItem& item);
+  // Likewise where blocks are panels, of kPanelColumns rows, and a plain weight's columns are
+  // contiguous.
+  size_t (*turned_words)(int64_t rows);
+  void (*turned)(const LinearArgs& args, const LinearItem& item);
   // Rows of x as words, for `dots`: of every row a vector, then of every row the next.
   void (*words)(const LinearArgs& args, const LinearBlock& block);
   // All rows of one batch, at most dot_rows, with the outputs [first, last) of a plain weight whose

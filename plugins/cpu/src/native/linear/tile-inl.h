@@ -98,12 +98,13 @@ struct FetchNothing {
   TORCHYARD_INLINE void operator()(int64_t) const {}
 };
 
-// sum(r, :) over `count` words of x [count][kRows] and of a panel [count][32], from the source's
-// column on; added to `c`, rows `c_row` floats apart, unless `fresh`.
+// sum(r, :) over `count` words of rows and of a panel [count][32], from the source's column on;
+// added to `c`, rows `c_row` floats apart, unless `fresh`. Rows lie side by side, [count][kRows],
+// or one after another, kApart words from each to the next.
 //
 // With few rows there are fewer sums than additions in flight, so there are several of each, added
 // at the end.
-template <class Format, class Source, int kRows, class Fetch>
+template <class Format, class Source, int kRows, int kApart, class Fetch>
 TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, float* c, int64_t c_row,
                            bool fresh, Fetch fetch) {
   using Isa = typename Format::Isa;
@@ -138,11 +139,11 @@ TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, floa
     }
 #pragma GCC unroll 14
     for (int r = 0; r < kRows; ++r) {
-      const Vec left = Isa::broadcast_word(a + r);
+      const Vec left = Isa::broadcast_word(a + r * kApart);
 #pragma GCC unroll 4
       for (int j = 0; j < kVectors; ++j) sum[i][r][j] = Format::dot(sum[i][r][j], left, column[j]);
     }
-    a += kRows;
+    a += kApart > 1 ? 1 : kRows;
     source.advance();
   };
   if constexpr (kParts > 1) {
@@ -165,27 +166,27 @@ TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, floa
   }
 }
 
-template <class Format, class Source, int kRows, class Fetch>
+template <class Format, class Source, int kRows, int kApart, class Fetch>
 TORCHYARD_NOINLINE void panel_tiles(const uint32_t* a, Source source, int64_t count, float* c,
                                     int64_t c_row, bool fresh, Fetch fetch) {
   constexpr int kColumns = TileShape<typename Format::Isa>::kColumns;
-  tile<Format, Source, kRows>(a, source, count, c, c_row, fresh, fetch);
+  tile<Format, Source, kRows, kApart>(a, source, count, c, c_row, fresh, fetch);
   for (int at = kColumns; at < kPanelColumns; at += kColumns) {
-    tile<Format, Source, kRows>(a, source.from(at), count, c + at, c_row, fresh, FetchNothing{});
+    tile<Format, Source, kRows, kApart>(a, source.from(at), count, c + at, c_row, fresh,
+                                        FetchNothing{});
   }
 }
 
 // The same for `rows` rows, 1 to TileShape::kRows.
-template <class Format, class Source, class Fetch,
-          int kRows = TileShape<typename Format::Isa>::kRows>
+template <class Format, int kApart = 1, int kRows = TileShape<typename Format::Isa>::kRows,
+          class Source, class Fetch>
 TORCHYARD_INLINE void panel_product(int rows, const uint32_t* a, Source source, int64_t count,
                                     float* c, int64_t c_row, bool fresh, Fetch fetch) {
   if constexpr (kRows > 0) {
     if (rows == kRows) {
-      panel_tiles<Format, Source, kRows>(a, source, count, c, c_row, fresh, fetch);
+      panel_tiles<Format, Source, kRows, kApart>(a, source, count, c, c_row, fresh, fetch);
     } else {
-      panel_product<Format, Source, Fetch, kRows - 1>(rows, a, source, count, c, c_row, fresh,
-                                                      fetch);
+      panel_product<Format, kApart, kRows - 1>(rows, a, source, count, c, c_row, fresh, fetch);
     }
   }
 }

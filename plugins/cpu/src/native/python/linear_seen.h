@@ -16,7 +16,13 @@ struct LinearAsked {
   int64_t rows, outputs, depth;
   int64_t packed;
   int64_t bias;
+  int64_t batch;
 };
+
+// What a call gives in place of a packed weight's outputs where the weight is plain, [N, K]; or is
+// what matmul takes second, [K, N], or [B, K, N] for x [B, M, K].
+constexpr int64_t kPlainWeight = -1;
+constexpr int64_t kSecondFactor = -2;
 
 // The place of torch's number in DType, or -1.
 inline int linear_dtype(const Torch& torch, int32_t dtype) {
@@ -48,15 +54,29 @@ inline bool read_levels(const SeenTensor& x, LinearRows* out, int64_t* rows) {
   return true;
 }
 
-// `outputs` of -1: a plain weight; else a packed one's.
+// Tells the rows of x [B, M, K] that meet a weight each; false where their number is another.
+inline bool read_batches(const SeenTensor& x, const SeenTensor& weight, LinearArgs* args) {
+  if (x.dim != 3 || x.sizes[0] != weight.sizes[0] || x.sizes[0] < 1) return false;
+  args->batches = x.sizes[0];
+  args->rows = x.sizes[1];
+  args->x = {x.data, x.strides[0], 0, x.sizes[1] < 1 ? 1 : x.sizes[1], x.strides[1]};
+  return true;
+}
+
+// `outputs`: of a packed weight; or which of the others it is.
 inline bool read_seen_weight(const SeenTensor& weight, int64_t outputs, int pair,
                              LinearArgs* args) {
   if (outputs < 0) {
-    if (weight.dim != 2) return false;
-    args->outputs = weight.sizes[0];
-    args->depth = weight.sizes[1];
-    args->weight = {weight.data, false, 0, weight.strides[0], weight.strides[1]};
-    return weight.strides[0] == 1 || weight.strides[1] == 1;
+    const bool batched = weight.dim == 3;
+    if (weight.dim != 2 && !(batched && outputs == kSecondFactor)) return false;
+    const int64_t last = weight.dim - 1;
+    const int64_t row = outputs == kSecondFactor ? last : last - 1;
+    const int64_t column = outputs == kSecondFactor ? last - 1 : last;
+    args->outputs = weight.sizes[row];
+    args->depth = weight.sizes[column];
+    args->weight = {weight.data, false, batched ? weight.strides[0] : 0, weight.strides[row],
+                    weight.strides[column]};
+    return weight.strides[row] == 1 || weight.strides[column] == 1;
   }
   if (weight.dim != 4 || weight.sizes[0] != (outputs + kPanelColumns - 1) / kPanelColumns ||
       weight.sizes[1] != words_of(args->depth, pair) || weight.sizes[2] != kPanelColumns ||
@@ -98,7 +118,9 @@ inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_
   args.depth = x.sizes[x.dim - 1];
   const int pair = static_cast<DType>(out->dtype) == DType::kBFloat16 ? 2 : 1;
   const int64_t depth = args.depth;
-  if (depth < 1 || x.strides[x.dim - 1] != 1 || !read_levels(x, &args.x, &args.rows) ||
+  if (depth < 1 || x.strides[x.dim - 1] != 1 ||
+      !(outputs == kSecondFactor && weight.dim == 3 ? read_batches(x, weight, &args)
+                                                    : read_levels(x, &args.x, &args.rows)) ||
       args.rows < 1 || !read_seen_weight(weight, outputs, pair, &args) || args.depth != depth ||
       args.outputs < 1 ||
       (biased &&
@@ -108,7 +130,8 @@ inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_
   args.bias = biased ? bias.data : nullptr;
   args.prologue = nullptr;
   args.epilogue = nullptr;
-  out->asked = {out->dtype, rounded(args.rows), args.outputs, depth, outputs >= 0, biased};
+  out->asked = {out->dtype, rounded(args.rows), args.outputs, depth, outputs >= 0,
+                biased,     args.batches};
   return true;
 }
 
