@@ -17,14 +17,13 @@ import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
-from torch.fx.node import has_side_effect
 
+from torchyard import Operators
 from torchyard_collectives import _simulation
 from torchyard_collectives._verification import verify
 
 __all__ = [
-    "LIBRARY",
-    "NAMESPACE",
+    "OPERATORS",
     "Derivatives",
     "Operation",
     "Shaped",
@@ -33,8 +32,7 @@ __all__ = [
     "define",
 ]
 
-NAMESPACE: Final = "torchyard_collectives"
-LIBRARY: Final = torch.library.Library(NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
+OPERATORS: Final = Operators("torchyard_collectives", ["torchyard_collectives"])
 
 # Every op's last arguments. The place and size are there, though the group knows them, so that an
 # output's shape follows from the arguments alone: caches of compiled code are shared by ranks.
@@ -106,7 +104,7 @@ class Operation:
             seat = _simulation.current()
             if seat is not None:
                 return self.dense([x], [args])[0] if self.local else seat.meet(self, x, args)
-        result: Tensor = getattr(torch.ops.torchyard_collectives, self.name)(x, *args)
+        result: Tensor = OPERATORS[self.name](x, *args)
         return result
 
     def together(self, xs: list[Tensor], args: list[Args]) -> list[Tensor]:
@@ -117,16 +115,15 @@ class Operation:
 def define(op: Operation) -> Operation:
     """Register an op with torch, and return it."""
     fields = ", ".join(filter(None, ["Tensor x", op.fields.removesuffix(", "), _MEMBERS]))
-    schema = f"{op.name}({fields}) -> Tensor"
-    qualified = f"{NAMESPACE}::{op.name}"
-    LIBRARY.define(schema)  # type: ignore[no-untyped-call]
-    LIBRARY.impl(op.name, _kernel(op), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(qualified, _fake(op), lib=LIBRARY)
-    torch.library.register_vmap(qualified, _vmap(op), lib=LIBRARY)
-    LIBRARY.impl(op.name, _autograd(op), "Autograd")  # type: ignore[no-untyped-call]
-    if not op.local:
+    OPERATORS.define(
+        f"{op.name}({fields}) -> Tensor",
+        _kernel(op),
+        _fake(op),
+        autograd=_autograd(op),
+        vmap=_vmap(op),
         # The other ranks wait for this one, whether or not it uses the result.
-        has_side_effect(getattr(torch.ops.torchyard_collectives, op.name).default)
+        has_side_effect=not op.local,
+    )
     return op
 
 
@@ -197,7 +194,7 @@ def _function(op: Operation) -> type[torch.autograd.Function]:
                     stack.enter_context(torch.set_grad_enabled(modes[0]))
                     stack.enter_context(forward_ad._set_fwd_grad_enabled(modes[1]))
                 stack.enter_context(torch._C._AutoDispatchBelowAutograd())
-                y: Tensor = getattr(torch.ops.torchyard_collectives, op.name)(x, *args)
+                y: Tensor = OPERATORS[op.name](x, *args)
             if isinstance(op.derivative, Derivatives):
                 ctx.save_for_backward(x, y)
                 ctx.save_for_forward(x, y)

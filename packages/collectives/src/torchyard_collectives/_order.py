@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +11,9 @@ from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
 from torchyard_collectives import _simulation
-from torchyard_collectives._operation import LIBRARY, NAMESPACE
+from torchyard_collectives._operation import OPERATORS
 
 __all__ = ["order"]
-
-_NAME: Final = f"{NAMESPACE}::order"
 
 
 def order(x: Tensor, *after: Tensor) -> Tensor:
@@ -37,7 +35,7 @@ def order(x: Tensor, *after: Tensor) -> Tensor:
 def _call(x: Tensor, after: Tensor) -> Tensor:
     if not torch.compiler.is_compiling() and _simulation.current() is not None:
         return x.clone()
-    result: Tensor = torch.ops.torchyard_collectives.order(x, after)
+    result: Tensor = OPERATORS["order"](x, after)
     return result
 
 
@@ -51,7 +49,7 @@ class _Order(torch.autograd.Function):
                 stack.enter_context(torch.set_grad_enabled(modes[0]))
                 stack.enter_context(forward_ad._set_fwd_grad_enabled(modes[1]))
             stack.enter_context(torch._C._AutoDispatchBelowAutograd())
-            result: Tensor = torch.ops.torchyard_collectives.order(x, after)
+            result: Tensor = OPERATORS["order"](x, after)
         return result
 
     @staticmethod
@@ -83,8 +81,10 @@ def _vmap(info: Any, in_dims: Any, x: Tensor, after: Tensor) -> tuple[Tensor, in
     return _call(x, after), in_dims[0]
 
 
-LIBRARY.define("order(Tensor x, Tensor after) -> Tensor")  # type: ignore[no-untyped-call]
-LIBRARY.impl("order", lambda x, after: x.contiguous().clone(), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-torch.library.register_fake(_NAME, lambda x, after: x.new_empty(x.shape), lib=LIBRARY)
-torch.library.register_vmap(_NAME, _vmap, lib=LIBRARY)
-LIBRARY.impl("order", _autograd, "Autograd")  # type: ignore[no-untyped-call]
+OPERATORS.define(
+    "order(Tensor x, Tensor after) -> Tensor",
+    lambda x, after: x.contiguous().clone(),
+    lambda x, after: x.new_empty(x.shape),
+    autograd=_autograd,
+    vmap=_vmap,
+)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torchyard._manifest import Manifest
     from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
     from torchyard._measured import MeasuredFile, digest_of
+    from torchyard._operators import Operators
     from torchyard._platform import Platform, cpu_model, probe_platform
     from torchyard._plugin import Plugin, PluginSource, PluginState
     from torchyard._policy import Policy, use
@@ -59,6 +60,7 @@ _HOMES = {
     "ManifestError": "_errors",
     "MaturityError": "_errors",
     "MeasuredFile": "_measured",
+    "Operators": "_operators",
     "Outcome": "_decision",
     "Platform": "_platform",
     "Plugin": "_plugin",
@@ -114,6 +116,7 @@ __all__ = [
     "ManifestError",
     "MaturityError",
     "MeasuredFile",
+    "Operators",
     "Outcome",
     "Platform",
     "Plugin",

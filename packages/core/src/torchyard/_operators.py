@@ -1,0 +1,126 @@
+"""Ops that torch sees, each under a name that lasts and under one that its package's sources give.
+
+torch keeps compiled graphs on disk, and finds one again by its text, by torch's own sources and by
+settings. A compiled graph also holds what the text does not say of an op: its schema, what its fake
+promises, and the calls that its autograd formula makes. So a graph that was kept before an upgrade
+of a package would be run after it. Here torch.compile meets each op as an overload that is named
+after the sources of its package, which is in the text: other sources, another graph.
+
+Eager calls, programs that are saved and what is not public of torch keep to the default overload,
+whose name stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+__all__ = ["Operators"]
+
+
+class Operators:
+    """The ops of one package: ``operators["topk"](x, ...)`` calls one.
+
+    Args:
+        namespace: theirs in torch.ops.
+        sources: the packages that make them what they are: their own, and those that its fakes and
+            formulas call.
+    """
+
+    def __init__(self, namespace: str, sources: Sequence[str]) -> None:
+        import torch  # the core does without
+
+        self.namespace: Final = namespace
+        self.overload: Final = f"sources_{_digest(sources)}"
+        # torch.library has no types of its own.
+        self._library: Final = cast("Any", torch.library.Library)(namespace, "DEF")
+        self._calls: Final[dict[str, Callable[..., Any]]] = {}
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        """Return what calls an op, by the overload that suits the moment."""
+        return self._calls[name]
+
+    def define(
+        self,
+        schema: str,
+        kernel: Callable[..., Any],
+        fake: Callable[..., Any],
+        *,
+        gradient: Callable[..., Any] | None = None,
+        setup_context: Callable[..., Any] | None = None,
+        autograd: Callable[..., Any] | None = None,
+        vmap: Callable[..., Any] | None = None,
+        has_side_effect: bool = False,
+    ) -> None:
+        """Register an op. What is given here calls other ops of the package by ``operators[...]``.
+
+        Args:
+            schema: as torch.library's ``define`` takes it.
+            kernel: computes it on every device, below autograd.
+            fake: says what comes out, without values.
+            gradient, setup_context: as torch.library.register_autograd takes them.
+            autograd: a kernel for autograd, in place of a gradient.
+            vmap: as torch.library.register_vmap takes it.
+            has_side_effect: whether a graph keeps a call whose result nobody uses.
+        """
+        import torch
+        from torch.fx.node import has_side_effect as keep
+
+        name, _, rest = schema.partition("(")
+        overloads = []
+        for form in (name, f"{name}.{self.overload}"):
+            qualified = f"{self.namespace}::{form}"
+            self._library.define(f"{form}({rest}")
+            self._library.impl(form, kernel, "CompositeExplicitAutograd")
+            torch.library.register_fake(qualified, fake, lib=self._library)
+            if gradient is not None:
+                torch.library.register_autograd(
+                    qualified, gradient, setup_context=setup_context, lib=self._library
+                )
+            if autograd is not None:
+                self._library.impl(form, autograd, "Autograd")
+            if vmap is not None:
+                torch.library.register_vmap(qualified, vmap, lib=self._library)
+            packet = getattr(getattr(torch.ops, self.namespace), name)
+            overloads.append(getattr(packet, "default" if form == name else self.overload))
+            if has_side_effect:
+                keep(overloads[-1])
+        self._calls[name] = _choosing(*overloads)
+
+
+def _choosing(lasting: Callable[..., Any], of_sources: Callable[..., Any]) -> Callable[..., Any]:
+    from torch.compiler import is_compiling, is_exporting
+
+    def call(*args: Any) -> Any:
+        # Also true while a formula is traced for a compiled graph's backward.
+        if is_compiling() and not is_exporting():
+            return of_sources(*args)
+        return lasting(*args)
+
+    return call
+
+
+def _digest(packages: Sequence[str]) -> str:
+    """Return a name for the packages' sources; another each time where there are none to read."""
+    digest = hashlib.blake2b(digest_size=8)
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        found = [
+            (Path(folder, name).relative_to(top).as_posix(), Path(folder, name))
+            for top in (spec.submodule_search_locations or () if spec is not None else ())
+            for folder, _, names in os.walk(top)
+            for name in names
+            if name.endswith(".py")
+        ]
+        if not found:
+            return secrets.token_hex(digest.digest_size)
+        for name, path in sorted(found):
+            text = path.read_bytes()
+            digest.update(f"{package}/{name} {len(text)}\n".encode())
+            digest.update(text)
+    return digest.hexdigest()
