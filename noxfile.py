@@ -229,8 +229,8 @@ def pytest(session: nox.Session, *paths: str, in_parallel: bool = False) -> None
         words = ["--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile"]
         # A thread that waits would spin on the core that another process's thread needs.
         session.env["OMP_WAIT_POLICY"] = "passive"
-    # torch finds what it compiled of a graph again by the graph alone, whatever has become of our
-    # operators since: an older checkout's code would be run.
+    # Our packages' ops tell one checkout's graphs from another's. The ops that tests define do not,
+    # nor do saved programs that are compiled; and what a test compiles, no earlier run shall have.
     with tempfile.TemporaryDirectory() as compiled:
         session.env["TORCHINDUCTOR_CACHE_DIR"] = compiled
         session.run("pytest", *words, *(() if named else paths))
@@ -413,24 +413,24 @@ def models(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])
 def language(session: nox.Session) -> None:
-    """Measure a billion-parameter language model end to end, beside transformers and llama.cpp.
+    """Measure a billion-parameter model end to end, beside transformers, llama.cpp and OpenVINO.
 
     ``-- products`` measures products with quantised weights alone, beside torch and OpenVINO.
     """
     install(session, "attention", "cpu", "kernels", extra=[*group("models"), "gguf", "numpy"])
+    # Alone, since it wants libraries of versions of its own.
+    folder = session.create_tmp()
+    session.run("python", "-m", "venv", f"{folder}/openvino")
+    openvino = f"{folder}/openvino/bin/python"
+    pip = (openvino, "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
+    session.run(*pip, "openvino", external=True)
+    words = [word for word in session.posargs if word != "products"]
     if "products" in session.posargs:
-        words = [word for word in session.posargs if word != "products"]
-        # Alone, since it wants libraries of versions of its own.
-        folder = session.create_tmp()
-        session.run("python", "-m", "venv", f"{folder}/openvino")
-        openvino = f"{folder}/openvino/bin/python"
-        pip = (openvino, "-m", "pip", "install", "--quiet", "--only-binary", ":all:")
-        session.run(*pip, "openvino", external=True)
         session.run("python", "-m", "benchmarks.quantised", f"--openvino={openvino}", *words)
         return
     # A wheel, where llama-cpp-python is compiled for minutes.
     session.install("--only-binary", ":all:", "ik-llama-cpp-python")
-    session.run("python", "-m", "benchmarks.language", *session.posargs)
+    session.run("python", "-m", "benchmarks.language", f"--openvino={openvino}", *words)
 
 
 @nox.session(default=False, tags=["bench", "hw-cpu", "stage-measure"])

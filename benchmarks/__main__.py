@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 import torchyard
+from benchmarks.calls import measure_calls
 from benchmarks.cases import Case
 from benchmarks.cold import measure_cold
 from benchmarks.collectives import measure_collectives
@@ -170,6 +171,7 @@ _PROBES: Final[dict[str, Callable[..., list[Any]]]] = {
         run.effort, demand=run.arguments.demand, **given
     ),
     "memory": lambda run, **given: measure_memory(**given),
+    "calls": lambda run, **given: measure_calls(**given),
     "cold": lambda run, **given: measure_cold(plots=run.arguments.plots, **given),
     "collectives": lambda run, **given: measure_collectives(**given),
     "context-parallel": lambda run, **given: measure_context_parallel(**given),

@@ -43,6 +43,10 @@ def measure_graphs(*, quick: bool, progress: Callable[[str], None]) -> list[Find
         x, y = torch.randn(size, size), torch.rand(size, size)
         case = f"{_OPERATORS} operators, {size} x {size}"
         findings += _compared(case, _chain, (x, y), (), rounds)
+    case = f"{_OPERATORS} operators, half of them with a number, {_SIZES[1]} x {_SIZES[1]}"
+    progress(case)
+    x, y = torch.randn(_SIZES[1], _SIZES[1]), torch.rand(_SIZES[1], _SIZES[1])
+    findings += _compared(case, _numbered, (x, y), (), rounds)
     for size, blocks in ((64, 4), (256, 4)):
         progress(f"decode step of {size}")
         model = _Decoder(size, blocks)
@@ -104,6 +108,12 @@ def _refused() -> Iterator[Finding]:
 def _chain(x: Tensor, y: Tensor) -> Tensor:
     for at in range(_OPERATORS):
         x = x + y if at % 2 else x * y
+    return x
+
+
+def _numbered(x: Tensor, y: Tensor) -> Tensor:
+    for at in range(_OPERATORS):
+        x = x + y if at % 2 else x * 0.9
     return x
 
 

@@ -120,7 +120,8 @@ def measure_recurrent(*, quick: bool, progress: Callable[[str], None]) -> list[F
         progress(case.name)
         findings += _measured(case, limits, 3 if quick else 15, 0.5 if quick else 2.5)
     progress("tiny calls")
-    for kind, dtype in (("lstm", torch.float32), ("gru", torch.float16)):
+    tiny = [("lstm", dtype) for dtype in (torch.float32, torch.bfloat16, torch.float16)]
+    for kind, dtype in (*tiny, ("gru", torch.float16)):
         case = RecurrentCase(kind, dtype, 16, 1, steps=8)
         findings += overhead(case.name, case.module, case.inputs(), case.state(), quick=quick)
     return findings

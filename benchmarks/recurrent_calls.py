@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import torchyard_kernels
-from benchmarks.findings import Finding, at_most
+from benchmarks.calls import around
+from benchmarks.findings import Finding
 from torchyard_kernels.contracts.recurrent import RecurrentKind
 
 __all__ = ["overhead"]
-
-_OURS: Final = "torchyard"
-# Microseconds that a call may cost beside its arithmetic.
-_AROUND: Final = 3.0
-_CALLS: Final = 1000
 
 
 @torch.no_grad()
@@ -30,39 +24,30 @@ def overhead(
 
     Args:
         case: its name.
-        module: an LSTM, which torch's own layer serves, or a GRU, which the native kernel serves.
+        module: an LSTM or a GRU; one that oneDNN has the dtype of is served by torch's own layer.
         x: [T, B, I].
         state: as the module takes it.
         quick: few rounds, whose figures mean nothing.
     """
     weights: list[Tensor] = list(module.parameters())
-    if isinstance(module, torch.nn.LSTM):
+    lstm = isinstance(module, torch.nn.LSTM)
+    if lstm and x.dtype != torch.float16:
         whose, bare = "torch.lstm", _torch_lstm(x, state, weights)
-        ours: Callable[[], Any] = lambda: torchyard_kernels.lstm(x, state, weights)  # noqa: E731
     else:
-        whose, bare = "the kernel", _native_gru(x, state, weights)
-        ours = lambda: torchyard_kernels.gru(x, state, weights)  # noqa: E731
-    spent: tuple[list[float], list[float]] = ([], [])
-    for _ in range(3 if quick else 15):
-        for call, times in zip((ours, bare), spent, strict=True):
-            call()
-            start = time.perf_counter()
-            for _ in range(_CALLS):
-                call()
-            times.append((time.perf_counter() - start) / _CALLS * 1e6)
-    around = statistics.median(mine - theirs for mine, theirs in zip(*spent, strict=True))
-    yield at_most(case, _OURS, f"us around {whose}", around, _AROUND)
-    yield Finding(case, _OURS, "us per call", statistics.median(spent[0]))
+        whose, bare = "the kernel", _native(x, state if lstm else (state,), weights)
+    function: Any = torchyard_kernels.lstm if lstm else torchyard_kernels.gru
+    yield from around(case, whose, lambda: function(x, state, weights), bare, quick=quick)
 
 
 def _torch_lstm(x: Tensor, state: Any, weights: list[Tensor]) -> Callable[[], Any]:
     return lambda: torch.lstm(x, state, weights, True, 1, 0.0, False, False, False)
 
 
-def _native_gru(x: Tensor, hidden: Tensor, weights: list[Tensor]) -> Callable[[], Any]:
+def _native(x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor]) -> Callable[[], Any]:
     """Return a call of the kernel on addresses, with its weights packed each time."""
     from torchyard_cpu import _native
 
+    kind = RecurrentKind.LSTM if len(state) == 2 else RecurrentKind.GRU
     features = set(_native.cpu_features())
     name = next(
         name
@@ -70,16 +55,20 @@ def _native_gru(x: Tensor, hidden: Tensor, weights: list[Tensor]) -> Callable[[]
         if dtype == str(x.dtype)[6:] and features >= set(needs)
     )
     steps, batch, size = x.shape
-    sizes = (list(RecurrentKind).index(RecurrentKind.GRU), size, size, size, 1, 1, False)
+    sizes = (list(RecurrentKind).index(kind), size, size, size, 1, 1, False)
     packed = torch.empty(_native.recurrent_packed_bytes(name, sizes) + 64, dtype=torch.uint8)
     at = -(-packed.data_ptr() // 64) * 64
     places = (*(weight.data_ptr() for weight in weights), 0)
-    output, hidden_out = torch.empty_like(x), torch.empty_like(hidden)
-    addresses = (hidden.data_ptr(), 0, at, 0, output.data_ptr(), hidden_out.data_ptr(), 0, 0)
+    output, ends = torch.empty_like(x), tuple(torch.empty_like(one) for one in state)
+    # A GRU has no cell.
+    begin, end = (
+        (one[0].data_ptr(), one[1].data_ptr() if len(one) == 2 else 0) for one in (state, ends)
+    )
+    addresses = (*begin, at, 0, output.data_ptr(), *end, 0)
     given = (x.data_ptr(), x.stride(0), x.stride(1))
-    kept = (packed, output, hidden_out)
+    kept = (packed, output, ends)
 
-    def run() -> tuple[Tensor, ...]:
+    def run() -> Any:
         _native.recurrent_pack(name, sizes, places, at, 1)
         _native.recurrent_forward(name, sizes, (steps, batch), given, addresses, 1, False)
         return kept

@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from benchmarks.findings import Finding, at_least, at_most
+from benchmarks.calls import around
+from benchmarks.findings import Finding, at_least
 from benchmarks.limits import Probe
 from benchmarks.measure import WrongResultError
 from torchyard import registry
@@ -110,25 +111,14 @@ def _overhead(quick: bool) -> Iterator[Finding]:
     kernel = _native.select_topk("float32", _native.cpu_features())
     assert kernel is not None
     places = (x.data_ptr(), *_TINY, _TINY[1], 0, 0, 0, 3, 1, 0)
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: topk(x, 3),
-        lambda: torch.topk(x, 3),
-        lambda: _native.topk(kernel, *places, values.data_ptr(), indices.data_ptr(), 1),
-    )
-    count = 2000
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(3 if quick else 25):
-        for call, spent in zip(calls, times, strict=True):
-            start = time.perf_counter()
-            for _ in range(count):
-                call()
-            spent.append((time.perf_counter() - start) / count * 1e6)
-    ours, theirs, bare = times
     case = f"{list(_TINY)} float32 k=3"
-    around = statistics.median(mine - kernel for mine, kernel in zip(ours, bare, strict=True))
-    yield at_most(case, "torchyard_kernels.topk", "µs around the kernel", around, 3.0)
-    yield Finding(case, "torchyard_kernels.topk", "µs per call", statistics.median(ours))
-    yield Finding(case, "torch.topk", "µs per call", statistics.median(theirs))
+    yield from around(
+        case,
+        "the kernel",
+        lambda: topk(x, 3),
+        lambda: _native.topk(kernel, *places, values.data_ptr(), indices.data_ptr(), 1),
+        quick=quick,
+    )
 
 
 def _seconds(call: Callable[[], Any]) -> float:

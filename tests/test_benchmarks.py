@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 import torchyard
+import torchyard_kernels
+from benchmarks import linear_functions
 from benchmarks import measure as measuring
 from benchmarks.__main__ import _chosen
+from benchmarks.calls import _alone, measure_calls
 from benchmarks.cases import Bar, Case, Part, Rival
 from benchmarks.contestants import OURS, Contestant, contestants, ruler
 from benchmarks.findings import at_least, at_most
@@ -21,6 +26,7 @@ from benchmarks.linear_functions import measure_functions
 from benchmarks.measure import Effort, Row, WrongResultError, measure, met
 from benchmarks.paged import paged
 from benchmarks.recurrent import RecurrentCase, _cases, _measured, judged
+from benchmarks.recurrent_calls import _native, overhead
 from benchmarks.suites import SUITES
 from torchyard_attention import explain
 
@@ -265,3 +271,54 @@ def test_functions_around_linear_layers_are_judged_and_timed() -> None:
     found = measure_functions(Effort(1), quick=True, progress=lambda text: None)
     assert {finding.who for finding in found} == {"torchyard, packed", "torch, eager"}
     assert [finding.quantity for finding in found].count("its time over ours") == 2 * 3 * 3
+
+
+def test_what_a_call_costs_is_told_of_every_op_and_dtype() -> None:
+    found = measure_calls(quick=True, progress=lambda text: None)
+    asked = [finding for finding in found if finding.asked is not None]
+    assert {finding.asked for finding in asked} == {3.0}
+    assert len(asked) == 39
+    assert all(finding.value is not None and finding.value > 0 for finding in found)
+    ops = "linear matmul bmm topk kthvalue masked_topk segmented_topk foreach_map"
+    assert {finding.case.split()[0] for finding in asked} == set(ops.split())
+
+
+def test_a_call_that_reaches_no_kernel_is_not_timed() -> None:
+    with pytest.raises(WrongResultError, match="torch's: expected a call of one kernel, got 0"):
+        _alone("torch's", lambda: torch.ones(2) + 1)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_the_kernel_of_a_recurrent_layer_computes_what_its_call_does(kind: str) -> None:
+    case = RecurrentCase(kind, torch.float16, 16, 2, steps=3)
+    module, x, state = case.module, case.inputs(), case.state()
+    weights = [parameter.detach() for parameter in module.parameters()]
+    given = state if isinstance(state, tuple) else (state,)
+    _, output, ends = _native(x, given, weights)()
+    right = getattr(torchyard_kernels, kind)(x, state, weights)
+    assert torch.equal(output, right.output)
+    after = right.state if isinstance(right.state, tuple) else (right.state,)
+    assert all(torch.equal(one, other) for one, other in zip(ends, after, strict=True))
+    around, _ = overhead(case.name, module, x, state, quick=True)
+    assert around.quantity == "us around the kernel"
+
+
+def test_copies_of_a_weight_take_turns_where_functions_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[Any] = []
+
+    def linear(x: torch.Tensor, weight: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        read.append(weight)
+        return torchyard_kernels.linear(x, weight, *args, **kwargs)
+
+    monkeypatch.setattr(linear_functions, "linear", linear)
+    rows = len(linear_functions._ROWS)
+    measure_functions(Effort(6), quick=True, progress=lambda text: None)
+    calls = len(read) // (2 * 3)
+    for at in range(0, len(read), calls):
+        # A first call of each number of rows, and six that are timed.
+        assert calls == 7 * rows
+        assert len({id(weight) for weight in read[at : at + calls]}) == 3
+        timed = read[at + 1 : at + 7]
+        assert all(one is not other for one, other in pairwise(timed))

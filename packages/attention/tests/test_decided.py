@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -13,7 +13,6 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import torchyard
 from torchyard import registry
 from torchyard_attention import (
     AuxOutput,
@@ -26,6 +25,8 @@ from torchyard_attention import (
 )
 from torchyard_attention import _decided as decided
 from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
+
+from .settings import context, deterministic, environment
 
 
 class _Spy:
@@ -45,8 +46,10 @@ class _Spy:
 
 
 @pytest.fixture
-def spy() -> Iterator[_Spy]:
-    """Stand in for what the chosen forwards offer."""
+def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Spy]:
+    """Stand in for what the chosen forwards offer to calls that go past the op."""
+    # The op's kernel, below all that takes part in a call, asks too: see test_served_op.py.
+    monkeypatch.setattr("torchyard_attention._served_op.served", lambda *given: None)
     kept = registry().conclusions()
     before = kept.pop(decided._KEY, None)
     spy = _Spy()
@@ -126,28 +129,6 @@ class _Ops(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@contextmanager
-def _deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(False)
-
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHYARD_ENLIST", "attention.flex")
-        yield
-
-
-@contextmanager
-def _context() -> Iterator[None]:
-    with torchyard.use(attention="attention.tiled"):
-        yield
-
-
 @pytest.mark.parametrize(
     "mode",
     [
@@ -155,9 +136,9 @@ def _context() -> Iterator[None]:
         _Ops,
         torch.profiler.profile,
         forward_ad.dual_level,
-        _deterministic,
-        _environment,
-        _context,
+        deterministic,
+        environment,
+        context,
     ],
     ids=lambda mode: mode.__name__,
 )

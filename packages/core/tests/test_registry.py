@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,12 +114,18 @@ def test_memory_is_bounded(make_registry: Make, monkeypatch: pytest.MonkeyPatch)
     assert len(registry._served) <= 8
 
 
+# What is given, and the process's own, which is looked at as little as can be.
+environments = pytest.mark.parametrize("environ", [os.environ, None], ids=["given", "own"])
+
+
+@environments
 def test_conclusions_last_as_long_as_what_decides(
-    make_registry: Make, monkeypatch: pytest.MonkeyPatch
+    make_registry: Make, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str] | None
 ) -> None:
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
         monkeypatch.delenv(name, raising=False)
-    registry = make_registry(TOY, GOOD, environ=os.environ)
+    registry = make_registry(TOY, GOOD)
+    registry._environ = environ
     first = registry.conclusions()
     first["mine"] = 1
     registry.resolve("toy/1", _ask())
@@ -137,8 +143,12 @@ def test_conclusions_last_as_long_as_what_decides(
     assert registry.conclusions() is first
 
 
-def test_conclusions_do_not_outlive_a_plugin(make_registry: Make) -> None:
+@environments
+def test_conclusions_do_not_outlive_a_plugin(
+    make_registry: Make, environ: Mapping[str, str] | None
+) -> None:
     registry = make_registry(TOY, _warp(_offer(load="lambda: 1 / 0")))
+    registry._environ = environ
     registry.conclusions()["mine"] = 1
     registry.resolve("toy/1", _ask(device="warp"))
     assert registry.conclusions() == {}

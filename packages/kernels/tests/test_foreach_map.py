@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyard import TorchyardError, UnsupportedError
+import torchyard
+from torchyard import TorchyardError, UnsupportedError, registry
 from torchyard_kernels import InPlaceGradientError, foreach_map, foreach_map_
-from torchyard_kernels._pointwise import _recordings
+from torchyard_kernels._pointwise import _direct, _recordings
 from torchyard_kernels.contracts.pointwise import DEFINITIONS, POINTWISE
 from torchyard_programs import ProgramError
 
@@ -327,3 +328,18 @@ def test_requests_are_read_from_text() -> None:
         definition.parse({"inputs": "float32:7"})
     with pytest.raises(ValueError, match="unknown field"):
         definition.parse({"nothing": "1"})
+
+
+def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x + x + 3
+
+    with torchyard.use(pointwise="cpu.native"):
+        registry().conclusions().clear()
+        for dtype in (torch.float32, torch.bfloat16, torch.float32, torch.bfloat16):
+            for _ in range(2):
+                (found,) = foreach_map(twice, [torch.ones(3, dtype=dtype)])
+            assert torch.equal(found, torch.full((3,), 5, dtype=dtype))
+            (kinds,) = registry().conclusions()[_direct._KEY].values()
+            assert kinds[0][0].inputs[0][0] == str(dtype)[6:]
+        assert len(kinds) == 2

@@ -7,7 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchyard
-from torchyard_kernels import PackedWeight, linear
+from torchyard import registry
+from torchyard_kernels import PackedWeight, bmm, linear, matmul
 from torchyard_kernels._linear import _ops
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -23,6 +24,7 @@ def counted(monkeypatch):
         lambda *args: calls.append(args) or product(*args),
     )
     with torchyard.use(linear="cpu.native"):
+        registry().conclusions().clear()
         linear(torch.ones(2, 2), torch.ones(2, 2))
         calls.clear()
         yield calls
@@ -90,3 +92,87 @@ def test_a_weight_in_place_changed_is_seen(counted):
     linear(x, weight)
     weight.zero_()
     assert not linear(x, weight).any()
+
+
+# Shapes of both factors.
+FACTORS = [
+    (matmul, (3, 64), (64, 40)),
+    (matmul, (64,), (64, 40)),
+    (matmul, (2, 3, 64), (64, 40)),
+    (matmul, (2, 1, 3, 64), (64, 40)),
+    (matmul, (5, 3, 64), (5, 64, 40)),
+    (bmm, (5, 3, 64), (5, 64, 40)),
+    (bmm, (1, 3, 64), (1, 64, 40)),
+    (bmm, (5, 3, 1), (5, 1, 1)),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("function", "left", "right"), FACTORS)
+def test_a_second_product_is_served_directly_with_the_same_bits(
+    counted, function, left, right, turned, dtype
+):
+    a, b = torch.randn(left).to(dtype), torch.randn(right).to(dtype)
+    if turned:
+        b = b.mT.contiguous().mT
+    # Decides, where nothing else has.
+    first = torch.ops.torchyard_kernels.linear(a, [b.mT], "", None)
+    second = function(a, b)
+    assert not counted
+    assert torch.equal(first, second)
+    assert second.is_contiguous()
+    wide = getattr(torch, function.__name__)(a.double(), b.double())
+    assert second.shape == wide.shape
+    # Sums are float32; a result is rounded once.
+    most = torch.finfo(dtype).eps * wide.abs() + 64 * torch.finfo(torch.float32).eps * (
+        a.double().abs() @ b.double().abs()
+    )
+    assert ((second.double() - wide).abs() <= most).all()
+
+
+def test_batches_of_a_larger_tensor_are_served_where_they_lie(counted):
+    a = torch.randn(3, 7, 80).transpose(0, 1)[1:6, :, 8:72]
+    b = torch.randn(5, 64, 90)[:, :, 3:43]
+    first = bmm(a, b)
+    counted.clear()
+    second = bmm(a, b)
+    assert not counted
+    assert torch.equal(first, second)
+    torch.testing.assert_close(second, torch.bmm(a, b))
+
+
+def test_products_that_are_not_served_take_the_other_way(counted):
+    a, b = torch.randn(5, 3, 64), torch.randn(5, 64, 40)
+    expected = bmm(a, b)
+    bmm(a, b)
+    counted.clear()
+    # Batches that broadcast, and a second factor of one dimension.
+    torch.testing.assert_close(matmul(a[:1], b), a[:1] @ b)
+    torch.testing.assert_close(matmul(a, b[0, :, 0]), a @ b[0, :, 0])
+    bmm(a.requires_grad_(), b).sum().backward()
+    assert a.grad is not None
+    with FlopCounterMode(display=False):
+        bmm(a.detach(), b)
+    assert len(counted) >= 4
+    torch.testing.assert_close(bmm(a.detach(), b), expected)
+
+
+def test_wrong_products_are_refused_after_right_ones_too(counted):
+    a, b = torch.randn(5, 3, 64), torch.randn(5, 64, 40)
+    for _ in range(2):
+        bmm(a, b)
+        matmul(a, b)
+        matmul(a[0], b[0])
+        matmul(a, b[0])
+    for wrong in ((a[0], b[0]), (a, b[0]), (a[0], b), (a[:4], b), (a[:, :, :63], b)):
+        with pytest.raises(ValueError, match="bmm: expected"):
+            bmm(*wrong)
+    for wrong in ((a[:4], b), (a[:, :, :63], b), (a[0, :, :63], b[0])):
+        with pytest.raises(ValueError, match="matmul: expected"):
+            matmul(*wrong)
+    for function in (bmm, matmul):
+        with pytest.raises(TypeError, match="b: expected the dtype of a"):
+            function(a, b.half())
+        with pytest.raises(TypeError, match="b: expected a tensor"):
+            function(a, None)

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchyard
 from torchyard import registry
 from torchyard_kernels import PackedWeight, linear
-from torchyard_kernels._linear import _api, _ops, _recordings
+from torchyard_kernels._linear import _api, _fused_calls, _ops, _recordings
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -151,3 +151,27 @@ def test_another_demand_is_decided_anew(counted):
         beside = linear(x, weight, epilogue=gelu)
     assert len(counted) == 1
     torch.testing.assert_close(beside, native)
+
+
+def test_of_several_kinds_the_one_that_was_served_last_is_asked_first(counted):
+    def twice(y):
+        return y + y
+
+    for dtype in DTYPES:
+        x, weight = torch.randn(3, 64).to(dtype), torch.randn(40, 64).to(dtype)
+        for _ in range(2):
+            linear(x, weight, epilogue=twice)
+        kinds = next(
+            kinds
+            for (_, last, _), kinds in registry().conclusions()[_fused_calls._KEY].items()
+            if last == _recordings.record(twice, "epilogue", False, x).text
+        )
+        assert kinds[0][0].dtype == str(dtype)[6:]
+    assert sorted(request.dtype for request, _ in kinds) == ["bfloat16", "float16", "float32"]
+    counted.clear()
+    for dtype in DTYPES:
+        x, weight = torch.randn(3, 64).to(dtype), torch.randn(40, 64).to(dtype)
+        assert torch.equal(
+            linear(x, weight, epilogue=twice), by_op(x, weight, None, epilogue=twice)
+        )
+    assert not counted

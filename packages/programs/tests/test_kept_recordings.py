@@ -58,6 +58,29 @@ def test_the_text_of_what_was_kept_is_one_object() -> None:
     assert not recordings.is_kept("".join(list(one[0])))
 
 
+def test_a_text_that_was_written_down_is_the_object_of_the_recording() -> None:
+    recordings = Recordings(_trace)
+    function = _scaled(12.0)
+    text = _trace(function)[0]
+    written = recordings.one_text(text)
+    assert recordings.is_kept(written)
+    assert _keep(recordings, function)
+    found = recordings.kept(function)
+    assert found is not None
+    assert found[0] is written
+    assert recordings.one_text("".join(list(text))) is written
+
+
+def test_many_texts_leave_a_bounded_number_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_recordings, "_MOST", 8)
+    recordings = Recordings(_trace)
+    for number in range(50):
+        text = f"{number}"
+        assert recordings.one_text(text) is text
+        assert recordings.is_kept(text)
+        assert 0 < len(recordings._texts) <= 8
+
+
 def test_a_function_of_torchs_is_kept_as_it_is() -> None:
     unary = Recordings(lambda function, device: trace(function, "fn", _INPUTS[:1], device))
     for function in (torch.tanh, torch.nn.functional.silu, torch.nn.functional.gelu):

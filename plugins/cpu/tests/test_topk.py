@@ -14,7 +14,7 @@ from torchyard import Platform, ReasonCode, probe_platform, registry
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._topk import NativeTopK
 from torchyard_cpu.topk import MAX_LENGTH, supports
-from torchyard_kernels import topk
+from torchyard_kernels import kthvalue, masked_topk, segmented_topk, topk
 from torchyard_kernels.contracts.topk import DTYPES, TOPK, Order, TopKCall, TopKRequest
 
 _FEATURES = frozenset(_native.cpu_features())
@@ -86,6 +86,21 @@ def test_a_row_that_a_sample_says_too_much_of(name: str, dtype: str, width: int)
     values = torch.randint(0, 50, (length,), generator=torch.Generator().manual_seed(width))
     x = torch.where(good, values + 60, values)[None].to(getattr(torch, dtype))
     for k in (20, 100, 600):
+        for largest, rows in ((True, x), (False, 127 - x)):
+            assert torch.equal(_native_topk(name, rows, k, largest), _sorted(rows, k, largest))
+
+
+@pytest.mark.parametrize(("name", "dtype"), _KERNELS)
+@pytest.mark.parametrize("width", [8, 16, 64, 128, 256])
+def test_a_row_that_a_sample_says_a_little_too_much_of(name: str, dtype: str, width: int) -> None:
+    # More are best, and looked at for a bound, than a first look allows for, and fewer than a
+    # second does.
+    length = 40_000
+    values = torch.randint(0, 50, (length,), generator=torch.Generator().manual_seed(width))
+    looked_at = (torch.arange(length) // width % 32 == 0).nonzero()[:, 0]
+    for k, best in ((30, 7), (100, 23), (200, 23), (600, 40)):
+        values[looked_at[:best]] = torch.arange(best) + 60
+        x = values[None].to(getattr(torch, dtype))
         for largest, rows in ((True, x), (False, 127 - x)):
             assert torch.equal(_native_topk(name, rows, k, largest), _sorted(rows, k, largest))
 
@@ -207,6 +222,120 @@ def test_a_direct_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
         torch.testing.assert_close(found.values, expected[0], rtol=0, atol=0, equal_nan=True)
         assert found.values.shape == expected[0].shape
         assert found.values.stride() == expected[0].stride()
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_a_direct_kthvalue_has_the_bits_of_the_op(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
+    x = _hard(
+        getattr(torch, data.draw(st.sampled_from(DTYPES))), shape, data.draw(st.integers(0, 1000))
+    )
+    if data.draw(st.booleans()) and len(shape) > 2:
+        x = x.transpose(0, 1)
+    k = data.draw(st.integers(1, x.shape[-1]))
+    expected = torch.ops.torchyard_kernels.topk(x, None, k, x.dim() - 1, False, "last")
+    for keepdim in (False, True):
+        found = kthvalue(x, k, -1, keepdim)
+        for one, other in zip(found, expected, strict=True):
+            wanted = other if keepdim else other.squeeze(-1)
+            torch.testing.assert_close(one, wanted, rtol=0, atol=0, equal_nan=True)
+            assert one.stride() == wanted.stride()
+
+
+def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
+    x = torch.randn(3, 11)
+    direct = NativeTopK("").direct()
+    assert direct is not None
+    assert direct.serve(x, 4, -1) is None
+    direct.admit(TopKRequest("cpu", "float32", 3, 11, 4, largest=False, order=Order.LAST))
+    found = direct.serve(x, 4, -1)
+    assert found is not None
+    assert torch.equal(found[0], torch.kthvalue(x, 4).values)
+    assert torch.equal(found[1], torch.kthvalue(x, 4).indices)
+    for refused in (
+        (x, 4, -1, False, True),
+        (x, 4, -1, False, None),
+        (x, 4, 0),
+        (x, 5, -1),
+        (x, 0, -1),
+        (x, 12, -1),
+        (x.double(), 4, -1),
+    ):
+        assert direct.serve(*refused) is None
+    with pytest.raises(TypeError, match="serve: expected 3, 5, 6 or 7 arguments, got 4"):
+        direct.serve(x, 4, -1, False)
+    kthvalue(x, 4)
+    (serve,) = registry().conclusions()[f"{TOPK}: direct"].serve
+    assert serve(x, 4, -1) is not None
+    assert kthvalue(x.requires_grad_(), 4).values.grad_fn is not None
+    with pytest.raises(ValueError, match="k: expected"):
+        kthvalue(x, 12)
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_a_direct_masked_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    x = _hard(getattr(torch, data.draw(st.sampled_from(DTYPES))), shape, 1)
+    given = shape if data.draw(st.booleans()) else shape[-1:]
+    mask = torch.rand(given, generator=torch.Generator().manual_seed(len(x))) < 0.6
+    if data.draw(st.booleans()):
+        # Every other of a larger one.
+        mask = mask.repeat_interleave(2, -1)[..., ::2]
+    k, largest = data.draw(st.integers(1, x.shape[-1])), data.draw(st.booleans())
+    expected = torch.ops.torchyard_kernels.topk(
+        x, mask.expand(shape), k, x.dim() - 1, largest, "sorted"
+    )
+    for _ in range(2):
+        found = masked_topk(x, mask, k, -1, largest)
+        assert torch.equal(found.indices, expected[1])
+        torch.testing.assert_close(found.values, expected[0], rtol=0, atol=0, equal_nan=True)
+
+
+@settings(max_examples=80)
+@given(data=st.data())
+def test_a_direct_segmented_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
+    length = data.draw(st.integers(1, 40))
+    x = _hard(getattr(torch, data.draw(st.sampled_from(DTYPES))), (length,), 1)
+    bounds = sorted(data.draw(st.lists(st.integers(0, length), min_size=2, max_size=6)))
+    offsets = torch.tensor(bounds)
+    k, largest = data.draw(st.integers(1, 50)), data.draw(st.booleans())
+    expected = torch.ops.torchyard_kernels.segmented_topk(x, offsets, k, largest, "index")
+    for _ in range(2):
+        found = segmented_topk(x, offsets, k, largest, sorted=False)
+        assert torch.equal(found.indices, expected[1])
+        torch.testing.assert_close(found.values, expected[0], rtol=0, atol=0, equal_nan=True)
+
+
+def test_decided_masked_and_segmented_calls_reach_native_code_directly() -> None:
+    direct = NativeTopK("").direct()
+    assert direct is not None
+    x, row = torch.randn(3, 11), torch.randn(33)
+    mask, offsets = x > 0, torch.tensor([0, 7, 7, 33])
+    of_mask, of_segments = (x, 2, -1, True, True, mask), (row, 2, -1, True, True, None, offsets)
+    assert direct.serve(*of_mask) is None
+    assert direct.serve(*of_segments) is None
+    direct.admit(TopKRequest("cpu", "float32", 3, 11, 2, masked=True))
+    direct.admit(TopKRequest("cpu", "float32", 3, 33, 2, segmented=True))
+    assert direct.serve(*of_mask[:5]) is None
+    for served in (direct.serve(*of_mask), direct.serve(x, 2, -1, True, True, mask[0])):
+        assert served is not None
+        assert served[0].shape == served[1].shape == (3, 2)
+    served = direct.serve(*of_segments)
+    assert served is not None
+    assert served[1][:, 0].tolist() == [int(row[:7].argmax()), -1, 7 + int(row[7:].argmax())]
+    for wrong in (None, x, mask[:, :10], mask[:2], mask.int(), mask[None], mask.T):
+        assert direct.serve(*of_mask[:5], wrong) is None
+    falling, early, late = ([0, 9, 8, 33], [-1, 7, 8, 33], [0, 7, 8, 34])
+    for numbers in (falling, early, late):
+        assert direct.serve(*of_segments[:6], torch.tensor(numbers)) is None
+        with pytest.raises(ValueError, match="offsets: expected rising numbers from 0 to 33"):
+            segmented_topk(row, torch.tensor(numbers), 2)
+    for bounds in (None, offsets.int(), offsets[None], offsets[:1], torch.arange(8)[::2]):
+        assert direct.serve(*of_segments[:6], bounds) is None
+    assert direct.serve(*of_segments[:5], mask, offsets) is None
+    assert direct.serve(x, 2, -1, True, True, None, offsets) is None
 
 
 def test_a_direct_call_serves_what_was_admitted_alone() -> None:

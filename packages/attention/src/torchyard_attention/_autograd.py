@@ -17,6 +17,7 @@ from torch import Tensor
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
+from torchyard_attention._operators import OPERATORS
 from torchyard_attention.contract import AttentionResult
 
 __all__ = ["InputGradients", "input_gradients", "recorded", "save"]
@@ -99,7 +100,7 @@ def input_gradients(
         found = gradients(arguments, grad_out, grad_lse, out, lse, wanted)
         captured = list(found.captured) or [None] * len(wanted)
         return InputGradients(found.query, found.key, found.value, captured)
-    of_query, of_key, of_value, marked = torch.ops.torchyard_attention.backward(
+    of_query, of_key, of_value, marked = OPERATORS["backward"](
         grad_out, grad_lse, out, lse, *arguments.given(), list(wanted)
     )
     rest = iter(marked)

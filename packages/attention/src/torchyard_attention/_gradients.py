@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchyard_attention._api import ScoreModFunction, prepared_arguments
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._operators import OPERATORS
 
 
 class AttentionPartGradients(NamedTuple):
@@ -86,9 +87,7 @@ def attention_gradients(
             raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
     wanted = [tensor.requires_grad for tensor in arguments.score_captured]
     with torch.no_grad():
-        grads = torch.ops.torchyard_attention.backward(
-            grad_out, grad_lse, out, lse, *arguments.given(), wanted
-        )
+        grads = OPERATORS["backward"](grad_out, grad_lse, out, lse, *arguments.given(), wanted)
     marked = [tensor for tensor in arguments.score_captured if tensor.requires_grad]
     captured = tuple(zip(marked, grads[3], strict=True))
     return AttentionPartGradients(grads[0], grads[1], grads[2], captured)

@@ -19,11 +19,10 @@ from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._errors import DoubleBackwardError
+from torchyard_attention._operators import OPERATORS
 from torchyard_attention._request import lse_dtype
+from torchyard_attention._served_op import make_recognisable, op_outputs, served_op
 from torchyard_attention.contract import AttentionResult, MaskBlocks
-
-_NAMESPACE: Final = "torchyard_attention"
-_LIBRARY: Final = torch.library.Library(_NAMESPACE, "DEF")  # type: ignore[no-untyped-call]
 
 # mask is None, or the six tensors of MaskBlocks in their order. A list with nothing in it is None,
 # because an AOTInductor package hands an op no list for an empty one. The backward returns
@@ -61,7 +60,7 @@ def block_mask(
 ) -> MaskBlocks:
     """Evaluate a mask program everywhere; see ``_mask_blocks.blocks_of``."""
     anchor = torch.empty(0, device=device)
-    tensors = torch.ops.torchyard_attention.block_mask(
+    tensors = OPERATORS["block_mask"](
         anchor, or_none([tensor.detach() for tensor in captured]), text, *sizes, *block_size
     )
     return MaskBlocks(block_size, *tensors)
@@ -83,7 +82,7 @@ def partial_bits(
         lengths: (Sq, Sk).
         block_size: (BQ, BK).
     """
-    result: Tensor = torch.ops.torchyard_attention.partial_bits(
+    result: Tensor = OPERATORS["partial_bits"](
         *lists, or_none([tensor.detach() for tensor in captured]), text, *lengths, *block_size
     )
     return result
@@ -103,22 +102,17 @@ def forward(
     if is_plain((*arguments[:3], *arguments.score_captured)):
         attend = recorded if grad else outputs
         return attend(arguments, lse, max_scores, use)
-    found = torch.ops.torchyard_attention.forward(
-        *arguments.given(), lse, max_scores, grad, use or ""
-    )
+    found = OPERATORS["forward"](*arguments.given(), lse, max_scores, grad, use or "")
     return AttentionResult(found[0], found[1] if lse else None, found[2] if max_scores else None)
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     *common, lse, max_scores, grad, use = args
+    if not (grad or use):
+        make_recognisable(common)
     arguments = Arguments.of(common)
     result = outputs(arguments, lse, max_scores, use or None, grad=grad)
-    query, dtype = arguments.query, lse_dtype(arguments.query)
-    return (
-        result.out,
-        query.new_empty(0, dtype=dtype) if result.lse is None else result.lse,
-        query.new_empty(0, dtype=dtype) if result.max_scores is None else result.max_scores,
-    )
+    return op_outputs(arguments.query, result.out, result.lse, result.max_scores)
 
 
 def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -255,23 +249,34 @@ def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
 
 def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
-        with as_outside_of_ops(), torch.no_grad():
-            return kernel(*args)
+        with as_outside_of_ops():
+            # Mostly so already: in inference, and below autograd's formula.
+            if not torch.is_grad_enabled():
+                return kernel(*args)
+            with torch.no_grad():
+                return kernel(*args)
 
     return run
 
 
-for _schema, _kernel, _fake in (
-    (_FORWARD_SCHEMA, _forward, _forward_fake),
-    (_BACKWARD_SCHEMA, _backward, _backward_fake),
-    (_BLOCK_MASK_SCHEMA, _block_mask, _block_mask_fake),
-    (_PARTIAL_BITS_SCHEMA, _partial_bits, _partial_bits_fake),
-):
-    _name = _schema.partition("(")[0]
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _isolated(_kernel), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
-torch.library.register_autograd(
-    f"{_NAMESPACE}::forward", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+_isolated_forward: Final = _isolated(_forward)
+
+
+def _forward_kernel(*args: Any) -> Any:
+    # What serves a call directly uses neither autograd nor vmap.
+    found = served_op(args)
+    return _isolated_forward(*args) if found is None else found
+
+
+OPERATORS.define(
+    _FORWARD_SCHEMA,
+    _forward_kernel,
+    _forward_fake,
+    gradient=_differentiate,
+    setup_context=_setup_context,
 )
-torch.library.register_autograd(f"{_NAMESPACE}::backward", _refuse_double_backward, lib=_LIBRARY)
+OPERATORS.define(
+    _BACKWARD_SCHEMA, _isolated(_backward), _backward_fake, gradient=_refuse_double_backward
+)
+OPERATORS.define(_BLOCK_MASK_SCHEMA, _isolated(_block_mask), _block_mask_fake)
+OPERATORS.define(_PARTIAL_BITS_SCHEMA, _isolated(_partial_bits), _partial_bits_fake)

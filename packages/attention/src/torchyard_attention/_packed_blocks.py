@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._dispatch_state import as_outside_of_ops
+from torchyard_attention._operators import OPERATORS
 from torchyard_attention.contract import MaskBlocks
 
 # Elements of one step's temporaries.
@@ -23,7 +24,6 @@ _SCHEMA: Final = (
     "SymInt max_seqlen_q, SymInt max_seqlen_k, int rows, int keys, bool causal) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
-_LIBRARY: Final = torch.library.Library("torchyard_attention", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
 def packed_blocks(
@@ -50,7 +50,7 @@ def packed_blocks(
     Raises:
         ValueError: starts_q or starts_k do not run from 0 to the length, or exceed ``longest``.
     """
-    tensors = torch.ops.torchyard_attention.packed_blocks(
+    tensors = OPERATORS["packed_blocks"](
         starts_q, starts_k, *lengths, *longest, *block_size, causal
     )
     return MaskBlocks(block_size, *tensors)
@@ -197,6 +197,4 @@ def _isolated(*args: Any) -> tuple[Tensor, ...]:
         return _packed_blocks(*args)
 
 
-_LIBRARY.define(_SCHEMA)  # type: ignore[no-untyped-call]
-_LIBRARY.impl("packed_blocks", _isolated, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-torch.library.register_fake("torchyard_attention::packed_blocks", _packed_blocks_fake, lib=_LIBRARY)
+OPERATORS.define(_SCHEMA, _isolated, _packed_blocks_fake)

@@ -16,9 +16,11 @@ from torchyard import registry
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
 from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._operators import OPERATORS
 from torchyard_attention._options import parse_options
 from torchyard_attention._program import IDENTITY
 from torchyard_attention._request import lse_dtype, request_of
+from torchyard_attention._served_op import op_outputs
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -28,9 +30,6 @@ from torchyard_attention.contract import (
     MaskBlocks,
 )
 from torchyard_attention.pages import KeyPages, gathered, reads_pages
-
-_NAME: Final = "torchyard_attention::paged_forward"
-_LIBRARY: Final = torch.library.Library("torchyard_attention", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 # mask is empty, or the six tensors of MaskBlocks in their order.
 _SCHEMA: Final = (
@@ -102,7 +101,7 @@ def paged_forward(arguments: PagedArguments, use: str | None) -> AttentionResult
     """
     if is_plain((*arguments[:5], *arguments.score_captured)):
         return _compute(arguments, use)
-    outputs = torch.ops.torchyard_attention.paged_forward(*arguments, use or "")
+    outputs = OPERATORS["paged_forward"](*arguments, use or "")
     return AttentionResult(
         outputs[0],
         outputs[1] if arguments.lse else None,
@@ -121,12 +120,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     arguments = PagedArguments(*rest)
     with as_outside_of_ops(), torch.no_grad():
         result = _compute(arguments, use or None)
-    query, dtype = arguments.query, lse_dtype(arguments.query)
-    return (
-        result.out,
-        query.new_empty(0, dtype=dtype) if result.lse is None else result.lse,
-        query.new_empty(0, dtype=dtype) if result.max_scores is None else result.max_scores,
-    )
+    return op_outputs(arguments.query, result.out, result.lse, result.max_scores)
 
 
 def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -141,6 +135,4 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-_LIBRARY.define(_SCHEMA)  # type: ignore[no-untyped-call]
-_LIBRARY.impl("paged_forward", _forward, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-torch.library.register_fake(_NAME, _forward_fake, lib=_LIBRARY)
+OPERATORS.define(_SCHEMA, _forward, _forward_fake)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchyard_attention._trace import SCORE_INPUTS, trace
 from torchyard_programs import Recordings
 
-__all__ = ["Recording", "is_kept", "kept", "recorded"]
+__all__ = ["Recording", "is_kept", "kept", "one_text", "recorded"]
 
 # A program and the tensors that it captures, in its order.
 Recording: TypeAlias = tuple[str, tuple[Tensor, ...]]
@@ -43,8 +43,16 @@ def kept(function: Callable[..., Any]) -> Recording | None:
 
 
 def is_kept(text: str) -> bool:
-    """Return whether the object is the text of a recording that was kept."""
+    """Return whether the object stands for its text, of a recording or of an op's call."""
     return _RECORDINGS.is_kept(text)
+
+
+def one_text(text: str) -> str:
+    """Return the object that stands for a program's text: that of a recording that was kept.
+
+    For float32 scores.
+    """
+    return _RECORDINGS.one_text(text)
 
 
 def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, list[Tensor]]:

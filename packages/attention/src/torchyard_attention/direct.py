@@ -40,6 +40,8 @@ class DirectForward(Protocol):
 
     It is asked only where nothing but the kernel takes part in a call: nothing is compiled,
     traced, transformed or profiled, no mode is active, and algorithms need not be deterministic.
+    ``flex_attention`` asks before torch sees the call, and the op's kernel, which graphs call,
+    after all that takes part had its turn.
     """
 
     def admit(self, request: AttentionRequest, call: AttentionCall) -> None:

@@ -139,7 +139,10 @@ def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, st
     if environ is None and not configuration():
         # A look into the environment for a variable that is not there costs half a microsecond,
         # an exception inside; the dictionary beneath it, where it has one, a thirtieth of that.
-        held = getattr(os.environ, "_data", None)
+        try:
+            held = os.environ._data  # type: ignore[attr-defined]
+        except AttributeError:
+            held = None
         if isinstance(held, dict):
             use, enlist, lock, tuned = _DECIDING
             if not (use in held or enlist in held or lock in held or tuned in held):

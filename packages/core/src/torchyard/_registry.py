@@ -56,6 +56,8 @@ class Registry(Catalog):
         self._contracts: dict[str, ContractId] = {}
         self._locks: dict[str, DecisionDump] = {}
         self._conclusions: dict[Hashable, dict[str, Any]] = {}
+        # The settings and demands that were asked for last, their conclusions, and where these are.
+        self._latest: tuple[object, object, dict[str, Any], object] = None, None, {}, None
         self._noticed: set[Hashable] = set()
         self._tuned: TunedDecisions | None = None
         super().__init__(sources, platform=platform, environ=environ)
@@ -116,13 +118,19 @@ class Registry(Catalog):
         """
         if not self._saw_torch and self._probes and imported_torch() is not None:
             self._look_again()
-        standing = decision_settings(self._environ), context_demands()
-        found = self._conclusions.get(standing)
+        settings, demands = decision_settings(self._environ), context_demands()
+        # Nearly always the same objects as before, and then nothing need be looked up.
+        before, demanded_before, latest, kept = self._latest
+        conclusions = self._conclusions
+        if before is settings and demanded_before is demands and kept is conclusions:
+            return latest
+        found = conclusions.get((settings, demands))
         if found is None:
             with self._lock:
-                if len(self._conclusions) >= _KEPT_STANDINGS:
-                    self._conclusions.clear()
-                found = self._conclusions.setdefault(standing, {})
+                if len(conclusions) >= _KEPT_STANDINGS:
+                    conclusions.clear()
+                found = conclusions.setdefault((settings, demands), {})
+        self._latest = settings, demands, found, conclusions
         return found
 
     def remember(
@@ -219,7 +227,8 @@ class Registry(Catalog):
     def _plugins_changed(self) -> None:
         self._decisions.clear()
         self._served.clear()
-        self._conclusions.clear()
+        # Another one, so that what is kept beside it is seen to be of the former.
+        self._conclusions = {}
 
     def _notice(self, decision: Decision) -> None:
         """Log once what an automatic choice skipped: a choice is never silently a slower one.

@@ -10,7 +10,8 @@ at every call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
+from operator import attrgetter
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
@@ -54,6 +55,8 @@ class _Code:
 
 
 _codes: dict[int, _Code] = {}
+# mypy knows the attribute or not, as its cache is cold or warm.
+_builtins_of: Final = attrgetter("__builtins__")
 
 
 class _Kept(NamedTuple):
@@ -143,16 +146,31 @@ class Recordings:
         return text, captured
 
     def is_kept(self, text: str) -> bool:
-        """Return whether the object is the text of a recording that was kept."""
+        """Return whether the object stands for its text: see :meth:`one_text`."""
         return self._texts.get(text) is text
 
+    def one_text(self, text: str) -> str:
+        """Return the object that stands for a text, whether or not a recording has it.
+
+        The texts of recordings that were kept are such objects. So who meets a text that was
+        written down, as in a graph, knows it again as cheaply as who meets its function.
+        """
+        found = self._texts.get(text)
+        if found is None:
+            self._make_room(self._texts)
+            found = self._texts.setdefault(text, text)
+        return found
+
     def _keep(self, key: tuple[Any, ...], text: str, order: tuple[int, ...]) -> str:
-        if len(self._known) >= _MOST:
-            self._known.clear()
-            self._texts.clear()
+        self._make_room(self._known)
         text = self._texts.setdefault(text, text)
         self._known[key] = _Kept(text, order)
         return text
+
+    def _make_room(self, table: Sized) -> None:
+        if len(table) >= _MOST:
+            self._known.clear()
+            self._texts.clear()
 
     def _order(
         self,
@@ -235,7 +253,7 @@ def _take(function: FunctionType, key: list[Any], tensors: list[Tensor], depth: 
             try:
                 value = outer[name]
             except KeyError:
-                value = function.__builtins__.get(name)  # type: ignore[attr-defined]
+                value = _builtins_of(function).get(name)
             # As for any value, but most are modules, and most calls are short.
             fixed = FIXED.get(type(value))
             if fixed is not None and value in fixed:

@@ -69,9 +69,10 @@ def result_count(text: str) -> int | None:
 
     Plain Python, as the tracer is.
     """
-    last = text.rpartition("\n")[2]
-    if last[0] != "[":
+    # Lines are JSON, and of a tuple alone the last is a list.
+    if text[-1] != "]":
         return None
+    last = text.rpartition("\n")[2]
     # No item of a tuple holds a comma.
     return last.count(",") + 1 if len(last) > 2 else 0
 

@@ -14,8 +14,8 @@ __all__ = ["is_undisturbed"]
 # Named here, because a look-up through modules costs as much as the question.
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
-_transform = torch._C._functorch.peek_interpreter_stack
-_tracing = torch._C._get_tracing_state
+_transforming = torch._C._are_functorch_transforms_active
+_tracing = torch._C._is_tracing
 _profiling = torch._C._autograd._profiler_enabled
 
 
@@ -27,8 +27,8 @@ def is_undisturbed() -> bool:
     return not (
         _dispatch_modes()
         or _function_modes()
-        or _transform() is not None
-        or _tracing() is not None
+        or _transforming()
+        or _tracing()
         # So that a profile names the op.
         or _profiling()
         or forward_ad._current_level >= 0

@@ -228,7 +228,7 @@ class DirectRecurrent:
         layers: int,
         bidirectional: bool,
         /,
-    ) -> tuple[Tensor, Any] | None: ...
+    ) -> tuple[Tensor, ...] | None: ...
 
     # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); kind;
     # T and B with the contract's rounding; I, H, P, whether there is a projection, layers,
@@ -359,12 +359,23 @@ def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
 
 # Serves topk's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
 class DirectTopK:
+    # With three arguments: the k-th least alone, without the dimension. A mask is of x's shape or
+    # of its last dimension; with offsets x has one dimension and no mask.
     def serve(
-        self, x: Tensor, k: int, dim: int, largest: bool, sorted: bool, /
+        self,
+        x: Tensor,
+        k: int,
+        dim: int,
+        largest: bool = ...,
+        sorted: bool = ...,
+        mask: Tensor | None = ...,
+        offsets: Tensor = ...,
+        /,
     ) -> tuple[Tensor, Tensor] | None: ...
 
     # Serve calls that make a request from now on: dtype, by its place in the contract's DTYPES;
-    # rows, length and k with the contract's rounding; largest; sorted.
+    # rows, length and k with the contract's rounding; largest; order (0 sorted, 1 by index, 2 the
+    # last alone); masked; segmented.
     def admit(self, request: tuple[int, ...], /) -> None: ...
 
 # Return a DirectTopK that was admitted nothing, as direct_forward does.
@@ -447,14 +458,15 @@ def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
 # Serves linear's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
 class DirectLinear:
-    # outputs: of a packed weight, whose `data` is given; -1: the weight is plain.
+    # outputs: of a packed weight, whose `data` is given; -1: the weight is plain, [N, K]; -2: it is
+    # matmul's second factor, [K, N] or [B, K, N].
     def serve(
         self, x: Tensor, weight: Tensor, outputs: int, bias: Tensor | None, /
     ) -> Tensor | None: ...
 
     # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); rows
     # with the contract's rounding; outputs; depth; whether the weight is packed; whether there is a
-    # bias.
+    # bias; batch.
     def admit(self, request: tuple[int, ...], /) -> None: ...
 
 # Return a DirectLinear that was admitted nothing, as direct_forward does.

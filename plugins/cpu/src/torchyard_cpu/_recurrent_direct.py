@@ -61,7 +61,7 @@ class DirectRecurrent:
         serve: computes a call whose request was admitted; None for any other.
     """
 
-    serve: Callable[..., tuple[Tensor, Any] | None]
+    serve: Callable[..., tuple[Tensor, ...] | None]
 
     def __init__(self, native: _native.DirectRecurrent) -> None:
         self._native = native

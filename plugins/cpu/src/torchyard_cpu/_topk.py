@@ -24,7 +24,7 @@ class DirectTopK:
         serve: computes a call whose request was admitted; None for any other.
     """
 
-    serve: Callable[[Tensor, int, int, bool, bool], tuple[Tensor, Tensor] | None]
+    serve: Callable[..., tuple[Tensor, Tensor] | None]
 
     def __init__(self, native: _native.DirectTopK) -> None:
         self._native = native
@@ -32,12 +32,7 @@ class DirectTopK:
 
     def admit(self, request: TopKRequest) -> None:
         """Serve calls that make this request from now on, where native code alone can."""
-        if (
-            request.masked
-            or request.segmented
-            or not request.unit_stride
-            or request.order is Order.LAST
-        ):
+        if not request.unit_stride:
             return
         self._native.admit(
             (
@@ -46,7 +41,9 @@ class DirectTopK:
                 request.length,
                 request.k,
                 int(request.largest),
-                int(request.order is Order.SORTED),
+                _ORDERS.index(request.order),
+                int(request.masked),
+                int(request.segmented),
             )
         )
 

@@ -57,6 +57,9 @@ class Graph:
         self._buckets = buckets
         self._state = state
         self._padding = padding
+        first = buckets[0]
+        # Whether the arguments are tensors and nothing else, which then need no taking apart.
+        self._plain = not first.others and first.taken == tree_flatten(first.inputs)[1]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -103,9 +106,16 @@ class Graph:
         Raises:
             GraphBucketError: no bucket fits; names those that there are.
         """
-        leaves, taken = tree_flatten(args)
-        given = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
-        self._check_others(tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor)), taken)
+        given: tuple[Tensor, ...] = args
+        if not (
+            self._plain
+            and len(args) == len(self._buckets[0].inputs)
+            and all(isinstance(item, Tensor) for item in args)
+        ):
+            leaves, taken = tree_flatten(args)
+            given = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
+            others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
+            self._check_others(others, taken)
         bucket = self._exact(given)
         if bucket is not None:
             with torch.no_grad():

@@ -12,10 +12,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard_kernels._graphs._numbers import Number, tensor_of
 from torchyard_kernels._graphs._plan import Kind, Placed, Plan
+from torchyard_kernels._graphs._record import tensors_in
+from torchyard_kernels.contracts.graphs import Step
 
 __all__ = ["NotExpressibleError", "interpreted"]
 
+_NUMBERS: Final = (bool, int, float, complex)
+_TENSOR: Final = ("Tensor", "Optional[Tensor]")
 _MEMORY_FORMATS: Final = {
     torch.contiguous_format: 0,
     torch.preserve_format: 1,
@@ -78,6 +83,9 @@ class _Program:
                 value = step.kwargs[argument.name]
             elif not argument.kwarg_only and at < len(step.args):
                 value = step.args[at]
+            if type(value) in _NUMBERS and str(argument.type) in _TENSOR:
+                given.append(self._number(value, step))
+                continue
             given.append(self._value(value, str(argument.type)))
         returns = op._schema.returns
         node = self._graph.insertNode(self._graph.create(op._schema.name, given, len(returns)))
@@ -119,6 +127,16 @@ class _Program:
         if value is None:
             raise NotExpressibleError(f"a tensor {tuple(tensor.shape)} that no step made")
         return value
+
+    def _number(self, number: Number, step: Step) -> Any:
+        """Return what stands for a number where the operator takes a tensor."""
+        found = tensor_of(number, tensors_in((step.args, step.kwargs)))
+        if found is None:
+            raise NotExpressibleError(f"{step.op} with the number {number}")
+        key = (found.dtype, repr(number))
+        if key not in self._constants:
+            self._constants[key] = self._graph.insertConstant(found)
+        return self._constants[key]
 
     def _value(self, value: Any, kind: str) -> Any:
         if isinstance(value, Tensor):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
@@ -15,6 +16,7 @@ from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._recordings import kept, recorded
 from torchyard_kernels._linear._tuning import active
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
+from torchyard_kernels.contracts.linear import PLAIN_WEIGHT, SECOND_FACTOR
 
 __all__ = ["bmm", "linear", "matmul"]
 
@@ -53,7 +55,7 @@ def linear(
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
-    if not torch.compiler.is_compiling() and active() is None:
+    if not is_dynamo_compiling() and active() is None:
         served: Tensor | None = (
             _served(x, weight, bias)
             if prologue is None and epilogue is None
@@ -104,6 +106,10 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         TypeError: dtypes that differ or are none of those.
         ValueError: shapes that do not fit.
     """
+    if not is_dynamo_compiling() and active() is None:
+        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
+        if served is not None:
+            return served
     check_matmul("matmul", a, b)
     depth = b.shape[-2] if b.ndim > 1 else b.numel()
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != depth:
@@ -142,13 +148,21 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         TypeError: dtypes that differ or are none of those.
         ValueError: shapes that do not fit.
     """
+    if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
+        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
+        if served is not None:
+            return served
     check_batches(a, b)
     return product(a, [b.mT], "", None)
 
 
+def _are_batches(a: Tensor, b: Tensor) -> bool:
+    return type(a) is Tensor and type(b) is Tensor and a.ndim == 3 and b.ndim == 3
+
+
 def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor | None:
     if type(weight) is not PackedWeight:
-        return CALLS.served(x, weight, -1, bias)
+        return CALLS.served(x, weight, PLAIN_WEIGHT, bias)
     # A module finds its buffers after a search that costs as much as the rest.
     if weight.format == "panels":
         return CALLS.served(x, weight._buffers.get("data"), weight.shape[0], bias)
@@ -165,7 +179,7 @@ def _served_fused(
 ) -> Tensor | None:
     if type(x) is not Tensor:
         return None
-    data, outputs = weight, -1
+    data, outputs = weight, PLAIN_WEIGHT
     if type(weight) is PackedWeight:
         if weight.format != "panels":
             return None

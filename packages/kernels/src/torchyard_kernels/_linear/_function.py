@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -13,12 +14,18 @@ from torch import Tensor
 from torchyard_kernels.contracts.linear import Spread
 from torchyard_programs import Input, ProgramError, build, infer, is_pointwise, parse, trace
 
-__all__ = ["Recorded", "names_of", "record", "recording_of", "required"]
+__all__ = ["NAMES", "Recorded", "record", "recording_of", "required"]
 
 # What the inputs of each role are called in programs.
 PROLOGUE = ("x",)
 EPILOGUE = ("y",)
 GATED = ("gate", "up")
+# Of a role, and of whether it takes halves.
+NAMES: Final[dict[tuple[str, bool], tuple[str, ...]]] = {
+    ("prologue", False): PROLOGUE,
+    ("epilogue", False): EPILOGUE,
+    ("epilogue", True): GATED,
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,14 +81,9 @@ def record(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -
     Raises:
         torchyard_programs.ProgramError: it does something that cannot be recorded.
     """
-    names = names_of(role, gated)
+    names = NAMES[role, gated]
     text, captured = recording_of(function, role, names, x.dtype, x.device)
     return Recorded(text, tuple(captured), names)
-
-
-def names_of(role: str, gated: bool) -> tuple[str, ...]:
-    """Return what programs of a role call their inputs."""
-    return GATED if gated else EPILOGUE if role == "epilogue" else PROLOGUE
 
 
 def recording_of(
@@ -98,6 +100,9 @@ def recording_of(
 
 def required(function: Callable[..., Tensor]) -> int:
     """Return how many parameters a Python function demands; 1 for any other callable."""
+    if type(function) is FunctionType:
+        # No method, which is looked for longer than the rest takes.
+        return function.__code__.co_argcount - len(function.__defaults__ or ())
     code = getattr(function, "__code__", None)
     if code is None:
         return 1

@@ -12,7 +12,6 @@ from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
 from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
-    from torchyard_kernels._linear._function import Recorded
     from torchyard_kernels.contracts.direct import DirectCall
 
 __all__ = ["remember", "served"]
@@ -20,14 +19,16 @@ __all__ = ["remember", "served"]
 _KEY: Final = f"{LINEAR}: fused"
 # Functions of more structures than this push all others out.
 _MOST: Final = 256
+_Function: TypeAlias = tuple[str, tuple[Tensor, ...]]
+_NO_FUNCTION: Final[_Function] = "", ()
 
 # Of the two programs and of whether there are halves: what serves each kind of captured tensors.
 _Known: TypeAlias = dict[tuple[str, str, bool], list[tuple[LinearRequest, "DirectCall | None"]]]
 
 
 def served(
-    before: Recorded | None,
-    after: Recorded | None,
+    before: _Function | None,
+    after: _Function | None,
     gated: bool,
     x: Tensor,
     weight: Any,
@@ -40,21 +41,29 @@ def served(
     is for the caller to know.
 
     Args:
-        before, after: the functions, as they were recorded.
+        before, after: text and captured tensors of the functions, as they were recorded.
         gated: whether the second takes halves.
         x, weight, outputs, bias: as ``serve`` takes them.
     """
     known: _Known | None = registry().conclusions().get(_KEY)
     if known is None or not is_undisturbed():
         return None
-    first, first_captured = ("", ()) if before is None else (before.text, before.captured)
-    last, last_captured = ("", ()) if after is None else (after.text, after.captured)
-    for _, direct in known.get((first, last, gated), ()):
+    first, first_captured = before or _NO_FUNCTION
+    last, last_captured = after or _NO_FUNCTION
+    key = (first, last, gated)
+    kinds = known.get(key)
+    if kinds is None:
+        return None
+    for kind in kinds:
+        direct = kind[1]
         if direct is not None:
             found: Tensor | None = direct.serve(
                 x, weight, outputs, bias, first_captured, last_captured
             )
             if found is not None:
+                if kind is not kinds[0]:
+                    # The next call is most likely alike. Another list, since threads read it.
+                    known[key] = [kind, *(other for other in kinds if other is not kind)]
                 return found
     return None
 

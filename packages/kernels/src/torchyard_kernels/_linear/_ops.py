@@ -10,24 +10,30 @@ import math
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
-import torch
 from torch import Tensor
 
 from torchyard import registry
 from torchyard_kernels._calls import Calls
+from torchyard_kernels._linear import _fused_calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels._linear._function import EPILOGUE, GATED, PROLOGUE, Recorded
-from torchyard_kernels._linear._fused_calls import remember
 from torchyard_kernels._linear._request import request_of, result_shape
 from torchyard_kernels._linear._tuning import active, tune
-from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearCall, Packed, WeightSpec
+from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels.contracts.linear import (
+    LINEAR,
+    PLAIN_WEIGHT,
+    SECOND_FACTOR,
+    Linear,
+    LinearCall,
+    Packed,
+    WeightSpec,
+)
 
 __all__ = ["CALLS", "fused", "product"]
 
 CALLS: Final = Calls(LINEAR)
-
-_LIBRARY: Final = torch.library.Library("torchyard_kernels", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 # weight holds one plain tensor where spec is empty, else the tensors of the spec's format. It is
 # [N, K], or [B, N, K] for x [B, M, K].
@@ -45,7 +51,7 @@ _parsed = lru_cache(maxsize=1024)(WeightSpec.parse)
 
 def product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
     """Call the op."""
-    out: Tensor = torch.ops.torchyard_kernels.linear(x, weight, spec, bias)
+    out: Tensor = OPERATORS["linear"](x, weight, spec, bias)
     return out
 
 
@@ -63,8 +69,38 @@ def fused(
         functions += ["", None] if function is None else [function.text, list(function.captured)]
         functions[-1] = functions[-1] or None
     gated = epilogue is not None and len(epilogue.inputs) == 2
-    out: Tensor = torch.ops.torchyard_kernels.linear_fused(x, weight, spec, bias, *functions, gated)
+    out: Tensor = OPERATORS["linear_fused"](x, weight, spec, bias, *functions, gated)
     return out
+
+
+@lru_cache(maxsize=1024)
+def _outputs(spec: str) -> int | None:
+    """Return what a direct call takes beside a weight; None of a format that it does not."""
+    if not spec:
+        return PLAIN_WEIGHT
+    parsed = _parsed(spec)
+    return parsed.rows if parsed.format == "panels" else None
+
+
+def _served_fused(*args: Any) -> Tensor | None:
+    x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
+    outputs = _outputs(spec)
+    if outputs is None:
+        return None
+    first = (before, tuple(before_captured or ())) if before else None
+    last = (after, tuple(after_captured or ())) if after else None
+    return _fused_calls.served(first, last, gated, x, weight[0], outputs, bias)
+
+
+def _served(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor | None:
+    outputs = _outputs(spec)
+    if outputs is None:
+        return None
+    data = weight[0]
+    if outputs == PLAIN_WEIGHT and data.ndim == 3:
+        data, outputs = data.mT, SECOND_FACTOR
+    served: Tensor | None = CALLS.served(x, data, outputs, bias)
+    return served
 
 
 def _call(*args: Any) -> LinearCall:
@@ -82,14 +118,18 @@ def _call(*args: Any) -> LinearCall:
 
 
 def _fused(*args: Any) -> Tensor:
+    tuned = active() is not None
+    served = None if tuned else _served_fused(*args)
+    if served is not None:
+        return served
     call = _call(*args)
     request = request_of(call)
-    if active() is not None:
+    if tuned:
         tune(call, request)
     # From before the decision: then a change that comes between the two drops it.
     conclusions = registry().conclusions()
     chosen: Linear = CALLS.chosen(request)
-    remember(conclusions, chosen, request)
+    _fused_calls.remember(conclusions, chosen, request)
     return chosen(call)
 
 
@@ -107,10 +147,14 @@ def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
 
 
 def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
+    tuned = active() is not None
+    served = None if tuned else _served(x, weight, spec, bias)
+    if served is not None:
+        return served
     held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
     call = LinearCall(x, held, bias)
     request = request_of(call)
-    if active() is not None:
+    if tuned:
         tune(call, request)
     chosen: Linear = CALLS.chosen(request)
     return chosen(call)
@@ -153,12 +197,5 @@ def _as_rows(tensor: Tensor) -> Tensor:
     return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
 
 
-for _schema, _kernel, _abstract in ((_SCHEMA, _linear, _fake), (_FUSED, _fused, _fused_fake)):
-    _name = _schema.partition("(")[0]
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"torchyard_kernels::{_name}", _abstract, lib=_LIBRARY)
-torch.library.register_autograd("torchyard_kernels::linear_fused", _refuse_gradient, lib=_LIBRARY)
-torch.library.register_autograd(
-    "torchyard_kernels::linear", _differentiate, setup_context=_setup_context, lib=_LIBRARY
-)
+OPERATORS.define(_SCHEMA, _linear, _fake, gradient=_differentiate, setup_context=_setup_context)
+OPERATORS.define(_FUSED, _fused, _fused_fake, gradient=_refuse_gradient)

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear._function import Recorded, names_of, record, recording_of
+from torchyard_kernels._linear._function import NAMES, Recorded, record, recording_of
 from torchyard_programs import Recordings
 
 __all__ = ["kept", "recorded"]
@@ -18,16 +18,19 @@ def recorded(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor)
     """Record a function, or take what was kept of one that does the same; arguments as `record`."""
     if torch.compiler.is_compiling():
         return record(function, role, gated, x)
-    names = names_of(role, gated)
+    names = NAMES[role, gated]
     text, captured = _RECORDINGS.recorded(function, x.device, role, names, x.dtype)
     return Recorded(text, tuple(captured), names)
 
 
-def kept(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -> Recorded | None:
-    """Return what was kept of a function that does the same; None where nothing was."""
-    names = names_of(role, gated)
-    found = _RECORDINGS.kept(function, role, names, x.dtype)
-    return None if found is None else Recorded(*found, names)
+def kept(
+    function: Callable[..., Tensor], role: str, gated: bool, x: Tensor
+) -> tuple[str, tuple[Tensor, ...]] | None:
+    """Return text and captured tensors of a function that does the same; None where none is kept.
+
+    A :class:`Recorded` would take as long to make as the look-up does.
+    """
+    return _RECORDINGS.kept(function, role, NAMES[role, gated], x.dtype)
 
 
 def _record(

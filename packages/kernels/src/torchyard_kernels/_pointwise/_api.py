@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
 from torchyard_kernels._pointwise._direct import served
@@ -47,9 +49,9 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         torchyard_programs.ProgramError: ``fn`` cannot be recorded, or is not pointwise.
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
-    text, captured = recorded(fn, "foreach_map", len(lists), _device(lists))
+    text, captured = recorded(fn, "foreach_map", lists)
     several = result_count(text)
-    if not torch.compiler.is_compiling() and implementation is None:
+    if not is_dynamo_compiling() and implementation is None:
         found = served(text, lists, captured, None)
         if found is not None:
             return found[0] if several is None else found
@@ -57,9 +59,9 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
     count = 1 if several is None else several
     if not arguments.groups:
         return [] if several is None else tuple([[] for _ in range(count)])
-    flat = torch.ops.torchyard_kernels.pointwise(
+    flat = OPERATORS["pointwise"](
         arguments.tensors,
-        captured or None,
+        list(captured) or None,
         arguments.numbers or None,
         arguments.form,
         arguments.groups,
@@ -90,7 +92,7 @@ def foreach_map_(
         As :func:`foreach_map`; InPlaceGradientError: a tensor to write to, or one that is read,
         requires a gradient while gradients are recorded.
     """
-    text, captured = recorded(fn, "foreach_map_", len(lists), _device(lists))
+    text, captured = recorded(fn, "foreach_map_", lists)
     if out is None:
         out = _first_lists(lists, result_count(text) or 1)
     write(text, captured, lists, out, implementation)
@@ -98,7 +100,7 @@ def foreach_map_(
 
 def write(
     text: str,
-    captured: list[Tensor],
+    captured: Sequence[Tensor],
     lists: Sequence[Any],
     out: Sequence[Sequence[Tensor]],
     implementation: str | None = None,
@@ -112,36 +114,22 @@ def write(
     Raises:
         As :func:`foreach_map_`.
     """
-    plain = not torch.compiler.is_compiling() and implementation is None
+    plain = not is_dynamo_compiling() and implementation is None
     if plain and served(text, lists, captured, out) is not None:
         return
     arguments = parse_arguments("foreach_map_", lists)
     _check_out(arguments, captured, out, result_count(text) or 1)
     if arguments.groups:
-        torch.ops.torchyard_kernels.pointwise_(
+        OPERATORS["pointwise_"](
             [tensor for result in out for tensor in result],
             arguments.tensors,
-            captured or None,
+            list(captured) or None,
             arguments.numbers or None,
             arguments.form,
             arguments.groups,
             text,
             implementation or "",
         )
-
-
-_CPU: Final = torch.device("cpu")
-# A union of types would be made anew in every call.
-_LISTS: Final = (list, tuple)
-
-
-def _device(lists: Sequence[Any]) -> torch.device:
-    """Return where the first tensor lies."""
-    for item in lists:
-        first = item[0] if isinstance(item, _LISTS) and item else item
-        if isinstance(first, Tensor):
-            return first.device
-    return _CPU
 
 
 def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:

@@ -8,6 +8,7 @@ all groups; ``F I B`` are lists of float, int and bool numbers, ``f i b`` one nu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -40,19 +41,39 @@ class Arguments(NamedTuple):
 
     def items(self) -> list[Sequence[Any]]:
         """Return what each argument is in each group."""
-        found: list[Sequence[Any]] = []
-        tensor = number = 0
-        for letter in self.form:
-            count = self.groups if letter.isupper() else 1
-            if letter in "Tt":
-                part: Sequence[Any] = self.tensors[tensor : tensor + count]
-                tensor += count
+        return [
+            item if letter.isupper() else [item] * self.groups
+            for letter, item in zip(self.form, self.passed(), strict=True)
+        ]
+
+    def passed(self) -> list[Any]:
+        """Return them as foreach_map was given them: lists, and what all groups share."""
+        found: list[Any] = []
+        for at, kind in _places(self.form, self.groups):
+            if kind is None:
+                found.append(self.tensors[at])
+            elif isinstance(at, slice):
+                found.append([kind(value) for value in self.numbers[at]])
             else:
-                kind = _TYPES[letter.lower()]
-                part = [kind(value) for value in self.numbers[number : number + count]]
-                number += count
-            found.append(part if letter.isupper() else list(part) * self.groups)
+                found.append(kind(self.numbers[at]))
         return found
+
+
+@lru_cache(maxsize=1024)
+def _places(form: str, groups: int) -> tuple[tuple[Any, type | None], ...]:
+    """Return index or slice of each argument in its list, and the kind of those of numbers."""
+    found: list[tuple[Any, type | None]] = []
+    tensor = number = 0
+    for letter in form:
+        count = groups if letter.isupper() else 1
+        kind = None if letter in "Tt" else _TYPES[letter.lower()]
+        start = tensor if kind is None else number
+        found.append((slice(start, start + count) if letter.isupper() else start, kind))
+        if kind is None:
+            tensor += count
+        else:
+            number += count
+    return tuple(found)
 
 
 def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:

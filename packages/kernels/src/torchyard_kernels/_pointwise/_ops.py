@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
-from torchyard_kernels._pointwise._direct import remember
+from torchyard_kernels._pointwise._direct import remember, served
 from torchyard_kernels._pointwise._evaluation import (
     broadcast,
     check_results,
@@ -30,9 +31,6 @@ from torchyard_kernels.contracts.pointwise import (
 )
 
 __all__ = ["compute"]
-
-_NAMESPACE: Final = "torchyard_kernels"
-_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 # A list of nothing is None, because an AOTInductor package hands an op no list for an empty one.
 _COMMON: Final = (
@@ -103,8 +101,10 @@ def _pointwise(
     use: str,
 ) -> list[Tensor]:
     arguments = _arguments(tensors, numbers, form, groups)
-    with torch.no_grad():
-        results = compute(arguments, captured or (), text, use=use or None)
+    results = None if use else served(text, arguments.passed(), captured or (), None)
+    if results is None:
+        with torch.no_grad():
+            results = compute(arguments, captured or (), text, use=use or None)
     return [tensor for result in results for tensor in result]
 
 
@@ -140,6 +140,8 @@ def _pointwise_in_place(
 ) -> None:
     arguments = _arguments(tensors, numbers, form, groups)
     written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
+    if not use and served(text, arguments.passed(), captured or (), written):
+        return
     with torch.no_grad():
         compute(arguments, captured or (), text, written, use or None)
 
@@ -202,14 +204,7 @@ def _differentiate(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
     return grads[: ctx.split], grads[ctx.split :] if ctx.has_captured else None, *[None] * 5
 
 
-for _schema, _kernel, _fake in (
-    (_NEW, _pointwise, _pointwise_fake),
-    (_IN_PLACE, _pointwise_in_place, _pointwise_in_place_fake),
-):
-    _name = _schema.partition("(")[0]
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
-torch.library.register_autograd(
-    f"{_NAMESPACE}::pointwise", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+OPERATORS.define(
+    _NEW, _pointwise, _pointwise_fake, gradient=_differentiate, setup_context=_setup_context
 )
+OPERATORS.define(_IN_PLACE, _pointwise_in_place, _pointwise_in_place_fake)

@@ -2,34 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from torchyard_programs import ProgramError, Recordings, result_count, trace
 
 __all__ = ["recorded"]
 
+_CPU: Final = torch.device("cpu")
+# A union of types would be made anew in every call.
+_LISTS: Final = (list, tuple)
+
 
 def recorded(
-    fn: Callable[..., Any], function: str, arguments: int, device: torch.device
-) -> tuple[str, list[Tensor]]:
+    fn: Callable[..., Any], function: str, lists: Sequence[Any]
+) -> tuple[str, Sequence[Tensor]]:
     """Return a function's program and the tensors that it captures.
 
     Args:
         fn: the function.
         function: who asks, for messages.
-        arguments: how many the function takes.
-        device: where it is computed.
+        lists: what it is computed for; the program depends on their number alone.
 
     Raises:
         ProgramError: it cannot be recorded, or returns nothing.
     """
+    arguments = len(lists)
+    # Dynamo may not trace what looks at a function.
+    found = None if is_dynamo_compiling() else _RECORDINGS.kept(fn, function, arguments)
+    if found is not None:
+        return found
     if torch.compiler.is_compiling():
-        return _record(fn, device, function, arguments)
-    return _RECORDINGS.recorded(fn, device, function, arguments)
+        return _record(fn, _device(lists), function, arguments)
+    return _RECORDINGS.recorded(fn, _device(lists), function, arguments)
+
+
+def _device(lists: Sequence[Any]) -> torch.device:
+    """Return where the first tensor lies."""
+    for item in lists:
+        first = item[0] if isinstance(item, _LISTS) and item else item
+        if isinstance(first, Tensor):
+            return first.device
+    return _CPU
 
 
 def _record(

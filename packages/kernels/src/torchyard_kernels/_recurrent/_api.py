@@ -84,8 +84,8 @@ def lstm(
         )
         if found is not None:
             # A named tuple's own constructor costs three times as much.
-            output, ends = found
-            return _new(LstmOutput, (output, _new(LstmState, ends)))
+            output, last, memory = found
+            return _new(LstmOutput, (output, _new(LstmState, (last, memory))))
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
     result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
     assert result.cell is not None

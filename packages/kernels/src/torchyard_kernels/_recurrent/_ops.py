@@ -15,6 +15,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_kernels._calls import Calls
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
 from torchyard_kernels._recurrent._request import cells, request_of
 from torchyard_kernels.contracts.recurrent import (
@@ -33,8 +34,9 @@ __all__ = ["CALLS", "check_lengths", "decided", "recorded"]
 
 CALLS: Final = Calls(FORWARD)
 
-_NAMESPACE: Final = "torchyard_kernels"
-_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+_KINDS: Final = {str(kind): kind for kind in RecurrentKind}
+# Named here, because a look-up through modules costs as much as the question.
+_deterministic = torch._C._get_deterministic_algorithms
 
 _COMMON: Final = (
     "Tensor input, Tensor hidden, Tensor? cell, Tensor[] weights, Tensor? lengths, "
@@ -61,7 +63,7 @@ def recorded(
         reserve: whether gradients will be asked for.
         use: the implementation that is demanded, or None.
     """
-    output, hidden, cell, _ = torch.ops.torchyard_kernels.recurrent(
+    output, hidden, cell, _ = OPERATORS["recurrent"](
         call.input,
         call.hidden,
         call.cell,
@@ -122,7 +124,22 @@ def _call(common: Sequence[Any], *, reserve: bool) -> RecurrentCall:
     )
 
 
+def _served(*args: Any) -> tuple[Tensor, ...] | None:
+    given, hidden, cell, weights, lengths, name, num_layers, bidirectional, reserve, use = args
+    kind = _KINDS.get(name)
+    if kind is None or lengths is not None or reserve or use or _deterministic():
+        return None
+    found = CALLS.served(kind, weights, False, None, given, hidden, cell, num_layers, bidirectional)
+    if found is None:
+        return None
+    missing = [given.new_empty(0) for _ in range(4 - len(found))]
+    return (*found, *missing)
+
+
 def _forward(*args: Any) -> tuple[Tensor, ...]:
+    served = _served(*args)
+    if served is not None:
+        return served
     *common, reserve, use = args
     call = _call(common, reserve=reserve)
     result = decided(call, grad=reserve, use=use or None)(call)
@@ -208,7 +225,7 @@ def _differentiate(
             "recurrent: gradients were asked for, and the call was made with reserve=False; call "
             "torchyard_kernels.lstm, gru or rnn, which ask for it where it is needed"
         )
-    grads = torch.ops.torchyard_kernels.recurrent_backward(
+    grads = OPERATORS["recurrent_backward"](
         given,
         hidden,
         cell,
@@ -239,17 +256,13 @@ def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-for _schema, _kernel, _fake in (
-    (_FORWARD_SCHEMA, _forward, _forward_fake),
-    (_BACKWARD_SCHEMA, _backward, _backward_fake),
-):
-    _name = _schema.partition("(")[0]
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _isolated(_kernel), "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
-torch.library.register_autograd(
-    f"{_NAMESPACE}::recurrent", _differentiate, setup_context=_setup_context, lib=_LIBRARY
+OPERATORS.define(
+    _FORWARD_SCHEMA,
+    _isolated(_forward),
+    _forward_fake,
+    gradient=_differentiate,
+    setup_context=_setup_context,
 )
-torch.library.register_autograd(
-    f"{_NAMESPACE}::recurrent_backward", _refuse_double_backward, lib=_LIBRARY
+OPERATORS.define(
+    _BACKWARD_SCHEMA, _isolated(_backward), _backward_fake, gradient=_refuse_double_backward
 )

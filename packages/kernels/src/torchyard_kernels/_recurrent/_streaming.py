@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_dynamo_compiling
 
 from torchyard_kernels._recurrent._ops import CALLS
 from torchyard_kernels._recurrent._packed import PackedRecurrent
@@ -28,13 +28,17 @@ def served(
     num_layers: int,
     bidirectional: bool,
     batch_first: bool,
-) -> tuple[Any, Any] | None:
-    """Return output and state, straight from the kernel; None, without an effect, for other calls.
+) -> tuple[Tensor, ...] | None:
+    """Return output, hidden and an LSTM's cell, straight from the kernel; None for other calls.
 
-    Of the arguments nothing is taken for granted; that there is nothing else to a call, such as
-    lengths, is for the caller to know. A short call takes less time than its description does.
+    None is without an effect. Of the arguments nothing is taken for granted; that there is nothing
+    else to a call, such as lengths, is for the caller to know. A short call takes less time than
+    its description does.
     """
-    if hidden is None or is_compiling() or _deterministic():
+    if is_dynamo_compiling() or hidden is None or _deterministic():
+        return None
+    serving = _serving()
+    if not serving:
         return None
     packed = isinstance(weights, PackedRecurrent)
     made = None
@@ -49,10 +53,10 @@ def served(
         if not isinstance(input, Tensor) or input.ndim != 3:
             return None
         input = input.transpose(0, 1)
-    for serve in _serving():
-        found: tuple[Tensor, Any] | None = serve(
+    for serve in serving:
+        found: tuple[Tensor, ...] | None = serve(
             kind, weights, packed, made, input, hidden, cell, num_layers, bidirectional
         )
         if found is not None:
-            return (found[0].transpose(0, 1), found[1]) if batch_first else found
+            return (found[0].transpose(0, 1), *found[1:]) if batch_first else found
     return None

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from torchyard import note_use
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._topk import _validation as validation
 from torchyard_kernels._topk._ops import CALLS
 from torchyard_kernels.contracts.topk import Order
@@ -52,7 +54,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         TypeError, ValueError, IndexError: an argument does not fit; names it.
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
-    if not torch.compiler.is_compiling():
+    if not is_dynamo_compiling():
         found = _served(x, k, dim, largest, sorted)
         if found is not None:
             return tuple.__new__(TopK, found)
@@ -80,6 +82,10 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> TopK:
     Raises:
         As :func:`topk`.
     """
+    if not keepdim and not is_dynamo_compiling():
+        served = _served(x, k, dim)
+        if served is not None:
+            return tuple.__new__(TopK, served)
     found = _rows("kthvalue", x, None, k, dim, False, Order.LAST)
     if keepdim or not x.dim():
         return found
@@ -104,6 +110,10 @@ def masked_topk(
     Raises:
         As :func:`topk`.
     """
+    if not is_dynamo_compiling():
+        served = _served(x, k, dim, largest, sorted, mask)
+        if served is not None:
+            return tuple.__new__(TopK, served)
     validation.check_tensor("masked_topk", x)
     seen = validation.check_mask("masked_topk", mask, x)
     order = Order.SORTED if sorted else Order.INDEX
@@ -129,6 +139,10 @@ def segmented_topk(
     Raises:
         As :func:`topk`.
     """
+    if not is_dynamo_compiling():
+        served = _served(x, k, -1, largest, sorted, None, offsets)
+        if served is not None:
+            return tuple.__new__(TopK, served)
     function = "segmented_topk"
     validation.check_tensor(function, x)
     validation.check_offsets(function, offsets, x)
@@ -138,7 +152,7 @@ def segmented_topk(
     if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
     _note_use(x)
-    return TopK(*torch.ops.torchyard_kernels.segmented_topk(x, offsets, k, largest, order.value))
+    return TopK(*OPERATORS["segmented_topk"](x, offsets, k, largest, order.value))
 
 
 def _rows(
@@ -156,7 +170,7 @@ def _rows(
     if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
     _note_use(x)
-    return TopK(*torch.ops.torchyard_kernels.topk(x, mask, k, dim, bool(largest), order.value))
+    return TopK(*OPERATORS["topk"](x, mask, k, dim, bool(largest), order.value))
 
 
 def _nothing(x: Tensor, shape: tuple[Any, ...]) -> TopK:

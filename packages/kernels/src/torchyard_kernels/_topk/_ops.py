@@ -12,15 +12,13 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._calls import Calls
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._topk._validation import check_bounds
 from torchyard_kernels.contracts.topk import TOPK, Order, TopKCall, TopKRequest, TopKResult
 
 __all__ = ["CALLS"]
 
 CALLS: Final = Calls(TOPK)
-
-_NAMESPACE: Final = "torchyard_kernels"
-_LIBRARY: Final = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
 
 # dim counts from the front.
 _ROWS: Final = (
@@ -30,16 +28,40 @@ _SEGMENTS: Final = (
     "segmented_topk(Tensor x, Tensor offsets, SymInt k, bool largest, str order) "
     "-> (Tensor, Tensor)"
 )
+_LAST: Final = Order.LAST.value
+# What a direct call is told of the other orders.
+_SORTED: Final = {Order.SORTED.value: True, Order.INDEX.value: False}
 
 
 def _topk(
     x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor]:
+    served = _served(x, mask, k, dim, largest, order)
+    if served is not None:
+        return served
     rows = x.movedim(dim, -1)
     seen = None if mask is None else mask.movedim(dim, -1)
     values, indices = _selected(TopKCall(rows, k, largest, Order(order), seen))
     # The dimension that was asked for, in the memory's order that the fake promises.
     return values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous()
+
+
+def _served(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor] | None:
+    if dim != x.dim() - 1:
+        # Rows that do not lie side by side are not served; asking costs more than seeing it.
+        return None
+    if order == _LAST:
+        found = None if largest or mask is not None else CALLS.served(x, k, dim)
+        # Directly it is kthvalue's, which drops the dimension.
+        return None if found is None else (found[0].unsqueeze(-1), found[1].unsqueeze(-1))
+    ordered = _SORTED.get(order)
+    if ordered is None or (mask is not None and mask.dim() != x.dim()):
+        return None
+    seen = () if mask is None else (mask,)
+    served: tuple[Tensor, Tensor] | None = CALLS.served(x, k, dim, largest, ordered, *seen)
+    return served
 
 
 def _topk_fake(
@@ -53,6 +75,12 @@ def _topk_fake(
 def _segmented(
     x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor]:
+    ordered = _SORTED.get(order)
+    served: tuple[Tensor, Tensor] | None = (
+        None if ordered is None else CALLS.served(x, k, -1, largest, ordered, None, offsets)
+    )
+    if served is not None:
+        return served
     offsets = offsets.contiguous()
     check_bounds(x, offsets)
     return _selected(TopKCall(x, k, largest, Order(order), None, offsets))
@@ -142,9 +170,7 @@ def _topk_vmap(
         return tensor.movedim(at, 0)
 
     seen = None if mask is None else in_front(mask, in_dims[1])
-    found = torch.ops.torchyard_kernels.topk(
-        in_front(x, in_dims[0]), seen, k, dim + 1, largest, order
-    )
+    found = OPERATORS["topk"](in_front(x, in_dims[0]), seen, k, dim + 1, largest, order)
     return found, (0, 0)
 
 
@@ -158,7 +184,7 @@ def _segmented_vmap(
     order: str,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
     parts = [
-        torch.ops.torchyard_kernels.segmented_topk(
+        OPERATORS["segmented_topk"](
             x if in_dims[0] is None else x.select(in_dims[0], at),
             offsets if in_dims[1] is None else offsets.select(in_dims[1], at),
             k,
@@ -171,18 +197,19 @@ def _segmented_vmap(
     return (torch.stack(values), torch.stack(indices)), (0, 0)
 
 
-for _schema, _kernel, _fake, _saving, _gradient, _batched in (
-    (_ROWS, _topk, _topk_fake, _remember_rows, _differentiate_rows, _topk_vmap),
-    (
-        *(_SEGMENTS, _segmented, _segmented_fake),
-        *(_remember_segments, _differentiate_segments, _segmented_vmap),
-    ),
-):
-    _name = _schema.partition("(")[0]
-    _LIBRARY.define(_schema)  # type: ignore[no-untyped-call]
-    _LIBRARY.impl(_name, _kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{_NAMESPACE}::{_name}", _fake, lib=_LIBRARY)
-    torch.library.register_autograd(
-        f"{_NAMESPACE}::{_name}", _gradient, setup_context=_saving, lib=_LIBRARY
-    )
-    torch.library.register_vmap(f"{_NAMESPACE}::{_name}", _batched, lib=_LIBRARY)
+OPERATORS.define(
+    _ROWS,
+    _topk,
+    _topk_fake,
+    gradient=_differentiate_rows,
+    setup_context=_remember_rows,
+    vmap=_topk_vmap,
+)
+OPERATORS.define(
+    _SEGMENTS,
+    _segmented,
+    _segmented_fake,
+    gradient=_differentiate_segments,
+    setup_context=_remember_segments,
+    vmap=_segmented_vmap,
+)

@@ -229,8 +229,8 @@ class Forward(Protocol):
     have ``direct()``, see ``contracts.direct``: its ``serve(kind, weights, packed, made, input,
     hidden, cell, num_layers, bidirectional)`` takes the weights in torch's order, whether the call
     was given them as a ``PackedRecurrent``, what ``pack`` made of them last (None where nothing, or
-    where they have changed) and a call's tensors, cell or None; and returns output and hidden, or
-    output and (hidden, cell).
+    where they have changed) and a call's tensors, cell or None; and returns output and hidden,
+    and of an LSTM the cell.
     """
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:

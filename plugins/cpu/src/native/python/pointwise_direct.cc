@@ -220,29 +220,29 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
     if (!broaden(seen, &dim, shape)) return false;
     ++group.count;
   }
+  int64_t strides[kMaxTensorDim];
+  if (!map.in_place) contiguous_strides(dim, shape, strides);
   for (int64_t r = 0; r < program.result_count; ++r) {
     SeenTensor& seen = group.seen[group.count];
-    PyObject* item;
-    PyObject* given = nullptr;
-    if (map.in_place) {
-      item = item_of(PyTuple_GetItem(out, r), g, call->groups);
-      if (item == nullptr) return false;
-    } else {
-      void* data;
-      void* tensor = map.torch.make(
-          dim, shape, map.torch.dtype(static_cast<TensorDType>(map.dtypes[r])), &data);
-      if (tensor == nullptr) return false;
-      item = given = map.torch.give(tensor);
-      if (given == nullptr || PyList_SetItem(made[r], g, given) != 0) return false;
+    group.place[group.count++] = program.operand_count + r;
+    if (!map.in_place) {
+      const int32_t dtype = map.torch.dtype(static_cast<TensorDType>(map.dtypes[r]));
+      seen = {shape, strides, nullptr, dtype, dim};
+      void* tensor = map.torch.make(dim, shape, dtype, &seen.data);
+      PyObject* given = tensor == nullptr ? nullptr : map.torch.give(tensor);
+      if (given == nullptr || PyList_SetItem(made[r], g, given) != 0 || seen.data == nullptr) {
+        return false;
+      }
+      continue;
     }
-    if (!map.torch.see_one_of_many(item, &seen) ||
+    PyObject* item = item_of(PyTuple_GetItem(out, r), g, call->groups);
+    if (item == nullptr || !map.torch.see_one_of_many(item, &seen) ||
         map.torch.dtype_index(seen.dtype) != map.dtypes[r] || seen.dim != dim) {
       return false;
     }
     for (int64_t d = 0; d < dim; ++d) {
       if (seen.sizes[d] != shape[d]) return false;
     }
-    group.place[group.count++] = program.operand_count + r;
   }
   const SeenTensor& leading = group.seen[group.count - 1];
   bool alike = is_dense(leading);

@@ -153,11 +153,14 @@ PyObject* compute(const Torch& torch, const Given& given, const RecurrentSizes& 
   }
   if (!lstm) return torch.give_pair(made[0], made[1]);
   PyObject* output = torch.give(made[0]);
-  PyObject* state = torch.give_pair(made[1], made[2]);
-  PyObject* results =
-      output == nullptr || state == nullptr ? nullptr : PyTuple_Pack(2, output, state);
+  PyObject* hidden = torch.give(made[1]);
+  PyObject* cell = torch.give(made[2]);
+  PyObject* results = output == nullptr || hidden == nullptr || cell == nullptr
+                          ? nullptr
+                          : PyTuple_Pack(3, output, hidden, cell);
   Py_XDECREF(output);
-  Py_XDECREF(state);
+  Py_XDECREF(hidden);
+  Py_XDECREF(cell);
   return results;
 }
 
@@ -197,15 +200,8 @@ PyObject* call_layer(PyObject* layer, PyObject* const* argv, bool lstm, bool bia
                                            Py_False, both ? Py_True : Py_False, Py_False, nullptr);
   }
   Py_XDECREF(dropout);
-  if (!lstm) return results;
-  Py_XDECREF(state);
-  if (results == nullptr) return nullptr;
-  PyObject* output = PyTuple_GetItem(results, 0);
-  PyObject* ends = PyTuple_GetSlice(results, 1, 3);
-  PyObject* pair = output == nullptr || ends == nullptr ? nullptr : PyTuple_Pack(2, output, ends);
-  Py_XDECREF(ends);
-  Py_DECREF(results);
-  return pair;
+  if (lstm) Py_XDECREF(state);
+  return results;
 }
 
 // serve(kind, weights, packed, made, input, hidden, cell or None, layers, bidirectional)

@@ -18,7 +18,8 @@ struct Asked {
   int64_t dtype;
   int64_t rows, length, k;
   int64_t largest;
-  int64_t sorted;
+  int64_t order;
+  int64_t masked, segmented;
 };
 
 struct DirectTopK {
@@ -57,57 +58,109 @@ bool one_stride(const SeenTensor& x, int64_t* rows, int64_t* stride) {
   return true;
 }
 
-// serve(x, k, dim, largest, sorted)
+// A call's tensors and what it asks of them.
+struct Given {
+  SeenTensor x;
+  TopKArgs args;
+  int dtype;
+  int64_t dim;
+};
+
+// Whether a mask is one of bools, for every element of x or for every row the same.
+bool read_mask(const Torch& torch, PyObject* object, const SeenTensor& x, TopKArgs* args) {
+  SeenTensor mask;
+  if (!torch.see(object, &mask) || mask.dtype != torch.dtype(TensorDType::kBool)) return false;
+  const bool same = mask.dim == x.dim;
+  if (!same && mask.dim != 1) return false;
+  for (int64_t d = 0; d < mask.dim; ++d) {
+    if (mask.sizes[d] != x.sizes[x.dim - mask.dim + d]) return false;
+  }
+  int64_t rows;
+  args->mask = static_cast<const uint8_t*>(mask.data);
+  return (mask.strides[mask.dim - 1] == 1 || args->length == 1) &&
+         one_stride(mask, &rows, &args->mask_row_stride);
+}
+
+// Whether offsets rise within x.
+bool read_offsets(const Torch& torch, PyObject* object, const SeenTensor& x, TopKArgs* args) {
+  SeenTensor offsets;
+  if (x.dim != 1 || !torch.see_integers(object, 1, &offsets) ||
+      offsets.dtype != torch.dtype(TensorDType::kInt64) || offsets.sizes[0] < 2 ||
+      offsets.strides[0] != 1) {
+    return false;
+  }
+  const int64_t* bounds = static_cast<const int64_t*>(offsets.data);
+  args->offsets = bounds;
+  args->rows = offsets.sizes[0] - 1;
+  bool rise = bounds[0] >= 0 && bounds[args->rows] <= args->length;
+  for (int64_t r = 0; r < args->rows; ++r) rise = rise && bounds[r] <= bounds[r + 1];
+  return rise;
+}
+
+// By the number of arguments: see the contract.
+constexpr Py_ssize_t kLast = 3, kRows = 5, kMasked = 6, kSegmented = 7;
+
+// False where a call is not one that a kernel may be given as it is, with an exception set only
+// where Python's own code failed.
+bool read_call(const Torch& torch, PyObject* const* argv, Py_ssize_t argc, Given* out) {
+  TopKArgs& args = out->args;
+  SeenTensor& x = out->x;
+  args = {};
+  bool sorted = false;
+  if (!read_small(argv[1], &args.k) || !read_small(argv[2], &out->dim) ||
+      !(argc == kLast || (read_truth(argv[3], &args.largest) && read_truth(argv[4], &sorted))) ||
+      !torch.see(argv[0], &x) || x.dim < 1) {
+    return false;
+  }
+  args.order = argc == kLast ? TopKOrder::kLast : sorted ? TopKOrder::kSorted : TopKOrder::kIndex;
+  args.x = x.data;
+  args.length = x.sizes[x.dim - 1];
+  out->dtype = torch.dtype_index(x.dtype);
+  return (out->dim == -1 || out->dim == x.dim - 1) && args.k >= 1 &&
+         (args.k <= args.length || argc == kSegmented) && args.length <= kMaxTopKLength &&
+         out->dtype >= 0 && out->dtype < kTopKDTypes &&
+         (x.strides[x.dim - 1] == 1 || args.length == 1) &&
+         one_stride(x, &args.rows, &args.row_stride) &&
+         (argc != kMasked || read_mask(torch, argv[5], x, &args)) &&
+         (argc != kSegmented || (argv[5] == Py_None && read_offsets(torch, argv[6], x, &args)));
+}
+
+// serve(x, k, dim, largest, sorted, mask, offsets)
 PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 5) {
-    PyErr_Format(PyExc_TypeError, "serve: expected 5 arguments, got %zd", argc);
+  if (argc != kLast && argc != kRows && argc != kMasked && argc != kSegmented) {
+    PyErr_Format(PyExc_TypeError, "serve: expected 3, 5, 6 or 7 arguments, got %zd", argc);
     return nullptr;
   }
   const DirectTopK& direct = *reinterpret_cast<DirectTopK*>(self);
   const Torch& torch = direct.torch;
-  SeenTensor x;
-  int64_t k, dim, rows, stride;
-  bool largest, sorted;
-  if (!read_small(argv[1], &k) || !read_small(argv[2], &dim) || !read_truth(argv[3], &largest) ||
-      !read_truth(argv[4], &sorted) || !torch.see(argv[0], &x) || x.dim < 1) {
+  Given given;
+  TopKArgs& args = given.args;
+  if (!read_call(torch, argv, argc, &given) ||
+      !direct.admitted.holds({given.dtype, rounded(args.rows), rounded(args.length),
+                              rounded(args.k), args.largest, static_cast<int64_t>(args.order),
+                              argc == kMasked, argc == kSegmented})) {
     if (PyErr_Occurred() != nullptr) return nullptr;
     Py_RETURN_NONE;
   }
-  const int64_t length = x.sizes[x.dim - 1];
-  const int dtype = torch.dtype_index(x.dtype);
-  if ((dim != -1 && dim != x.dim - 1) || k < 1 || k > length || length > kMaxTopKLength ||
-      dtype < 0 || dtype >= kTopKDTypes || (x.strides[x.dim - 1] != 1 && length != 1) ||
-      !one_stride(x, &rows, &stride) ||
-      !direct.admitted.holds(
-          {dtype, rounded(rows), rounded(length), rounded(k), largest, sorted})) {
-    Py_RETURN_NONE;
-  }
-  int64_t sizes[kMaxTensorDim];
+  const SeenTensor& x = given.x;
+  int64_t sizes[kMaxTensorDim + 1];
   for (int64_t d = 0; d < x.dim; ++d) sizes[d] = x.sizes[d];
-  sizes[x.dim - 1] = k;
-  void *values_data, *indices_data;
-  void* values = torch.make(x.dim, sizes, x.dtype, &values_data);
+  // The k-th alone has no dimension, and segments are rows.
+  int64_t dim = argc == kLast ? x.dim - 1 : x.dim;
+  if (argc == kSegmented) sizes[dim++ - 1] = args.rows;
+  if (argc != kLast) sizes[dim - 1] = args.k;
+  void* indices_data;
+  void* values = torch.make(dim, sizes, x.dtype, &args.values);
   if (values == nullptr) return nullptr;
-  void* indices = torch.make(x.dim, sizes, torch.dtype(TensorDType::kInt64), &indices_data);
+  void* indices = torch.make(dim, sizes, torch.dtype(TensorDType::kInt64), &indices_data);
   if (indices == nullptr) {
     torch.drop(values);
     return nullptr;
   }
-  const TopKArgs args = {.x = x.data,
-                         .rows = rows,
-                         .length = length,
-                         .row_stride = stride,
-                         .mask = nullptr,
-                         .mask_row_stride = 0,
-                         .offsets = nullptr,
-                         .k = k,
-                         .largest = largest,
-                         .order = sorted ? TopKOrder::kSorted : TopKOrder::kIndex,
-                         .values = values_data,
-                         .indices = static_cast<int64_t*>(indices_data)};
+  args.indices = static_cast<int64_t*>(indices_data);
   bool done;
   Py_BEGIN_ALLOW_THREADS;
-  done = topk(args, *direct.kernels[dtype], torch.threads());
+  done = topk(args, *direct.kernels[given.dtype], torch.threads());
   Py_END_ALLOW_THREADS;
   if (!done) {
     torch.drop(values);

@@ -24,14 +24,6 @@ bool look_up(void* library, const char* name, Function** out) {
   return *out != nullptr;
 }
 
-void contiguous(int64_t dim, const int64_t* sizes, int64_t* strides) {
-  int64_t step = 1;
-  for (int64_t d = dim - 1; d >= 0; --d) {
-    strides[d] = step;
-    step *= sizes[d] > 1 ? sizes[d] : 1;
-  }
-}
-
 // Whether an attribute that holds a bool is false; -1 with an exception set.
 int is_false(PyObject* object, PyObject* name) {
   PyObject* found = PyObject_GetAttr(object, name);
@@ -42,6 +34,14 @@ int is_false(PyObject* object, PyObject* name) {
 }
 
 }  // namespace
+
+void contiguous_strides(int64_t dim, const int64_t* sizes, int64_t* strides) {
+  int64_t step = 1;
+  for (int64_t d = dim - 1; d >= 0; --d) {
+    strides[d] = step;
+    step *= sizes[d] > 1 ? sizes[d] : 1;
+  }
+}
 
 bool TorchFunctions::find() {
   // Python loads torch's libraries for themselves, so the look-up needs their name. It is never
@@ -94,7 +94,7 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   void* impl = nullptr;
   SeenTensor seen;
   int64_t strides[4];
-  contiguous(4, kProbe, strides);
+  contiguous_strides(4, kProbe, strides);
   // The comparison of pointers comes first: only where it holds may a function follow one.
   bool holds = is_neg_ != nullptr && handle_of(probe, &impl) && *object == impl &&
                see(probe, 4, &seen) && seen.dtype == float32;
@@ -216,7 +216,7 @@ bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
 
 void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const {
   int64_t strides[kMaxTensorDim];
-  contiguous(dim, sizes, strides);
+  contiguous_strides(dim, sizes, strides);
   void* made = nullptr;
   if (functions_.empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != 0) {
     PyErr_NoMemory();

@@ -63,6 +63,9 @@ struct SeenTensor {
   int64_t dim;
 };
 
+// The strides of a contiguous tensor.
+void contiguous_strides(int64_t dim, const int64_t* sizes, int64_t* strides);
+
 // torch's numbers, functions, and the Python objects that reading a tensor needs.
 class Torch {
  public:

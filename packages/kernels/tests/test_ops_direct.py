@@ -1,0 +1,317 @@
+"""What a graph or a package calls, the ops, goes to a decided kernel as directly as eager calls do,
+with the bits and the errors of the long way."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import torchyard
+import torchyard_kernels as tk
+from torchyard import registry
+from torchyard_kernels import _calls
+from torchyard_kernels._linear import _fused_calls
+from torchyard_kernels._linear import _ops as linear_ops
+from torchyard_kernels._pointwise import _ops as pointwise_ops
+
+OPS = torch.ops.torchyard_kernels
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+# From eager calls' own direct way to the ops.
+EAGER = (
+    "_linear._api._served",
+    "_linear._api._served_fused",
+    "_topk._api._served",
+    "_pointwise._api.served",
+)
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Send all calls to the ops, count those that are served directly there, and close that way."""
+    found = SimpleNamespace(direct=0, open=True)
+
+    def watched(serve):
+        def call(*args):
+            result = serve(*args) if found.open else None
+            found.direct += result is not None
+            return result
+
+        return call
+
+    for place in EAGER:
+        monkeypatch.setattr(f"torchyard_kernels.{place}", lambda *_: None)
+    monkeypatch.setattr(_calls.Calls, "served", watched(_calls.Calls.served))
+    monkeypatch.setattr(_fused_calls, "served", watched(_fused_calls.served))
+    monkeypatch.setattr(pointwise_ops, "served", watched(pointwise_ops.served))
+    with torchyard.use(linear="cpu.native", topk="cpu.native", pointwise="cpu.native"):
+        registry().conclusions().clear()
+        yield found
+
+
+def leaves(result):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(result) if leaf is not None]
+
+
+def agree(one, other):
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        assert torch.equal(a, b)
+        assert (a.dtype, a.stride()) == (b.dtype, b.stride())
+
+
+def served(ways, call, direct=True):
+    """Compute a call the long way, and again as one that was decided: the same comes out."""
+    ways.open = False
+    long = call()
+    ways.open, ways.direct = True, 0
+    again = call()
+    assert direct is None or bool(ways.direct) == direct
+    agree(long, again)
+    return again
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("shape", [(3, 64), (64,), (2, 3, 64), (2, 1, 3, 64)], ids=str)
+def test_products_are(ways, dtype, packed, shape):
+    weight, bias = torch.randn(96, 64).to(dtype), torch.randn(96).to(dtype)
+    held = tk.PackedWeight(weight) if packed else weight
+    x = torch.randn(shape).to(dtype)
+    for given_bias in (bias, None):
+        out = served(ways, lambda bias=given_bias: tk.linear(x, held, bias))
+        assert out.shape == (*shape[:-1], 96)
+        assert out.is_contiguous()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_products_of_other_layouts_are(ways, dtype):
+    x, weight = torch.randn(3, 5, 64).to(dtype), torch.randn(40, 64).to(dtype)
+    a, b = torch.randn(4, 3, 16).to(dtype), torch.randn(4, 16, 5).to(dtype)
+    served(ways, lambda: tk.linear(x.transpose(0, 1)[1:], weight))
+    served(ways, lambda: tk.linear(x, weight.t().contiguous().t()))
+    served(ways, lambda: tk.matmul(x, weight.t()))
+    served(ways, lambda: tk.bmm(a, b))
+    served(ways, lambda: tk.bmm(a, b.mT.contiguous().mT))
+    # Elements apart are copied first, which the long way does.
+    served(ways, lambda: tk.linear(x[..., ::2], weight[:, ::2]), direct=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+def test_products_with_functions_are(ways, dtype, packed):
+    weight, x = torch.randn(128, 64).to(dtype), torch.randn(3, 64).to(dtype)
+    held = tk.PackedWeight(weight) if packed else weight
+    bias, full, row = torch.randn(128).to(dtype), torch.randn(3, 128).to(dtype), torch.randn(3, 1)
+    for functions in (
+        {"epilogue": lambda y: y * 2},
+        {"epilogue": lambda y: y + full},
+        {"prologue": lambda x: x * row},
+        {"prologue": lambda x: x * row, "epilogue": lambda y: torch.relu(y) + full},
+        {"epilogue": lambda gate, up: torch.sigmoid(gate) * up},
+    ):
+        served(ways, lambda functions=functions: tk.linear(x, held, bias, **functions))
+
+
+def test_formats_that_no_direct_call_takes_go_the_long_way():
+    x, packed = torch.randn(3, 64), tk.PackedWeight(torch.randn(32, 64)).spec_text
+    assert linear_ops._outputs("") == -1
+    assert linear_ops._outputs(packed) == 32
+    other = packed.replace("panels", "blocks")
+    assert other != packed
+    assert linear_ops._outputs(other) is None
+    assert linear_ops._served(x, [x], other, None) is None
+    assert linear_ops._served_fused(x, [x], other, None, "", None, "", None, False) is None
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    data=st.data(),
+    shape=st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    dtype=st.sampled_from((*DTYPES, torch.float64, torch.uint8, torch.int64)),
+    largest=st.booleans(),
+    ordered=st.booleans(),
+)
+def test_selections_are(ways, data, shape, dtype, largest, ordered):
+    x, mask = torch.randint(0, 50, shape).to(dtype), torch.rand(shape) < 0.5
+    k = data.draw(st.integers(1, shape[-1]))
+    served(ways, lambda: tk.topk(x, k, -1, largest, ordered))
+    served(ways, lambda: tk.masked_topk(x, mask, k, -1, largest, ordered))
+    served(ways, lambda: tk.masked_topk(x, mask.flatten()[: shape[-1]], k, -1, largest, ordered))
+    served(ways, lambda: tk.masked_topk(x, mask[..., :1], k, -1, largest, ordered), direct=None)
+    served(ways, lambda: tk.kthvalue(x, k))
+    kept = served(ways, lambda: tk.kthvalue(x, k, keepdim=True))
+    assert kept.values.shape == (*shape[:-1], 1)
+    # The dimension stays in its place.
+    rows = x[None].expand(3, *shape)
+    served(ways, lambda: tk.kthvalue(rows, 2, 0, keepdim=True), direct=False)
+    served(ways, lambda: tk.topk(rows, 2, 0, largest, ordered), direct=False)
+    flat = x.flatten()
+    bounds = data.draw(st.lists(st.integers(0, flat.numel()), min_size=2, max_size=5))
+    offsets = torch.tensor(sorted(bounds))
+    served(ways, lambda: tk.segmented_topk(flat, offsets, k, largest, ordered))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_maps_are(ways, dtype, groups):
+    one = [torch.randn(4, 5).to(dtype) for _ in range(groups)]
+    other = [torch.randn(4, 5) for _ in range(groups)]
+    shared, row = torch.tensor(0.5), torch.randn(5).to(dtype)
+    served(ways, lambda: tk.foreach_map(lambda a, b: a + 2 * b, one, other))
+    served(ways, lambda: tk.foreach_map(lambda a, b: (a * b, a - row), one, shared))
+    served(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, 0.5, other))
+    numbers = [float(group) for group in range(groups)]
+    served(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, numbers, 3))
+    into = [torch.zeros(4, 5) for _ in range(groups)]
+
+    def write():
+        for tensor in into:
+            tensor.zero_()
+        tk.foreach_map_(lambda a, b: a * b + row, one, shared, out=[into])
+        return [tensor.clone() for tensor in into]
+
+    assert any(tensor.any() for tensor in served(ways, write))
+
+
+def test_maps_of_several_kinds_go_the_long_way(ways):
+    mixed = [torch.randn(4), torch.randn(4).half()]
+    served(ways, lambda: tk.foreach_map(lambda a: a * 2, mixed), direct=False)
+    tensors = [torch.randn(4)]
+    named = {"implementation": "kernels.map"}
+    served(ways, lambda: tk.foreach_map(lambda a: a * 2, tensors, **named), direct=False)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_recurrent_layers_are(ways, kind, dtype):
+    size = {"lstm": 4, "gru": 3, "rnn_tanh": 1}[kind] * 8
+    weights = [torch.randn(size, 8), torch.randn(size, 8), torch.randn(size), torch.randn(size)]
+    weights = [weight.to(dtype) for weight in weights]
+    x, hidden = torch.randn(3, 2, 8).to(dtype), torch.randn(1, 2, 8).to(dtype)
+    cell = torch.randn(1, 2, 8).to(dtype) if kind == "lstm" else None
+
+    def run(lengths=None, reserve=False, use=""):
+        given = (x, hidden, cell, weights, lengths, kind, 1, False, reserve, use)
+        return OPS.recurrent(*given)
+
+    served(ways, run)
+    served(ways, lambda: run(lengths=torch.tensor([2, 3])), direct=False)
+    served(ways, lambda: run(reserve=True), direct=False)
+    served(ways, lambda: run(use="kernels.steps"), direct=False)
+
+
+def test_what_was_wrong_is_refused_in_the_same_words_after_right_calls(ways):
+    x, flat = torch.randn(3, 8), torch.randn(8)
+    mask = torch.ones(8, dtype=torch.bool)
+    served(ways, lambda: OPS.topk(x, mask.expand(3, 8), 2, 1, True, "sorted"))
+    served(ways, lambda: OPS.segmented_topk(flat, torch.tensor([0, 4, 8]), 2, True, "sorted"))
+    served(ways, lambda: OPS.linear(x, [x], "", None))
+    text = pointwise_text(lambda a: a * 2)
+    served(ways, lambda: OPS.pointwise([x], None, None, "T", 1, text, ""))
+    served(ways, lambda: OPS.pointwise_([x.clone()], [x], None, None, "T", 1, text, ""))
+    for wrong in (
+        lambda: OPS.topk(x, mask, 2, 1, True, "sorted"),
+        lambda: OPS.topk(x, None, 2, 1, True, "best"),
+        lambda: OPS.topk(x, None, 2, 5, True, "sorted"),
+        lambda: OPS.segmented_topk(flat, torch.tensor([0, 4, 9]), 2, True, "sorted"),
+        lambda: OPS.segmented_topk(flat, torch.tensor([4, 0, 8]), 2, True, "sorted"),
+        lambda: OPS.linear(x, [x], "panels", None),
+        lambda: OPS.linear(x, [], "", None),
+        lambda: OPS.linear_fused(x, [x], "", None, "", None, "what", None, False),
+        lambda: OPS.pointwise([x], None, None, "Z", 1, text, ""),
+        lambda: OPS.pointwise([x], None, None, "T", 1, text, "kernels.absent"),
+        lambda: OPS.pointwise_([x[:2].clone()], [x], None, None, "T", 1, text, ""),
+        lambda: OPS.recurrent(x, x, None, [x, x], None, "what", 1, False, False, ""),
+    ):
+        errors = []
+        for ways.open in (False, True):
+            with pytest.raises(Exception) as caught:  # noqa: PT011 (any, but both the same)
+                wrong()
+            errors.append((type(caught.value), str(caught.value)))
+        assert errors[0] == errors[1]
+
+
+def test_gradients_are_recorded_around_a_direct_call(ways):
+    weight = torch.randn(4, 8)
+
+    def gradients():
+        x = torch.linspace(-1, 1, 24).reshape(3, 8).requires_grad_()
+        out = tk.linear(x, weight)
+        out = out + tk.topk(x, 4).values + tk.kthvalue(x, 2, keepdim=True).values
+        out = out * tk.foreach_map(lambda a: a * a, [x])[0][:, :4]
+        return torch.autograd.grad(out.square().sum(), x)
+
+    found = served(ways, gradients)
+    assert found[0].any()
+    # The forward's three and the map, and what their backward multiplies.
+    assert ways.direct >= 4
+
+
+def test_a_demand_a_setting_and_a_transform_are_respected(ways):
+    x = torch.randn(3, 8)
+    served(ways, lambda: tk.topk(x, 2))
+    with torchyard.use(topk="kernels.sort"):
+        served(ways, lambda: tk.topk(x, 2), direct=False)
+    with torch.profiler.profile():
+        served(ways, lambda: tk.topk(x, 2), direct=False)
+    rows = torch.vmap(lambda row: tk.topk(row, 2).values)(x)
+    assert torch.equal(rows, torch.topk(x, 2).values)
+
+
+def test_what_is_tuned_is_not_passed_by(ways, monkeypatch):
+    x, seen = torch.randn(3, 8), []
+    double = {"epilogue": lambda y: y * 2}
+    served(ways, lambda: tk.linear(x, x))
+    served(ways, lambda: tk.linear(x, x, **double))
+    monkeypatch.setattr(linear_ops, "active", lambda: seen)
+    monkeypatch.setattr(linear_ops, "tune", lambda call, request: seen.append(request))
+    ways.direct = 0
+    tk.linear(x, x)
+    tk.linear(x, x, **double)
+    assert len(seen) == 2
+    assert not ways.direct
+
+
+def functions():
+    x, y, mask = torch.randn(3, 8), torch.randn(3, 8), torch.rand(3, 8) < 0.5
+    flat, offsets = torch.randn(8), torch.tensor([0, 4, 8])
+    packed, batches = tk.PackedWeight(y), torch.randn(2, 4, 8)
+    return {
+        "linear": lambda: tk.linear(x, y),
+        "packed": lambda: tk.linear(x, packed),
+        "bmm": lambda: tk.bmm(batches, batches.mT),
+        "function": lambda: tk.linear(x, y, epilogue=lambda y: y * 2),
+        "topk": lambda: tuple(tk.topk(x, 2)),
+        "kthvalue": lambda: tuple(tk.kthvalue(x, 2)),
+        "masked": lambda: tuple(tk.masked_topk(x, mask, 2)),
+        "segmented": lambda: tuple(tk.segmented_topk(flat, offsets, 2)),
+        "foreach_map": lambda: tuple(tk.foreach_map(lambda a, b: a + 2 * b, [x, y], [y, x])),
+    }
+
+
+@pytest.mark.parametrize("name", functions())
+def test_execution_graphs_and_compiled_ones_reach_it(ways, name):
+    call = functions()[name]
+    ways.open = False
+    expected = leaves(call())
+    graph = tk.capture(call)
+    ways.open, ways.direct = True, 0
+    agree(leaves(graph.replay()), expected)
+    assert ways.direct == 1
+    torch._dynamo.reset()
+    compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
+    agree(leaves(compiled()), expected)
+    assert ways.direct == 2
+    agree(leaves(compiled()), expected)
+    assert ways.direct == 3
+
+
+def pointwise_text(function):
+    from torchyard_kernels._pointwise._recordings import recorded
+
+    return recorded(function, "foreach_map", ([torch.zeros(1)],))[0]
