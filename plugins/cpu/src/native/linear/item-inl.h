@@ -21,9 +21,11 @@ struct LinearItems {
   // Whether a packed weight holds words as they are multiplied.
   static constexpr bool kReady = std::is_same_v<Element, float> || Format::kPair == 2;
 
-  // A chunk of each panel of the group, then the rows' sums.
-  static size_t words(int64_t rows) {
-    return static_cast<size_t>(kGroupPanels * kChunkPanel + rows * kRowFloats);
+  // A chunk of each panel of the group, then the rows' sums: of one block where it is done with
+  // before the next begins.
+  static size_t words(int64_t rows, int64_t depth) {
+    const int64_t kept = depth <= kChunkWords ? TileShape<Isa>::kRows : rows;
+    return static_cast<size_t>(kGroupPanels * kChunkPanel + kept * kRowFloats);
   }
 
   static void run(const LinearArgs& args, const LinearItem& item) {
@@ -68,7 +70,7 @@ struct LinearItems {
     }
   }
 
- private:
+ protected:
   // Words of a panel: in the weight, or packed; of a packed float16 weight `halves` too, and then
   // the words are made by its first product, or never with few rows.
   struct Panel {
