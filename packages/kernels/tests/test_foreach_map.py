@@ -320,14 +320,16 @@ def test_no_groups_give_no_tensors() -> None:
 
 def test_requests_are_read_from_text() -> None:
     definition = DEFINITIONS[POINTWISE]
-    request = definition.parse({"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"})
+    request = definition.request(
+        {"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"}
+    )
     assert (request.inputs, request.groups) == ((("bfloat16", 1), ("float", -1)), 32)
     assert request.bucket() == "cpu bfloat16 float() x32 in place"
     assert all(request.bucket() for request in definition.cases("cpu"))
     with pytest.raises(ValueError, match=r"inputs: expected dtype:dimensions .* got 'float32:7'"):
-        definition.parse({"inputs": "float32:7"})
-    with pytest.raises(ValueError, match="unknown field"):
-        definition.parse({"nothing": "1"})
+        definition.request({"inputs": "float32:7"})
+    with pytest.raises(ValueError, match="pointwise/1 has no field nothing"):
+        definition.request({"nothing": "1"})
 
 
 def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None:

@@ -171,7 +171,7 @@ class TestExplanation:
 
     def test_fields_become_a_request(self):
         definition = torchyard.registry().definition(ContractId.parse(LINEAR))
-        request = definition.parse({"shape": "17,64,32", "weight": "panels", "dtype": "bfloat16"})
+        request = definition.request({"shape": "17,64,32", "weight": "panels", "dtype": "bfloat16"})
         assert request == LinearRequest("cpu", "bfloat16", 32, 64, 32, weight="panels")
         assert request.bucket() == "cpu bfloat16 1x32x64x32 weight=panels"
 
@@ -179,11 +179,11 @@ class TestExplanation:
         ("fields", "text"),
         [
             ({"shape": "1,2"}, "shape: expected 3 sizes"),
-            ({"rows": "1"}, "rows: unknown field"),
+            ({"rows": "1"}, "linear/1 has no field rows"),
             ({"bias": "maybe"}, "bias: expected true or false"),
             ({"weight_options": "group"}, "weight_options: expected name=value"),
         ],
     )
     def test_a_wrong_field_is_named(self, fields, text):
         with pytest.raises(ValueError, match=text):
-            torchyard.registry().definition(ContractId.parse(LINEAR)).parse(fields)
+            torchyard.registry().definition(ContractId.parse(LINEAR)).request(fields)

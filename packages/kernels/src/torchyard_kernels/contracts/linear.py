@@ -25,7 +25,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
-from torchyard_kernels.contracts._sizes import parse_sizes, rounded_up
+from torchyard_kernels.contracts._fields import parse_flag, parse_sizes
+from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
     import torch
@@ -269,17 +270,12 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
+def _parse_request(text: Mapping[str, str]) -> LinearRequest:
     """Build a request from text fields, those of ``torchyard explain linear``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
     rows, outputs, depth = parse_sizes("shape", text["shape"], 3)
     return LinearRequest(
         device=text["device"],
@@ -290,11 +286,11 @@ def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
         batch=parse_sizes("batch", text["batch"], 1)[0],
         weight=text["weight"],
         weight_options=_options(text["weight_options"]),
-        bias=_flag("bias", text["bias"]),
-        deterministic=_flag("deterministic", text["deterministic"]),
+        bias=parse_flag("bias", text["bias"]),
+        deterministic=parse_flag("deterministic", text["deterministic"]),
         prologue=text["prologue"].replace("\\n", "\n"),
         epilogue=text["epilogue"].replace("\\n", "\n"),
-        gated=_flag("gated", text["gated"]),
+        gated=parse_flag("gated", text["gated"]),
         prologue_captured=_captured("prologue_captured", text["prologue_captured"]),
         epilogue_captured=_captured("epilogue_captured", text["epilogue_captured"]),
     )
@@ -338,10 +334,3 @@ def _captured(name: str, text: str) -> tuple[tuple[str, str], ...]:
             raise ValueError(f"{name}: expected dtype:spread such as float32:row, got {part!r}")
         captured.append((dtype, spread))
     return tuple(captured)
-
-
-def _flag(name: str, text: str) -> bool:
-    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in values:
-        raise ValueError(f"{name}: expected true or false, got {text!r}")
-    return values[text.lower()]
