@@ -6,12 +6,11 @@ With M rows of x, N outputs, K products per output and W the weight [N, K]::
     out[m, n] = epilogue(y)[m, n]
 
 Both functions are pointwise and may be absent. Products and sums are float32, or float64 where the
-inputs are. The sum over k may be rounded to x's
-dtype before the bias is added; out is rounded to it. A prologue's
-result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's dtype, and out has
-the dtype that torch's promotion gives its result for inputs of x's dtype. An epilogue of two inputs
-takes the halves of y: W holds the rows of [gate; up], and out has N / 2 columns. Nothing of a row
-of x reaches another row, NaN and infinities included.
+inputs are. The sum over k may be rounded to x's dtype before the bias is added; out is rounded to
+it. A prologue's result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's
+dtype, and out has the dtype that torch's promotion gives its result for inputs of x's dtype. An
+epilogue of two inputs takes the halves of y: W holds the rows of [gate; up], and out has N / 2
+columns. Nothing of a row of x reaches another row, NaN and infinities included.
 
 This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
 """
