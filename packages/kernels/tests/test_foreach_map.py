@@ -259,6 +259,9 @@ def test_a_function_that_cannot_have_changed_is_recorded_once() -> None:
     assert calls == [1]
 
 
+_ELSEWHERE = torch.ones(2, device="meta")
+
+
 @pytest.mark.parametrize(
     ("lists", "error", "message"),
     [
@@ -268,8 +271,16 @@ def test_a_function_that_cannot_have_changed_is_recorded_once() -> None:
         (([torch.ones(2), 1.0], 1.0), TypeError, "argument 0: .* got one with float among"),
         (([1.0], 2), ValueError, "expected at least one tensor, got numbers alone"),
         (([torch.ones(2)], 2**60), ValueError, r"argument 1: expected integers of at most 2\*\*53"),
+        ((iter([torch.ones(2)]), 1.0), TypeError, "argument 0: .* got list_iterator"),
+        (([torch.ones(2)], [torch.ones(3)]), ValueError, r"to broadcast, got \[2\] and \[3\]"),
+        (([torch.ones(2)], [_ELSEWHERE]), TypeError, "on one device, got cpu and meta; move one"),
+        (([_ELSEWHERE], [torch.ones(2)]), TypeError, "on one device, got meta and cpu; move one"),
+        (([torch.ones(2)],), ProgramError, r"takes \(x0\), got <lambda>\(x, y\)"),
     ],
-    ids=["no list", "lengths", "str", "mixed", "numbers", "large"],
+    ids=[
+        *("no list", "lengths", "str", "mixed", "numbers", "large"),
+        *("iterator", "shapes", "device", "other device", "arity"),
+    ],
 )
 def test_arguments_that_do_not_fit_are_named(
     lists: tuple[Any, ...], error: type[Exception], message: str
@@ -283,6 +294,10 @@ def test_what_is_not_pointwise_is_refused() -> None:
         foreach_map(lambda x: torch.softmax(x, -1), [torch.ones(3)])
     with pytest.raises(ProgramError, match="foreach_map: expected a function that returns some"):
         foreach_map(lambda x: (), [torch.ones(3)])
+    with pytest.raises(ProgramError, match="returns a tensor or a number, got None"):
+        foreach_map(lambda x: None, [torch.ones(3)])
+    with pytest.raises(ProgramError, match=r"pointwise operations, got one of torch\.matmul"):
+        foreach_map(lambda x: x @ x, [torch.ones(3)])
 
 
 @pytest.mark.parametrize(
@@ -292,8 +307,10 @@ def test_what_is_not_pointwise_is_refused() -> None:
         ([[torch.ones(2, 3, dtype=torch.int64)]], TypeError, "float32 cannot be .* of int64"),
         ([[torch.ones(2, 3)] * 2], ValueError, "expected lists of 1"),
         ([], ValueError, "out: expected 1 lists, one per result, got 0"),
+        ([torch.ones(2, 3)], TypeError, "out: expected a list of tensors .*, got Tensor"),
+        ([[torch.ones(2, 3, device="meta")]], TypeError, "on one device, got cpu and meta"),
     ],
-    ids=["shape", "dtype", "length", "results"],
+    ids=["shape", "dtype", "length", "results", "no lists", "device"],
 )
 def test_what_cannot_be_written_to_is_refused(
     out: Any, error: type[Exception], message: str
@@ -320,14 +337,16 @@ def test_no_groups_give_no_tensors() -> None:
 
 def test_requests_are_read_from_text() -> None:
     definition = DEFINITIONS[POINTWISE]
-    request = definition.parse({"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"})
+    request = definition.request(
+        {"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"}
+    )
     assert (request.inputs, request.groups) == ((("bfloat16", 1), ("float", -1)), 32)
     assert request.bucket() == "cpu bfloat16 float() x32 in place"
     assert all(request.bucket() for request in definition.cases("cpu"))
     with pytest.raises(ValueError, match=r"inputs: expected dtype:dimensions .* got 'float32:7'"):
-        definition.parse({"inputs": "float32:7"})
-    with pytest.raises(ValueError, match="unknown field"):
-        definition.parse({"nothing": "1"})
+        definition.request({"inputs": "float32:7"})
+    with pytest.raises(ValueError, match="pointwise/1 has no field nothing"):
+        definition.request({"nothing": "1"})
 
 
 def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None:

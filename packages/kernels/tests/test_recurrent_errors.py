@@ -40,6 +40,9 @@ def run(given=None, state=None, flat=None, **more):
             TypeError,
             r"weights\[0\]: expected input's dtype and device, torch.float64 on cpu",
         ),
+        ({"given": [[[1.0]]]}, TypeError, "input: expected a tensor, got list"),
+        ({"flat": torch.nn.GRU(1, 1)}, TypeError, r"weights: .* got GRU; .*module.parameters\(\)"),
+        ({"num_layers": "1"}, TypeError, "num_layers: expected an integer, got str"),
         ({"num_layers": 0}, ValueError, "num_layers: expected at least 1, got 0"),
         (
             {"num_layers": 3},

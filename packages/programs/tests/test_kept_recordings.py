@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchyard_programs import Recordings, _recordings, trace
+from torchyard_programs import ProgramError, Recordings, _recordings, trace
 
 Mod = Callable[..., Tensor]
 
@@ -56,6 +56,17 @@ def test_the_text_of_what_was_kept_is_one_object() -> None:
     assert one[0] is other[0]
     assert recordings.is_kept(one[0])
     assert not recordings.is_kept("".join(list(one[0])))
+
+
+def test_what_was_kept_holds_for_the_device_of_what_is_captured() -> None:
+    recordings, table = Recordings(_trace), torch.ones(3)
+    function = _scaled(table)
+    assert _keep(recordings, function)
+    with pytest.raises(ProgramError, match=r"captured tensors on meta, .* one \[3\] on cpu"):
+        recordings.recorded(function, torch.device("meta"))
+    number = _scaled(torch.tensor(2.0))
+    assert _keep(recordings, number)
+    assert recordings.recorded(number, torch.device("meta"))[0]
 
 
 def test_a_text_that_was_written_down_is_the_object_of_the_recording() -> None:

@@ -50,7 +50,7 @@ def linear(
     packed weight is a constant.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
@@ -103,7 +103,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         [..., M, N], without what a tensor of one dimension lacks; batch dimensions broadcast.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None:
@@ -145,7 +145,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         [B, M, N], contiguous.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None and _are_batches(a, b):

@@ -134,12 +134,16 @@ def write(
 
 def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:
     first = lists[:count]
-    if len(first) < count or not all(isinstance(item, list | tuple) for item in first):
+    if len(first) < count or not all(_is_list_of_tensors(item) for item in first):
         raise ValueError(
             f"foreach_map_: expected the first {count} arguments to be lists of tensors, since the "
             f"function returns as many results; pass out= where others shall be written to"
         )
     return first
+
+
+def _is_list_of_tensors(item: Any) -> bool:
+    return isinstance(item, list | tuple) and all(isinstance(part, Tensor) for part in item)
 
 
 def _check_out(
@@ -151,6 +155,10 @@ def _check_out(
     if len(out) != count:
         raise ValueError(f"out: expected {count} lists, one per result, got {len(out)}")
     for result in out:
+        if not _is_list_of_tensors(result):
+            raise TypeError(
+                f"out: expected a list of tensors for each result, got {type(result).__name__}"
+            )
         if len(result) != arguments.groups:
             raise ValueError(
                 f"out: expected lists of {arguments.groups}, as the arguments are, got "

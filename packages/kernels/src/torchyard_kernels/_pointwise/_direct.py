@@ -8,12 +8,12 @@ from typing import Any, Final
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels.contracts.pointwise import PointwiseKernel, PointwiseRequest
+from torchyard_kernels.contracts.pointwise import POINTWISE, PointwiseKernel, PointwiseRequest
 from torchyard_programs import is_undisturbed
 
 __all__ = ["remember", "served"]
 
-_KEY: Final = "pointwise/1: direct"
+_KEY: Final = f"{POINTWISE}: direct"
 # Programs of more structures than this push all others out.
 _MOST: Final = 256
 

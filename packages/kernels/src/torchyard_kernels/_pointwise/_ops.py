@@ -59,12 +59,16 @@ def compute(
     for group in range(arguments.groups):
         given = [item[group] for item in items]
         tensors = [item for item in (*given, *captured) if isinstance(item, Tensor)]
+        if any(tensor.shape != tensors[0].shape for tensor in tensors):
+            broadcast(tensors)
         inputs = tuple([operand_of(item) for item in given])
         written = tuple([str(result[group].dtype)[6:] for result in out])
         kinds.setdefault((device_of(tensors).type, inputs, written), []).append(group)
     found: list[list[Any]] = []
     for (device, inputs, written), groups in kinds.items():
         request = PointwiseRequest(device, text, inputs, traits, written, len(groups))
+        # Before anybody is asked: what is not pointwise is the caller's to know.
+        result_dtypes(text, inputs, traits)
         conclusions = registry().conclusions()
         kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
         if use is None:
@@ -123,8 +127,9 @@ def _pointwise_fake(
     for group in range(groups):
         given = [item[group] for item in items]
         dtypes = result_dtypes(text, tuple(operand_of(item) for item in given), traits)
-        shape = broadcast((*given, *(captured or ())))
-        results.append([tensors[0].new_empty(shape, dtype=dtype) for dtype in dtypes])
+        present = [item for item in (*given, *(captured or ())) if isinstance(item, Tensor)]
+        shape, device = broadcast(present), device_of(present)
+        results.append([present[0].new_empty(shape, dtype=d, device=device) for d in dtypes])
     return [tensor for result in zip(*results, strict=True) for tensor in result]
 
 
@@ -146,8 +151,20 @@ def _pointwise_in_place(
         compute(arguments, captured or (), text, written, use or None)
 
 
-def _pointwise_in_place_fake(*args: Any) -> None:
-    return None
+def _pointwise_in_place_fake(
+    out: list[Tensor],
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> None:
+    items = _arguments(tensors, numbers, form, groups).items()
+    for group in range(groups):
+        given = (*(item[group] for item in items), *(captured or ()), *out[group::groups])
+        device_of([item for item in given if isinstance(item, Tensor)])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
