@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard_kernels._captured import check_devices
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
-from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
-from torchyard_kernels._pointwise._direct import served
+from torchyard_kernels._pointwise._arguments import Arguments, device_of, parse_arguments
+from torchyard_kernels._pointwise._direct import count_write, served
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._pointwise._recordings import recorded
 from torchyard_programs import result_count
@@ -56,6 +57,7 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         if found is not None:
             return found[0] if several is None else found
     arguments = parse_arguments("foreach_map", lists)
+    _check_devices("foreach_map", arguments, captured)
     count = 1 if several is None else several
     if not arguments.groups:
         return [] if several is None else tuple([[] for _ in range(count)])
@@ -116,9 +118,11 @@ def write(
     """
     plain = not is_dynamo_compiling() and implementation is None
     if plain and served(text, lists, captured, out) is not None:
+        count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)
     _check_out(arguments, captured, out, result_count(text) or 1)
+    _check_devices("foreach_map_", arguments, captured, out)
     if arguments.groups:
         OPERATORS["pointwise_"](
             [tensor for result in out for tensor in result],
@@ -130,6 +134,26 @@ def write(
             text,
             implementation or "",
         )
+
+
+def _check_devices(
+    function: str,
+    arguments: Arguments,
+    captured: Sequence[Tensor],
+    out: Sequence[Sequence[Tensor]] = (),
+) -> None:
+    """Raise ValueError where the tensors of a group lie on several devices."""
+    written = [tensor for result in out for tensor in result]
+    devices = {tensor.device for tensor in (*arguments.tensors, *captured, *written)}
+    if len(devices) < 2:
+        return
+    if torch.device("meta") in devices:
+        raise ValueError(f"{function}: expected tensors with values or without, got both")
+    items = [*arguments.items(), *out]
+    for group in range(arguments.groups):
+        given = [item[group] for item in items]
+        tensors = [item for item in (*given, *captured) if isinstance(item, Tensor)]
+        check_devices(function, device_of(tensors), tensors)
 
 
 def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:
