@@ -332,6 +332,26 @@ def test_what_cannot_be_written_is_refused_whatever_was_tried_before() -> None:
         assert counts.tolist() == [1, 1, 1]
 
 
+def test_what_has_no_memory_for_each_element_is_not_written_to() -> None:
+    for expanded in (False, True, True):
+        out = torch.ones(1, 3).expand(2, 3) if expanded else torch.ones(2, 3)
+        if not expanded:
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+            continue
+        with pytest.raises(ValueError, match="out: expected tensors with memory for each element"):
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+
+
+def test_large_integers_are_refused_whatever_was_served_before() -> None:
+    x = torch.ones(3)
+    for number in (1, 2, 2**53 + 1, 2**60, -(2**60)):
+        if abs(number) <= 2**53:
+            assert foreach_map(lambda x, y: x + y, [x], number)[0].tolist() == [1.0 + number] * 3
+            continue
+        with pytest.raises(ValueError, match=r"integers of at most 2\*\*53"):
+            foreach_map(lambda x, y: x + y, [x], number)
+
+
 def test_captured_tensors_are_read_as_they_are() -> None:
     phases = torch.complex(torch.zeros(3), torch.arange(3.0)).conj().imag
     assert phases.is_neg()

@@ -117,11 +117,11 @@ def test_products_with_functions_are(ways, dtype, packed):
 
 def test_formats_that_no_direct_call_takes_go_the_long_way():
     x, packed = torch.randn(3, 64), tk.PackedWeight(torch.randn(32, 64)).spec_text
-    assert linear_ops._outputs("") == -1
-    assert linear_ops._outputs(packed) == 32
+    assert linear_ops._form("") == -1
+    assert linear_ops._form(packed) == (32, 64)
     other = packed.replace("panels", "blocks")
     assert other != packed
-    assert linear_ops._outputs(other) is None
+    assert linear_ops._form(other) is None
     assert linear_ops._served(x, [x], other, None) is None
     assert linear_ops._served_fused(x, [x], other, None, "", None, "", None, False) is None
 

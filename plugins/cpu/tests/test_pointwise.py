@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -145,7 +148,9 @@ def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
     torch.manual_seed(0)
     xs = [torch.randn(3, 5), torch.randn(1, 5).expand(3, 5), torch.randn(3, 1).expand(3, 5)]
     for tensors in (xs, *([x] for x in xs)):
-        call = call_of(lambda x, y: (x * y + x, x.lerp(y, 0.3)), tensors, [torch.randn(shape)] * len(tensors))
+        call = call_of(
+            lambda x, y: (x * y + x, x.lerp(y, 0.3)), tensors, [torch.randn(shape)] * len(tensors)
+        )
         kernel = NativePointwise(isa)
         serve = kernel.direct(call.request)
         assert serve is not None
@@ -186,6 +191,31 @@ def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
     out = [torch.zeros(8), torch.zeros(3)]
     assert serve((xs, xs), (), (out,)) is None
     assert not out[0].any()
+
+
+def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() -> None:
+    xs = [torch.ones(1 << 22) for _ in range(4)]
+    call = call_of(lambda x: torch.tanh(torch.exp(torch.tanh(x))), xs)
+    serve = NativePointwise("").direct(call.request)
+    assert serve is not None
+    alive: list[int] = []
+    noted = [weakref.ref(x) for x in xs]
+    call = None  # type: ignore[assignment]
+    done = threading.Event()
+
+    def empty() -> None:
+        # Until the kernel has given up Python's lock: then this thread runs.
+        time.sleep(0.005)
+        xs.clear()
+        alive.append(sum(x() is not None for x in noted) if not done.is_set() else 4)
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    found = serve((xs,), (), None)
+    done.set()
+    thread.join()
+    assert alive == [4]
+    assert found is None or len(found[0]) == 4
 
 
 def test_public_calls_take_the_short_way_after_the_first() -> None:

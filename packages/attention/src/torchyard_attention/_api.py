@@ -20,7 +20,7 @@ from torchyard_attention._options import options_text
 from torchyard_attention._program import IDENTITY
 from torchyard_attention._recordings import Recording, kept, recorded
 from torchyard_attention._request import lse_dtype, request_of
-from torchyard_attention._validation import as_block_mask, check_inputs
+from torchyard_attention._validation import as_block_mask, check_captured, check_inputs
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
@@ -268,6 +268,7 @@ def _prepare(
     captured: list[Tensor] = []
     if score_mod is not None:
         text, captured = recorded(score_mod, lse_dtype(query), query.device)
+        check_captured(query, captured)
     inputs = [query, key, value, *captured]
     return _Prepared(
         query,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import torch
@@ -44,6 +45,19 @@ def check_inputs(
     _check_shapes(query, key, value, enable_gqa)
     if block_mask is not None:
         _check_mask(query, key, block_mask)
+
+
+def check_captured(query: Tensor, captured: Sequence[Tensor]) -> None:
+    """Raise ValueError unless a score_mod's tensors lie where the query does.
+
+    Those of no dimension may lie on the CPU, as for torch.
+    """
+    for tensor in captured:
+        if tensor.device != query.device and (tensor.ndim or not tensor.is_cpu):
+            raise ValueError(
+                f"score_mod: expected tensors on query's device {query.device}, got one on "
+                f"{tensor.device}; move it there"
+            )
 
 
 def as_block_mask(block_mask: Any) -> BlockMask | None:

@@ -29,5 +29,5 @@ def check_devices(function: str, device: torch.device, tensors: Iterable[Tensor]
         if tensor.device != device and (tensor.dim() or not tensor.is_cpu):
             raise ValueError(
                 f"{function}: expected all tensors on one device, got {device} and "
-                f"{tensor.device}; move one there"
+                f"{tensor.device}; move one"
             )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard_kernels._captured import check_devices
 from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
 from torchyard_kernels._linear._ops import CALLS, fused, product
@@ -84,6 +86,7 @@ def linear(
     before = None if prologue is None else recorded(prologue, "prologue", False, x)
     after = None if epilogue is None else recorded(epilogue, "epilogue", gated, x)
     captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
+    check_devices("linear", x.device, captured)
     bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in bound):
         return fused(x, held, spec, bias, before, after)
@@ -165,7 +168,7 @@ def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Te
         return CALLS.served(x, weight, PLAIN_WEIGHT, bias)
     # A module finds its buffers after a search that costs as much as the rest.
     if weight.format == "panels":
-        return CALLS.served(x, weight._buffers.get("data"), weight.shape[0], bias)
+        return CALLS.served(x, weight._buffers.get("data"), weight.shape, bias)
     # A bound product does not look at the bias, which is a layer's own.
     return _bound.served(weight, x, None) if bias is None and type(x) is Tensor else None
 
@@ -179,11 +182,12 @@ def _served_fused(
 ) -> Tensor | None:
     if type(x) is not Tensor:
         return None
-    data, outputs = weight, PLAIN_WEIGHT
+    data: Any = weight
+    form: tuple[int, ...] | int = PLAIN_WEIGHT
     if type(weight) is PackedWeight:
         if weight.format != "panels":
             return None
-        data, outputs = weight._buffers["data"], weight.shape[0]  # type: ignore[assignment]
+        data, form = weight._buffers["data"], weight.shape
     before = after = None
     gated = False
     if prologue is not None:
@@ -195,4 +199,4 @@ def _served_fused(
         after = kept(epilogue, "epilogue", gated, x)
         if after is None:
             return None
-    return _fused_calls.served(before, after, gated, x, data, outputs, bias)
+    return _fused_calls.served(before, after, gated, x, data, form, bias)

@@ -21,6 +21,8 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
                 f"linear: weight: expected two dimensions [N, K], got {list(weight.shape)}"
             )
     _check_tensor("linear", "x", x)
+    held = weight if isinstance(weight, Tensor) else weight.get_buffer("data")
+    _check_device("linear", "weight", held, x)
     outputs, depth = weight.shape
     if x.ndim == 0 or x.shape[-1] != depth:
         raise ValueError(
@@ -38,6 +40,7 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
         raise ValueError(f"linear: bias: expected [{outputs}], got {list(bias.shape)}")
     if bias.dtype != x.dtype:
         raise TypeError(f"linear: bias: expected the dtype of x, {x.dtype}, got {bias.dtype}")
+    _check_device("linear", "bias", bias, x)
 
 
 def check_batches(a: Tensor, b: Tensor) -> None:
@@ -55,6 +58,7 @@ def check_matmul(function: str, a: Tensor, b: Tensor) -> None:
     _check_tensor(function, "b", b)
     if a.dtype != b.dtype:
         raise TypeError(f"{function}: b: expected the dtype of a, {a.dtype}, got {b.dtype}")
+    _check_device(function, "b", b, a)
 
 
 def _check_tensor(function: str, name: str, value: object) -> None:
@@ -63,4 +67,11 @@ def _check_tensor(function: str, name: str, value: object) -> None:
     if value.dtype not in _DTYPES:
         raise TypeError(
             f"{function}: {name}: expected float16, bfloat16, float32 or float64, got {value.dtype}"
+        )
+
+
+def _check_device(function: str, name: str, tensor: Tensor, first: Tensor) -> None:
+    if tensor.device != first.device:
+        raise ValueError(
+            f"{function}: {name}: expected it on {first.device}, got {tensor.device}; move one"
         )

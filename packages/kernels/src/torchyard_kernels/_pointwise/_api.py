@@ -180,6 +180,15 @@ def _check_out(
                 f"out: expected lists of {arguments.groups}, as the arguments are, got "
                 f"{len(result)}"
             )
+        for tensor in result:
+            if any(
+                step == 0 and size > 1
+                for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+            ):
+                raise ValueError(
+                    f"out: expected tensors with memory for each element, got {list(tensor.shape)} "
+                    f"with the strides {list(tensor.stride())}; clone it"
+                )
     if torch.is_grad_enabled():
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
         if any(tensor.requires_grad for tensor in tensors):
