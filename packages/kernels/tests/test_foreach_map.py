@@ -329,6 +329,70 @@ def test_in_place_on_recorded_gradients_is_refused_with_a_typed_error() -> None:
     assert torch.equal(x.detach(), torch.full((3,), 2.0))
 
 
+@implementations
+def test_what_a_backward_saved_is_known_to_be_written_to(implementation: str | None) -> None:
+    for _ in range(3):
+        weight, factor = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
+        loss = (weight * factor * factor).sum()
+        before = factor._version
+        foreach_map_(lambda x: x + 1, [factor], implementation=implementation)
+        assert factor._version > before
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_what_cannot_be_written_is_refused_whatever_was_tried_before() -> None:
+    for _ in range(3):
+        counts = torch.ones(3, dtype=torch.int32)
+        with pytest.raises(TypeError, match="float32 cannot be written to a tensor of int32"):
+            foreach_map_(lambda x: x * 0.5, [torch.ones(3)], out=[[counts]])
+        assert counts.tolist() == [1, 1, 1]
+
+
+def test_what_has_no_memory_for_each_element_is_not_written_to() -> None:
+    for expanded in (False, True, True):
+        out = torch.ones(1, 3).expand(2, 3) if expanded else torch.ones(2, 3)
+        if not expanded:
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+            continue
+        with pytest.raises(ValueError, match="out: expected tensors with memory for each element"):
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+
+
+def test_large_integers_are_refused_whatever_was_served_before() -> None:
+    x = torch.ones(3)
+    for number in (1, 2, 2**53 + 1, 2**60, -(2**60)):
+        if abs(number) <= 2**53:
+            assert foreach_map(lambda x, y: x + y, [x], number)[0].tolist() == [1.0 + number] * 3
+            continue
+        with pytest.raises(ValueError, match=r"integers of at most 2\*\*53"):
+            foreach_map(lambda x, y: x + y, [x], number)
+
+
+def test_captured_tensors_are_read_as_they_are() -> None:
+    phases = torch.complex(torch.zeros(3), torch.arange(3.0)).conj().imag
+    assert phases.is_neg()
+    zeros = torch._efficientzerotensor((3,), dtype=torch.float32)
+    for _ in range(3):
+        (found,) = foreach_map(lambda x: x + phases, [torch.ones(3)])
+        assert found.tolist() == [1.0, 0.0, -1.0]
+        (found,) = foreach_map(lambda x: x + zeros, [torch.ones(3)])
+        assert found.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_tensors_of_a_group_lie_on_one_device() -> None:
+    here, there = torch.ones(3), torch.ones(3, device="meta")
+    calls = (
+        lambda: foreach_map(lambda x: x + there, [here]),
+        lambda: foreach_map(lambda x: x + there.sum(), [here]),
+        lambda: foreach_map(lambda x, y: x + y, [here], [there]),
+        lambda: foreach_map_(lambda x: x + 1, [here], out=[[there]]),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="tensors with values or without, got both"):
+            call()
+
+
 def test_no_groups_give_no_tensors() -> None:
     assert foreach_map(lambda x: x, []) == []
     assert foreach_map(lambda x: (x, x), []) == ([], [])

@@ -20,6 +20,7 @@ from torchyard_kernels import (
     Padding,
     UncapturableError,
     capture,
+    foreach_map_,
     topk,
 )
 from torchyard_kernels._graphs import _recorded
@@ -341,3 +342,17 @@ def test_the_interpreters_optimiser_is_left_as_it_was() -> None:
         graph(torch.ones(1))
         assert torch._C._get_graph_executor_optimize() is setting
     torch._C._set_graph_executor_optimize(True)
+
+
+def test_an_operator_that_returns_nothing_is_captured(mechanism: str) -> None:
+    total, given = torch.zeros(3), torch.arange(3.0)
+
+    def add(x: Tensor) -> Tensor:
+        foreach_map_(lambda a, b: a * 0.5 + b, [total], [x])
+        return total * 2
+
+    graph = capture(add, given, state=(total,))
+    for _ in range(3):
+        expected = total * 0.5 + given
+        assert torch.equal(graph(given), expected * 2)
+        assert torch.equal(total, expected)

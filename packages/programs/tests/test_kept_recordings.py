@@ -206,3 +206,26 @@ def test_a_tensor_on_another_device_is_noticed() -> None:
     assert _keep(recordings, mod(torch.rand(2)))
     assert recordings.kept(mod(torch.rand(3))) is not None
     assert recordings.kept(mod(torch.rand(2, device="meta"))) is None
+
+
+def test_another_number_of_a_tensors_parts_is_noticed() -> None:
+    def counted(table: Tensor) -> Mod:
+        def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            count = 0
+            for _ in table:
+                count += 1
+            return s * count
+
+        return mod
+
+    def paired(table: Tensor) -> Mod:
+        def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            _first, _second = table
+            return s * 2
+
+        return mod
+
+    recordings = Recordings(_trace)
+    for function in (counted, paired):
+        assert _keep(recordings, function(torch.rand(2)))
+        assert recordings.kept(function(torch.rand(3))) is None

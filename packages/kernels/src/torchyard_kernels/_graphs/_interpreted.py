@@ -185,4 +185,6 @@ class _Program:
 
 
 def _flat(result: Any) -> list[Any]:
+    if result is None:  # of an operator that only writes
+        return []
     return list(result) if isinstance(result, list | tuple) else [result]

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
-from torchyard_kernels._pointwise._direct import served
+from torchyard_kernels._pointwise._direct import count_write, served
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._pointwise._recordings import recorded
 from torchyard_programs import result_count
@@ -116,6 +116,7 @@ def write(
     """
     plain = not is_dynamo_compiling() and implementation is None
     if plain and served(text, lists, captured, out) is not None:
+        count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)
     _check_out(arguments, captured, out, result_count(text) or 1)
@@ -164,6 +165,15 @@ def _check_out(
                 f"out: expected lists of {arguments.groups}, as the arguments are, got "
                 f"{len(result)}"
             )
+        for tensor in result:
+            if any(
+                step == 0 and size > 1
+                for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+            ):
+                raise ValueError(
+                    f"out: expected tensors with memory for each element, got {list(tensor.shape)} "
+                    f"with the strides {list(tensor.stride())}; clone it"
+                )
     if torch.is_grad_enabled():
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
         if any(tensor.requires_grad for tensor in tensors):

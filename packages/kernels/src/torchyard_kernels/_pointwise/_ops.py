@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_kernels._captured import stored
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
-from torchyard_kernels._pointwise._direct import remember, served
+from torchyard_kernels._pointwise._direct import count_write, remember, served
 from torchyard_kernels._pointwise._evaluation import (
     broadcast,
     check_results,
@@ -71,8 +72,6 @@ def compute(
         result_dtypes(text, inputs, traits)
         conclusions = registry().conclusions()
         kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
-        if use is None:
-            remember(conclusions, kernel, request)
         call = PointwiseCall(
             request,
             tuple([item[group] for group in groups] for item in items),
@@ -81,6 +80,9 @@ def compute(
         )
         if out:
             check_results(call)
+        # Not before its like is known to be allowed.
+        if use is None:
+            remember(conclusions, kernel, request)
         results = kernel(call)
         found = found or [[None] * arguments.groups for _ in results]
         for into, result in zip(found, results, strict=True):
@@ -108,7 +110,7 @@ def _pointwise(
     results = None if use else served(text, arguments.passed(), captured or (), None)
     if results is None:
         with torch.no_grad():
-            results = compute(arguments, captured or (), text, use=use or None)
+            results = compute(arguments, stored(captured), text, use=use or None)
     return [tensor for result in results for tensor in result]
 
 
@@ -145,10 +147,10 @@ def _pointwise_in_place(
 ) -> None:
     arguments = _arguments(tensors, numbers, form, groups)
     written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
-    if not use and served(text, arguments.passed(), captured or (), written):
-        return
-    with torch.no_grad():
-        compute(arguments, captured or (), text, written, use or None)
+    if use or not served(text, arguments.passed(), captured or (), written):
+        with torch.no_grad():
+            compute(arguments, stored(captured), text, written, use or None)
+    count_write(written)
 
 
 def _pointwise_in_place_fake(

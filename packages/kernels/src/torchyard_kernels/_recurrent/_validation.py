@@ -63,6 +63,9 @@ def checked_cells(
         raise TypeError(f"num_layers: expected an integer, got {type(num_layers).__name__}")
     if num_layers < 1:
         raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
+    for place, weight in enumerate(weights):
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"weights[{place}]: expected a tensor, got {type(weight).__name__}")
     size = per_cell(weights, num_layers, bidirectional)
     projecting = kind is RecurrentKind.LSTM
     if size not in ((2, 3, 4, 5) if projecting else (2, 4)):

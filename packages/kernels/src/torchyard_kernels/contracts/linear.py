@@ -50,7 +50,7 @@ __all__ = [
 LINEAR: Final = "linear/1"
 # Outputs whose weights lie side by side in the format ``panels``.
 PANEL_COLUMNS: Final = 32
-# What a direct call is given in place of a packed weight's N: see :class:`Linear`.
+# What a direct call is given in place of a packed weight's shape: see :class:`Linear`.
 PLAIN_WEIGHT: Final = -1
 SECOND_FACTOR: Final = -2
 
@@ -243,9 +243,9 @@ class Linear(Protocol):
     """The callable that an implementation of ``linear/1`` loads.
 
     May have ``direct()``: see ``torchyard_kernels.contracts.direct``. What it serves takes (x,
-    weight, outputs, bias): of a packed weight its ``data`` and N; of a plain one [N, K] the tensor
-    and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second factor, [K, N] or [B, K, N] for
-    x [B, M, K], and ``SECOND_FACTOR``.
+    weight, form, bias): of a packed weight its ``data`` and (N, K), to which x has to fit; of a
+    plain one [N, K] the tensor and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second
+    factor, [K, N] or [B, K, N] for x [B, M, K], and ``SECOND_FACTOR``.
     """
 
     def __call__(self, call: LinearCall) -> Tensor:
