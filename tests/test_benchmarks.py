@@ -273,6 +273,18 @@ def test_functions_around_linear_layers_are_judged_and_timed() -> None:
     assert [finding.quantity for finding in found].count("its time over ours") == 2 * 3 * 3
 
 
+def test_a_function_around_a_linear_layer_that_is_wrong_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def linear(*args: Any, **kwargs: Any) -> Tensor:
+        return torchyard_kernels.linear(*args, **kwargs) * 1.02
+
+    monkeypatch.setattr(linear_functions, "linear", linear)
+    case = "bias and gelu, float16, 1 row, torchyard, packed"
+    with pytest.raises(WrongResultError, match=f"{case}: expected within .* of float64"):
+        measure_functions(Effort(1), quick=True, progress=lambda text: None)
+
+
 def test_what_a_call_costs_is_told_of_every_op_and_dtype() -> None:
     found = measure_calls(quick=True, progress=lambda text: None)
     asked = [finding for finding in found if finding.asked is not None]

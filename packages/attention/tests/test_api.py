@@ -182,6 +182,23 @@ def test_bad_input_is_refused_by_name(name):
         flex_attention(*change(*tensors()), **options)
 
 
+def test_tensors_of_a_score_mod_lie_where_the_query_does():
+    query = torch.randn(1, 2, 4, 8)
+    slopes = torch.randn(2, device="meta")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="score_mod: expected tensors on query's device cpu"):
+            flex_attention(query, query, query, lambda s, b, h, i, j: s * slopes[h])
+
+
+def test_zeros_of_a_score_mod_need_not_be_stored():
+    query = torch.randn(1, 2, 4, 8)
+    zeros = torch._efficientzerotensor((2,), dtype=torch.float32)
+    expected = flex_attention(query, query, query)
+    for _ in range(2):
+        found = flex_attention(query, query, query, lambda s, b, h, i, j: s + zeros[h])
+        torch.testing.assert_close(found, expected)
+
+
 def test_torchs_sliced_mask_is_refused_with_the_remedy():
     query, key, value = tensors()
     mask = torch_flex.create_block_mask(causal, 2, 4, 33, 40, device="cpu")[0:1]

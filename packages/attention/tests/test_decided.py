@@ -27,45 +27,23 @@ from torchyard_attention import _decided as decided
 from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
 
 from .settings import context, deterministic, environment
-
-
-class _Spy:
-    """A direct forward that tells what it was asked, and serves everything or nothing."""
-
-    def __init__(self, answer: Any = None) -> None:
-        self.answer = answer
-        self.asked: list[tuple[Any, ...]] = []
-        self.admitted: list[AttentionRequest] = []
-
-    def serve(self, *arguments: Any) -> Any:
-        self.asked.append(arguments)
-        return self.answer
-
-    def admit(self, request: AttentionRequest, call: AttentionCall) -> None:
-        self.admitted.append(request)
+from .spies import Spy, spying
 
 
 @pytest.fixture
-def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Spy]:
+def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spy]:
     """Stand in for what the chosen forwards offer to calls that go past the op."""
     # The op's kernel, below all that takes part in a call, asks too: see test_served_op.py.
     monkeypatch.setattr("torchyard_attention._served_op.served", lambda *given: None)
-    kept = registry().conclusions()
-    before = kept.pop(decided._KEY, None)
-    spy = _Spy()
-    direct = kept[decided._KEY] = decided._Direct()
-    direct.serve = (spy.serve,)
-    yield spy
-    kept.pop(decided._KEY)
-    if before is not None:
-        kept[decided._KEY] = before
+    with spying() as spy:
+        yield spy
 
 
 def _query() -> Tensor:
     return torch.randn(1, 2, 3, 4)
 
 
-def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: _Spy) -> None:
+def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: Spy) -> None:
     query = _query()
     out, lse = torch.zeros(1), torch.ones(1)
     spy.answer = out
@@ -83,7 +61,7 @@ def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: _Spy) ->
     ]
 
 
-def test_a_call_that_is_not_served_goes_the_other_way(spy: _Spy) -> None:
+def test_a_call_that_is_not_served_goes_the_other_way(spy: Spy) -> None:
     query = _query()
     expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)
     torch.testing.assert_close(flex_attention(query, query, query), expected)
@@ -100,13 +78,13 @@ def test_a_call_that_is_not_served_goes_the_other_way(spy: _Spy) -> None:
     ],
     ids=lambda arguments: next(iter(arguments)),
 )
-def test_a_call_with_more_to_it_is_not_handed_over(spy: _Spy, arguments: dict[str, Any]) -> None:
+def test_a_call_with_more_to_it_is_not_handed_over(spy: Spy, arguments: dict[str, Any]) -> None:
     query = _query()
     flex_attention(query, query, query, **arguments)
     assert not spy.asked
 
 
-def test_a_known_score_mod_is_handed_over_as_a_program_and_its_tensors(spy: _Spy) -> None:
+def test_a_known_score_mod_is_handed_over_as_a_program_and_its_tensors(spy: Spy) -> None:
     query = _query()
     mask = create_block_mask(masks.causal, None, None, 3, 3, device="cpu")
     slopes = [torch.rand(2) for _ in range(4)]
@@ -143,7 +121,7 @@ class _Ops(TorchDispatchMode):
     ids=lambda mode: mode.__name__,
 )
 def test_a_mode_or_another_setting_keeps_it_from_being_handed_over(
-    spy: _Spy, mode: Callable[[], AbstractContextManager[object]]
+    spy: Spy, mode: Callable[[], AbstractContextManager[object]]
 ) -> None:
     query = _query()
     known = scores.softcap(5.0)
@@ -159,26 +137,26 @@ def test_a_mode_or_another_setting_keeps_it_from_being_handed_over(
     assert len(spy.asked) == 2
 
 
-def test_a_transform_keeps_it_from_being_handed_over(spy: _Spy) -> None:
+def test_a_transform_keeps_it_from_being_handed_over(spy: Spy) -> None:
     query = torch.randn(2, 1, 2, 3, 4)
     torch.func.vmap(flex_attention)(query, query, query)
     assert not spy.asked
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-def test_a_trace_keeps_it_from_being_handed_over(spy: _Spy) -> None:
+def test_a_trace_keeps_it_from_being_handed_over(spy: Spy) -> None:
     query = _query()
     torch.jit.trace(lambda q: flex_attention(q, q, q), query, check_trace=False)
     assert not spy.asked
 
 
-def test_compiled_code_does_not_hand_over(spy: _Spy) -> None:
+def test_compiled_code_does_not_hand_over(spy: Spy) -> None:
     query = _query()
     torch.compile(flex_attention, backend="eager", fullgraph=True)(query, query, query)
     assert not spy.asked
 
 
-def test_a_mask_is_handed_over_with_its_lengths_and_kind(spy: _Spy) -> None:
+def test_a_mask_is_handed_over_with_its_lengths_and_kind(spy: Spy) -> None:
     query = _query()
     mask = create_block_mask(masks.causal, None, None, 3, 3, device="cpu")
     flex_attention(query, query, query, block_mask=mask)
@@ -191,7 +169,7 @@ def test_a_mask_is_handed_over_with_its_lengths_and_kind(spy: _Spy) -> None:
     assert first.blocks.kv_indices is mask.kv_indices
 
 
-def test_a_mask_whose_bits_are_old_or_that_is_torchs_is_not_handed_over(spy: _Spy) -> None:
+def test_a_mask_whose_bits_are_old_or_that_is_torchs_is_not_handed_over(spy: Spy) -> None:
     from torch.nn.attention.flex_attention import create_block_mask as torchs
 
     query = _query()
@@ -211,11 +189,11 @@ def test_a_mask_whose_bits_are_old_or_that_is_torchs_is_not_handed_over(spy: _Sp
 class _Offering:
     """A forward that offers a direct one."""
 
-    def __init__(self, spy: _Spy | None) -> None:
+    def __init__(self, spy: Spy | None) -> None:
         self.spy = spy
         self.made = 0
 
-    def direct(self) -> _Spy | None:
+    def direct(self) -> Spy | None:
         self.made += 1
         return self.spy
 
@@ -228,13 +206,13 @@ def test_each_forward_is_asked_once_and_told_the_requests_that_are_its_own() -> 
     request = AttentionRequest("cpu", "float32", 1, 2, 2, 3, 3, 4, 4)
     call = AttentionCall(query, query, query, None, None, 1.0, False, False)
     kept: dict[str, Any] = {}
-    one, other = _Spy(), _Spy()
+    one, other = Spy(), Spy()
     first, second, third = _Offering(one), _Offering(other), _Offering(None)
     for forward in (first, second, third, first, lambda call: AttentionResult(query)):
         decided.remember(kept, forward, request, call)
     assert (first.made, second.made, third.made) == (1, 1, 1)
-    assert one.admitted == [request, request]
-    assert other.admitted == [request]
+    assert one.admitted == [(request, call)] * 2
+    assert other.admitted == [(request, call)]
     assert kept[decided._KEY].serve == (one.serve, other.serve)
 
 

@@ -61,7 +61,7 @@ def test_requests_of_other_kinds_hold_no_program() -> None:
 
 def test_explain_takes_a_program_as_text() -> None:
     request = request_with(alibi)
-    parsed = DEFINITIONS[FORWARD].parse(
+    parsed = DEFINITIONS[FORWARD].request(
         {
             "score": "pointwise",
             "score_text": request.score_text.replace("\n", "\\n"),
@@ -80,4 +80,4 @@ def test_explain_takes_a_program_as_text() -> None:
 
 def test_captured_tensors_in_another_form_are_refused() -> None:
     with pytest.raises(ValueError, match=r"score_captured: expected dtype:dimensions .* 'x'"):
-        DEFINITIONS[FORWARD].parse({"score_captured": "float32:1,x"})
+        DEFINITIONS[FORWARD].request({"score_captured": "float32:1,x"})

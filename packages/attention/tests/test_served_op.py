@@ -11,45 +11,22 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torchyard import registry
 from torchyard_attention import _decided as decided
 from torchyard_attention import create_block_mask, flex_attention, masks
 from torchyard_attention._api import prepared_arguments
-from torchyard_attention.contract import AttentionCall, AttentionRequest
 
 from .settings import context, deterministic, environment
+from .spies import Spy, nothing_decided, spying
 
 _OP = torch.ops.torchyard_attention.forward.default
 _REST = (False, False, False, "")  # lse, max_scores, grad, use
 
 
-class _Spy:
-    """A direct forward that tells what it was asked, and serves everything or nothing."""
-
-    def __init__(self) -> None:
-        self.answer: Any = None
-        self.asked: list[tuple[Any, ...]] = []
-
-    def serve(self, *arguments: Any) -> Any:
-        self.asked.append(arguments)
-        return self.answer
-
-    def admit(self, request: AttentionRequest, call: AttentionCall) -> None:
-        pass
-
-
 @pytest.fixture
-def spy() -> Iterator[_Spy]:
+def spy() -> Iterator[Spy]:
     """Stand in for what the chosen forwards offer."""
-    kept = registry().conclusions()
-    before = kept.pop(decided._KEY, None)
-    spy = _Spy()
-    direct = kept[decided._KEY] = decided._Direct()
-    direct.serve = (spy.serve,)
-    yield spy
-    kept.pop(decided._KEY)
-    if before is not None:
-        kept[decided._KEY] = before
+    with spying() as spy:
+        yield spy
 
 
 def _query(dtype: torch.dtype = torch.float32) -> Tensor:
@@ -64,7 +41,7 @@ def _given(query: Tensor, *rest: Any) -> list[Any]:
     return prepared_arguments(query, query, query, *rest).given()
 
 
-def test_what_is_served_is_returned_as_the_fake_promises(spy: _Spy) -> None:
+def test_what_is_served_is_returned_as_the_fake_promises(spy: Spy) -> None:
     query = _query()
     given = _given(query)
     spy.answer = torch.zeros(1, 2, 3, 4)
@@ -90,7 +67,7 @@ def test_what_is_served_is_returned_as_the_fake_promises(spy: _Spy) -> None:
         ("use", "attention.tiled"),
     ],
 )
-def test_a_call_with_more_to_it_is_not_handed_over(spy: _Spy, place: str, value: Any) -> None:
+def test_a_call_with_more_to_it_is_not_handed_over(spy: Spy, place: str, value: Any) -> None:
     names = [argument.name for argument in _OP._schema.arguments]
     given = [*_given(_query()), *_REST]
     _OP(*given)
@@ -100,7 +77,7 @@ def test_a_call_with_more_to_it_is_not_handed_over(spy: _Spy, place: str, value:
     assert len(spy.asked) == 1
 
 
-def test_a_mask_is_handed_over_with_the_calls_lengths(spy: _Spy) -> None:
+def test_a_mask_is_handed_over_with_the_calls_lengths(spy: Spy) -> None:
     mask = create_block_mask(masks.causal, None, None, 3, 3, device="cpu")
     _OP(*_given(_query(), None, mask), *_REST)
     found = spy.asked[0][3]
@@ -111,7 +88,7 @@ def test_a_mask_is_handed_over_with_the_calls_lengths(spy: _Spy) -> None:
         assert getattr(found.blocks, name) is getattr(mask, name)
 
 
-def test_a_mask_whose_bits_are_old_is_not_handed_over(spy: _Spy) -> None:
+def test_a_mask_whose_bits_are_old_is_not_handed_over(spy: Spy) -> None:
     query, limit = _query(), torch.tensor(2)
     mask = create_block_mask(lambda b, h, q, k: k < limit, None, None, 3, 3, device="cpu")
     given = _given(query, None, mask)
@@ -123,7 +100,7 @@ def test_a_mask_whose_bits_are_old_is_not_handed_over(spy: _Spy) -> None:
     torch.testing.assert_close(out, query[:, :, :1].expand_as(query))
 
 
-def test_a_score_is_handed_over_as_one_object_for_its_text(spy: _Spy) -> None:
+def test_a_score_is_handed_over_as_one_object_for_its_text(spy: Spy) -> None:
     slopes = torch.rand(2)
     given = _given(_query(), lambda s, b, h, q, k: s + slopes[h])
     for _ in range(2):
@@ -135,31 +112,21 @@ def test_a_score_is_handed_over_as_one_object_for_its_text(spy: _Spy) -> None:
     assert captured[0] is slopes
 
 
-def test_a_score_of_doubles_is_not_handed_over(spy: _Spy) -> None:
+def test_a_score_of_doubles_is_not_handed_over(spy: Spy) -> None:
     _OP(*_given(_query(torch.float64), _doubled), *_REST)
     assert not spy.asked
 
 
 def test_what_was_decided_of_a_score_can_be_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[AttentionCall] = []
-    monkeypatch.setattr(
-        decided._Direct, "of", lambda self, forward: type("", (), {"admit": _telling(told)})()
-    )
-    kept = registry().conclusions()
-    before = kept.pop(decided._KEY, None)
+    told = Spy()
+    monkeypatch.setattr(decided._Direct, "of", lambda self, forward: told)
     given = _given(_query(), lambda s, b, h, q, k: s * 2.625)
-    for _ in range(2):
-        _OP(*given, *_REST)
-    kept.pop(decided._KEY)
-    if before is not None:
-        kept[decided._KEY] = before
-    assert len(told) == 2
-    first, second = (call.score_mod.text for call in told if call.score_mod is not None)
-    assert first is second
-
-
-def _telling(told: list[AttentionCall]) -> Callable[..., None]:
-    return lambda self, request, call: told.append(call)
+    with nothing_decided():
+        for _ in range(2):
+            _OP(*given, *_REST)
+    scores = [call.score_mod for _, call in told.admitted if call.score_mod is not None]
+    assert len(scores) == 2
+    assert scores[0].text is scores[1].text
 
 
 @pytest.mark.parametrize(
@@ -168,7 +135,7 @@ def _telling(told: list[AttentionCall]) -> Callable[..., None]:
     ids=lambda mode: mode.__name__,
 )
 def test_another_setting_keeps_it_from_being_handed_over(
-    spy: _Spy, mode: Callable[[], AbstractContextManager[object]]
+    spy: Spy, mode: Callable[[], AbstractContextManager[object]]
 ) -> None:
     given = _given(_query())
     with mode():
@@ -188,7 +155,7 @@ class _Ops(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-def test_a_mode_sees_the_op_before_it_is_handed_over(spy: _Spy) -> None:
+def test_a_mode_sees_the_op_before_it_is_handed_over(spy: Spy) -> None:
     spy.answer = torch.zeros(1, 2, 3, 4)
     given = _given(_query())
     with _Ops() as ops:
@@ -197,7 +164,7 @@ def test_a_mode_sees_the_op_before_it_is_handed_over(spy: _Spy) -> None:
     assert len(spy.asked) == 1
 
 
-def test_vmap_hands_over_each_of_its_calls(spy: _Spy) -> None:
+def test_vmap_hands_over_each_of_its_calls(spy: Spy) -> None:
     query = torch.randn(3, 1, 2, 3, 4)
     expected = torch.stack([flex_attention(one, one, one) for one in query])
     spy.asked.clear()
@@ -207,7 +174,7 @@ def test_vmap_hands_over_each_of_its_calls(spy: _Spy) -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_compiled_code_hands_over(spy: _Spy, backend: str) -> None:
+def test_compiled_code_hands_over(spy: Spy, backend: str) -> None:
     torch._dynamo.reset()
     query = _query()
     compiled = torch.compile(flex_attention, backend=backend, fullgraph=True)
@@ -219,7 +186,7 @@ def test_compiled_code_hands_over(spy: _Spy, backend: str) -> None:
     assert len(spy.asked) == 1
 
 
-def test_an_exported_program_hands_over(spy: _Spy) -> None:
+def test_an_exported_program_hands_over(spy: Spy) -> None:
     class Attend(torch.nn.Module):
         def forward(self, query: Tensor) -> Tensor:
             found: Tensor = flex_attention(query, query, query, _doubled)

@@ -195,6 +195,11 @@ REFUSED = {
     "list": (lambda s, b, h, q, k: s + [1, 2, 3][h], "index a tensor instead of a list"),
     "math": (lambda s, b, h, q, k: math.sqrt(s), "torch functions instead of math"),
     "foreign object": (lambda s, b, h, q, k: s + object(), "got object"),
+    "other device": (lambda s, b, h, q, k: s + torch.ones(2, device="meta")[q], "on meta; move it"),
+    "no result": (lambda s, b, h, q, k: None, "returns a tensor or a number, got None"),
+    "two results": (lambda s, b, h, q, k: (s, s), "returns one value, got a tuple"),
+    "two arguments": (lambda s, b: s, "a function that takes (s, b, h, q, k), got <lambda>(s, b)"),
+    "no function": ("alibi", "a function that takes (s, b, h, q, k), got str"),
     "dtype of a result": (lambda s, b, h, q, k: torch.ones((), dtype=(s + 1).dtype), "score.dtype"),
 }
 

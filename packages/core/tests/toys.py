@@ -46,12 +46,10 @@ TOY = Distribution(
 
 
             def parse(fields):
-                size = fields.get("shape", "1")
+                size = fields["shape"]
                 if not size.isdigit():
                     raise ValueError(f"shape: expected a number, got {size!r}")
-                return ToyRequest(
-                    fields.get("device", "cpu"), fields.get("dtype", "float32"), int(size)
-                )
+                return ToyRequest(fields["device"], fields["dtype"], int(size))
 
 
             def cases(device):

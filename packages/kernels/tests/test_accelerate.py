@@ -296,12 +296,15 @@ class TestErrors:
             ({"weights": "int3"}, "weights: expected 'bfloat16', .* or None, got 'int3'"),
             ({"activation": "int4"}, "activation: expected 'int8' or None, got 'int4'"),
             ({"group_size": 32}, "group_size: goes with weights of 'int8' or 'int4', got None"),
-            ({"weights": "int4", "group_size": 7}, "group: expected .*; the model is unchanged"),
+            ({"weights": "int4", "group_size": 7}, "group_size: expected one of 0, 32, .*, got 7"),
+            ({"skip": "head"}, r"skip: expected a sequence of names, got 'head'; write \['head'\]"),
             ({"skip": ["hea"]}, "skip: expected names of the model's modules, got 'hea'"),
         ):
             with pytest.raises(AccelerateError, match=text):
                 accelerate(model, **arguments)
         assert type(model.head) is torch.nn.Linear
+        with pytest.raises(TypeError, match=r"model: expected a torch.nn.Module, got function"):
+            accelerate(lambda x: x)
         with pytest.raises(AccelerateError, match=r"got one in training; call model.eval\(\)"):
             accelerate(model.train())
 

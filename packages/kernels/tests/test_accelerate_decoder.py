@@ -122,6 +122,21 @@ def test_steps_of_a_quantised_model_are_what_its_modules_compute(weights, steps,
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"weights": "int8"}], ids=str)
+def test_weights_are_read_where_they_lie_now(options, by_modules):
+    model = model_of()
+    accelerate(model, measure=False, **options)
+    with torch.inference_mode():
+        decoded(model)
+        # To memory that other processes see, which leaves each tensor the object that it is.
+        model.share_memory()
+        expected = by_modules(decoded, model)
+        others = [torch.full((1 << 16,), 7.0) for _ in range(50)]
+        found = decoded(model)
+    assert len(others) == 50
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_the_report_names_the_layers_and_undo_gives_their_class_back(name):
     model = model_of(name)

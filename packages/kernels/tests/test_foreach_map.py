@@ -259,6 +259,9 @@ def test_a_function_that_cannot_have_changed_is_recorded_once() -> None:
     assert calls == [1]
 
 
+_ELSEWHERE = torch.ones(2, device="meta")
+
+
 @pytest.mark.parametrize(
     ("lists", "error", "message"),
     [
@@ -268,8 +271,16 @@ def test_a_function_that_cannot_have_changed_is_recorded_once() -> None:
         (([torch.ones(2), 1.0], 1.0), TypeError, "argument 0: .* got one with float among"),
         (([1.0], 2), ValueError, "expected at least one tensor, got numbers alone"),
         (([torch.ones(2)], 2**60), ValueError, r"argument 1: expected integers of at most 2\*\*53"),
+        ((iter([torch.ones(2)]), 1.0), TypeError, "argument 0: .* got list_iterator"),
+        (([torch.ones(2)], [torch.ones(3)]), ValueError, r"to broadcast, got \[2\] and \[3\]"),
+        (([torch.ones(2)], [_ELSEWHERE]), TypeError, "on one device, got cpu and meta; move one"),
+        (([_ELSEWHERE], [torch.ones(2)]), TypeError, "on one device, got meta and cpu; move one"),
+        (([torch.ones(2)],), ProgramError, r"takes \(x0\), got <lambda>\(x, y\)"),
     ],
-    ids=["no list", "lengths", "str", "mixed", "numbers", "large"],
+    ids=[
+        *("no list", "lengths", "str", "mixed", "numbers", "large"),
+        *("iterator", "shapes", "device", "other device", "arity"),
+    ],
 )
 def test_arguments_that_do_not_fit_are_named(
     lists: tuple[Any, ...], error: type[Exception], message: str
@@ -283,6 +294,10 @@ def test_what_is_not_pointwise_is_refused() -> None:
         foreach_map(lambda x: torch.softmax(x, -1), [torch.ones(3)])
     with pytest.raises(ProgramError, match="foreach_map: expected a function that returns some"):
         foreach_map(lambda x: (), [torch.ones(3)])
+    with pytest.raises(ProgramError, match="returns a tensor or a number, got None"):
+        foreach_map(lambda x: None, [torch.ones(3)])
+    with pytest.raises(ProgramError, match=r"pointwise operations, got one of torch\.matmul"):
+        foreach_map(lambda x: x @ x, [torch.ones(3)])
 
 
 @pytest.mark.parametrize(
@@ -292,8 +307,10 @@ def test_what_is_not_pointwise_is_refused() -> None:
         ([[torch.ones(2, 3, dtype=torch.int64)]], TypeError, "float32 cannot be .* of int64"),
         ([[torch.ones(2, 3)] * 2], ValueError, "expected lists of 1"),
         ([], ValueError, "out: expected 1 lists, one per result, got 0"),
+        ([torch.ones(2, 3)], TypeError, "out: expected a list of tensors .*, got Tensor"),
+        ([[torch.ones(2, 3, device="meta")]], TypeError, "on one device, got cpu and meta"),
     ],
-    ids=["shape", "dtype", "length", "results"],
+    ids=["shape", "dtype", "length", "results", "no lists", "device"],
 )
 def test_what_cannot_be_written_to_is_refused(
     out: Any, error: type[Exception], message: str
@@ -312,6 +329,70 @@ def test_in_place_on_recorded_gradients_is_refused_with_a_typed_error() -> None:
     assert torch.equal(x.detach(), torch.full((3,), 2.0))
 
 
+@implementations
+def test_what_a_backward_saved_is_known_to_be_written_to(implementation: str | None) -> None:
+    for _ in range(3):
+        weight, factor = torch.ones(3, requires_grad=True), torch.full((3,), 2.0)
+        loss = (weight * factor * factor).sum()
+        before = factor._version
+        foreach_map_(lambda x: x + 1, [factor], implementation=implementation)
+        assert factor._version > before
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_what_cannot_be_written_is_refused_whatever_was_tried_before() -> None:
+    for _ in range(3):
+        counts = torch.ones(3, dtype=torch.int32)
+        with pytest.raises(TypeError, match="float32 cannot be written to a tensor of int32"):
+            foreach_map_(lambda x: x * 0.5, [torch.ones(3)], out=[[counts]])
+        assert counts.tolist() == [1, 1, 1]
+
+
+def test_what_has_no_memory_for_each_element_is_not_written_to() -> None:
+    for expanded in (False, True, True):
+        out = torch.ones(1, 3).expand(2, 3) if expanded else torch.ones(2, 3)
+        if not expanded:
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+            continue
+        with pytest.raises(ValueError, match="out: expected tensors with memory for each element"):
+            foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
+
+
+def test_large_integers_are_refused_whatever_was_served_before() -> None:
+    x = torch.ones(3)
+    for number in (1, 2, 2**53 + 1, 2**60, -(2**60)):
+        if abs(number) <= 2**53:
+            assert foreach_map(lambda x, y: x + y, [x], number)[0].tolist() == [1.0 + number] * 3
+            continue
+        with pytest.raises(ValueError, match=r"integers of at most 2\*\*53"):
+            foreach_map(lambda x, y: x + y, [x], number)
+
+
+def test_captured_tensors_are_read_as_they_are() -> None:
+    phases = torch.complex(torch.zeros(3), torch.arange(3.0)).conj().imag
+    assert phases.is_neg()
+    zeros = torch._efficientzerotensor((3,), dtype=torch.float32)
+    for _ in range(3):
+        (found,) = foreach_map(lambda x: x + phases, [torch.ones(3)])
+        assert found.tolist() == [1.0, 0.0, -1.0]
+        (found,) = foreach_map(lambda x: x + zeros, [torch.ones(3)])
+        assert found.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_tensors_of_a_group_lie_on_one_device() -> None:
+    here, there = torch.ones(3), torch.ones(3, device="meta")
+    calls = (
+        lambda: foreach_map(lambda x: x + there, [here]),
+        lambda: foreach_map(lambda x: x + there.sum(), [here]),
+        lambda: foreach_map(lambda x, y: x + y, [here], [there]),
+        lambda: foreach_map_(lambda x: x + 1, [here], out=[[there]]),
+    )
+    for call in calls:
+        with pytest.raises(ValueError, match="tensors with values or without, got both"):
+            call()
+
+
 def test_no_groups_give_no_tensors() -> None:
     assert foreach_map(lambda x: x, []) == []
     assert foreach_map(lambda x: (x, x), []) == ([], [])
@@ -320,14 +401,16 @@ def test_no_groups_give_no_tensors() -> None:
 
 def test_requests_are_read_from_text() -> None:
     definition = DEFINITIONS[POINTWISE]
-    request = definition.parse({"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"})
+    request = definition.request(
+        {"inputs": "bfloat16:1,float:-1", "out": "bfloat16", "groups": "20"}
+    )
     assert (request.inputs, request.groups) == ((("bfloat16", 1), ("float", -1)), 32)
     assert request.bucket() == "cpu bfloat16 float() x32 in place"
     assert all(request.bucket() for request in definition.cases("cpu"))
     with pytest.raises(ValueError, match=r"inputs: expected dtype:dimensions .* got 'float32:7'"):
-        definition.parse({"inputs": "float32:7"})
-    with pytest.raises(ValueError, match="unknown field"):
-        definition.parse({"nothing": "1"})
+        definition.request({"inputs": "float32:7"})
+    with pytest.raises(ValueError, match="pointwise/1 has no field nothing"):
+        definition.request({"nothing": "1"})
 
 
 def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None:

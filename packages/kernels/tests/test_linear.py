@@ -131,6 +131,9 @@ def test_float64_is_computed_in_float64():
     assert excess(linear(x, weight), x, weight, None) <= 1
 
 
+ELSEWHERE = torch.ones(4, 5, device="meta")
+
+
 class TestErrors:
     """A call that cannot be computed names the argument, what was expected and what came."""
 
@@ -145,6 +148,9 @@ class TestErrors:
             (torch.ones(2, 5), torch.ones(4, 5), torch.ones(5), ValueError, r"bias: expected \[4"),
             (torch.ones(2, 5), torch.ones(4, 5), torch.ones(4).half(), TypeError, r"bias: .*x"),
             (torch.ones(2, 5), [1.0], None, TypeError, r"weight: expected a tensor, got list"),
+            (torch.ones(2, 5), ELSEWHERE, None, TypeError, "weight: .* of x, cpu, got meta; move"),
+            (torch.ones(2, 5), torch.ones(4, 5), ELSEWHERE[:, 0], TypeError, "bias: .*, got meta"),
+            (torch.ones(2, 5).to_sparse(), torch.ones(4, 5), None, TypeError, "x: .* dense tensor"),
         ],
     )
     def test_linear(self, x, weight, bias, kind, text):
@@ -158,6 +164,8 @@ class TestErrors:
             matmul(torch.ones(2, 3, 4), torch.ones(3, 4, 5))
         with pytest.raises(ValueError, match=r"bmm: expected \[B, M, K\]"):
             bmm(torch.ones(2, 3, 4), torch.ones(3, 4, 5))
+        with pytest.raises(TypeError, match="matmul: b: expected the device of a, cpu, got meta"):
+            matmul(torch.ones(2, 4), ELSEWHERE)
         with pytest.raises(TypeError, match="b: expected the dtype of a"):
             bmm(torch.ones(2, 3, 4), torch.ones(2, 4, 5).half())
 
@@ -171,7 +179,7 @@ class TestExplanation:
 
     def test_fields_become_a_request(self):
         definition = torchyard.registry().definition(ContractId.parse(LINEAR))
-        request = definition.parse({"shape": "17,64,32", "weight": "panels", "dtype": "bfloat16"})
+        request = definition.request({"shape": "17,64,32", "weight": "panels", "dtype": "bfloat16"})
         assert request == LinearRequest("cpu", "bfloat16", 32, 64, 32, weight="panels")
         assert request.bucket() == "cpu bfloat16 1x32x64x32 weight=panels"
 
@@ -179,11 +187,11 @@ class TestExplanation:
         ("fields", "text"),
         [
             ({"shape": "1,2"}, "shape: expected 3 sizes"),
-            ({"rows": "1"}, "rows: unknown field"),
+            ({"rows": "1"}, "linear/1 has no field rows"),
             ({"bias": "maybe"}, "bias: expected true or false"),
             ({"weight_options": "group"}, "weight_options: expected name=value"),
         ],
     )
     def test_a_wrong_field_is_named(self, fields, text):
         with pytest.raises(ValueError, match=text):
-            torchyard.registry().definition(ContractId.parse(LINEAR)).parse(fields)
+            torchyard.registry().definition(ContractId.parse(LINEAR)).request(fields)

@@ -87,6 +87,35 @@ def test_wrong_calls_are_refused_after_right_ones_too(counted):
         linear(x, None, bias)
 
 
+@pytest.mark.parametrize("function", [None, torch.relu], ids=["alone", "with a function"])
+def test_a_packed_weight_of_another_depth_is_refused_after_right_calls(counted, function):
+    # Of bfloat16 pairs lie side by side: 31 and 32 columns take the same room.
+    weights = {depth: PackedWeight(torch.randn(40, depth).bfloat16()) for depth in (31, 32)}
+    for depth, other in ((31, 32), (32, 31)):
+        x = torch.randn(3, depth).bfloat16()
+        for _ in range(3):
+            linear(x, weights[depth], epilogue=function)
+        with pytest.raises(ValueError, match=f"x: expected a last dimension of {other}"):
+            linear(x, weights[other], epilogue=function)
+
+
+def test_tensors_on_several_devices_are_named(counted):
+    x, weight, bias = torch.randn(3, 8), torch.randn(4, 8), torch.randn(4)
+    far = [tensor.to("meta") for tensor in (weight, bias)]
+    for _ in range(2):
+        linear(x, weight, bias)
+        with pytest.raises(ValueError, match="weight: expected it on cpu, got meta"):
+            linear(x, far[0], bias)
+        with pytest.raises(ValueError, match="weight: expected it on cpu, got meta"):
+            linear(x, PackedWeight(weight).to("meta"), bias)
+        with pytest.raises(ValueError, match="bias: expected it on cpu, got meta"):
+            linear(x, weight, far[1])
+        with pytest.raises(ValueError, match="b: expected it on cpu, got meta"):
+            matmul(x, far[0].mT)
+        with pytest.raises(ValueError, match="tensors on one device, got cpu and meta"):
+            linear(x, weight, epilogue=lambda y: y * far[1])
+
+
 def test_a_weight_in_place_changed_is_seen(counted):
     x, weight = torch.randn(3, 64), torch.randn(40, 64)
     linear(x, weight)

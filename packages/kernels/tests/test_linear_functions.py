@@ -91,6 +91,45 @@ def test_a_function_that_cannot_be_recorded_is_refused_by_name():
         linear(x, weight, epilogue=lambda y: y + torch.ones(3, 2, 4))
 
 
+@pytest.mark.parametrize(
+    ("functions", "text"),
+    [
+        ({"epilogue": "gelu"}, r"epilogue: expected a function that takes \(y\), got str"),
+        ({"epilogue": lambda: 1}, r"epilogue: .* \(y\), got <lambda>\(\)"),
+        ({"prologue": lambda a, b: a}, r"prologue: .* takes \(x\), got <lambda>\(a, b\)"),
+        ({"epilogue": lambda y: None}, "epilogue: .* returns a tensor or a number, got None"),
+        ({"epilogue": lambda y: (y, y)}, "epilogue: .* returns one tensor, got a tuple"),
+    ],
+    ids=["text", "no argument", "two arguments", "nothing", "tuple"],
+)
+def test_what_is_no_function_of_one_tensor_is_refused_by_name(functions, text):
+    with pytest.raises(ProgramError, match=text):
+        linear(torch.ones(2, 4), torch.ones(4, 4), **functions)
+
+
+def test_an_error_of_the_functions_own_is_its_own():
+    def epilogue(y):
+        return y + len(3)
+
+    with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
+        linear(torch.ones(2, 4), torch.ones(4, 4), epilogue=epilogue)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_tensor_of_another_device_is_refused(compiled):
+    x, weight = torch.ones(2, 4), torch.ones(4, 4)
+
+    def run(scale):
+        return linear(x, weight, epilogue=lambda y: y * scale)
+
+    near = torch.full((4,), 2.0)
+    for _ in range(3):
+        assert torch.equal(run(near), torch.full((2, 4), 8.0))
+    call = torch.compile(run, backend="eager", fullgraph=True) if compiled else run
+    with pytest.raises(Exception, match=r"captured tensors on cpu, .* got one \[4\] on meta"):
+        call(near.to("meta"))
+
+
 def test_functions_are_differentiated_with_what_they_capture():
     scale = torch.randn(4, dtype=torch.float64, requires_grad=True)
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)

@@ -115,15 +115,14 @@ def test_products_with_functions_are(ways, dtype, packed):
         served(ways, lambda functions=functions: tk.linear(x, held, bias, **functions))
 
 
-def test_formats_that_no_direct_call_takes_go_the_long_way():
-    x, packed = torch.randn(3, 64), tk.PackedWeight(torch.randn(32, 64)).spec_text
-    assert linear_ops._outputs("") == -1
-    assert linear_ops._outputs(packed) == 32
-    other = packed.replace("panels", "blocks")
-    assert other != packed
-    assert linear_ops._outputs(other) is None
-    assert linear_ops._served(x, [x], other, None) is None
-    assert linear_ops._served_fused(x, [x], other, None, "", None, "", None, False) is None
+def test_formats_that_no_direct_call_takes_go_the_long_way(ways):
+    x, weight = torch.randn(3, 64), torch.randn(64, 64)
+    served(ways, lambda: tk.linear(x, tk.PackedWeight(weight)))
+    codes = tk.quantize(weight, bits=8)
+    with torchyard.use(linear="cpu.quantised"):
+        served(ways, lambda: tk.linear(x, codes), direct=False)
+    with torchyard.use(linear="kernels.beside"):
+        served(ways, lambda: tk.linear(x, codes, epilogue=lambda y: y * 2), direct=False)
 
 
 @settings(

@@ -91,6 +91,12 @@ class TestErrors:
             PackedWeight(torch.ones(2, 2, dtype=torch.int32))
         with pytest.raises(ValueError, match=r"format: expected one of .*'panels', got 'rows'"):
             PackedWeight(torch.ones(2, 2), "rows")
+        with pytest.raises(ValueError, match=r"format: expected one of .*, got \['panels'\]"):
+            PackedWeight(torch.ones(2, 2), ["panels"])
+        with pytest.raises(
+            TypeError, match=r"weight: expected a dense tensor, got torch.sparse_coo"
+        ):
+            PackedWeight(torch.ones(2, 2).to_sparse())
         with pytest.raises(TypeError, match="'panels' has no option 'group'"):
             PackedWeight(torch.ones(2, 2), group=2)
 
@@ -104,6 +110,8 @@ class TestErrors:
 
     def test_states(self):
         state = PackedWeight(torch.ones(2, 2)).state_dict()
+        with pytest.raises(TypeError, match="state: expected tensors by name, got NoneType"):
+            PackedWeight.from_state(None)
         with pytest.raises(ValueError, match="expected a tensor 'spec', got"):
             PackedWeight.from_state({f"up.{name}": tensor for name, tensor in state.items()})
         with pytest.raises(ValueError, match=r"expected the tensors \['data', 'spec'\]"):

@@ -127,9 +127,11 @@ class TestErrors:
             quantize(weight, bits=3)
         with pytest.raises(ValueError, match="activation: expected 'int8' or None, got 'int4'"):
             quantize(weight, bits=8, activation="int4")
-        with pytest.raises(ValueError, match="group: expected 0 or 32 or 64 or 128, got 48"):
+        with pytest.raises(
+            ValueError, match="group_size: expected one of 0, 32, 64, 128 or None, got 48"
+        ):
             quantize(weight, bits=4, group_size=48)
-        with pytest.raises(ValueError, match="'int8': asymmetric: expected 0, got 1"):
+        with pytest.raises(ValueError, match="quantize: symmetric: expected True with 8 bits"):
             quantize(weight, bits=8, symmetric=False)
         with pytest.raises(TypeError, match="'int4' has no option 'groups'; it has activation"):
             PackedWeight(weight, "int4", groups=32)

@@ -40,6 +40,9 @@ def run(given=None, state=None, flat=None, **more):
             TypeError,
             r"weights\[0\]: expected input's dtype and device, torch.float64 on cpu",
         ),
+        ({"given": [[[1.0]]]}, TypeError, "input: expected a tensor, got list"),
+        ({"flat": torch.nn.GRU(1, 1)}, TypeError, r"weights: .* got GRU; .*module.parameters\(\)"),
+        ({"num_layers": "1"}, TypeError, "num_layers: expected an integer, got str"),
         ({"num_layers": 0}, ValueError, "num_layers: expected at least 1, got 0"),
         (
             {"num_layers": 3},
@@ -47,6 +50,11 @@ def run(given=None, state=None, flat=None, **more):
             "or 2 without biases, for each of 3 layers and 1 directions, got 4",
         ),
         ({"bidirectional": True, "flat": weights(2)[:-1]}, ValueError, "got 7"),
+        (
+            {"bidirectional": True, "flat": [*weights(bidirectional=True)[:-1], None]},
+            TypeError,
+            r"weights\[7\]: expected a tensor, got NoneType",
+        ),
         ({"flat": [torch.ones(18, 5), torch.ones(17, 6)]}, ValueError, r"weight_hh \[3 \* hidden"),
         ({"flat": [torch.ones(18, 5), torch.ones(18, 5)]}, ValueError, r"weights\[1\]"),
         ({"state": torch.randn(B, H)}, ValueError, r"state: expected shape \[1, 3, 6\]"),

@@ -261,12 +261,14 @@ def test_vmap_selects_of_each() -> None:
 
 def test_a_request_is_parsed_from_text() -> None:
     definition = DEFINITIONS[TOPK]
-    parsed = definition.parse({"dtype": "bfloat16", "shape": "3,50257", "k": "50", "masked": "yes"})
+    parsed = definition.request(
+        {"dtype": "bfloat16", "shape": "3,50257", "k": "50", "masked": "yes"}
+    )
     assert parsed == TopKRequest("cpu", "bfloat16", 3, 65536, 64, masked=True)
     assert parsed.bucket() == "cpu bfloat16 3x65536 k64 largest sorted masked"
     for field, value in (("shape", "3"), ("k", "x"), ("order", "best"), ("masked", "maybe")):
         with pytest.raises(ValueError, match=f"{field}: expected"):
-            definition.parse({field: value})
-    with pytest.raises(ValueError, match="size: unknown field"):
-        definition.parse({"size": "3"})
+            definition.request({field: value})
+    with pytest.raises(ValueError, match="topk/1 has no field size; its fields:\n  device: "):
+        definition.request({"size": "3"})
     assert {request.device for request in definition.cases("xpu")} == {"xpu"}

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchyard_programs import Recordings, _recordings, trace
+from torchyard_programs import ProgramError, Recordings, _recordings, trace
 
 Mod = Callable[..., Tensor]
 
@@ -56,6 +56,17 @@ def test_the_text_of_what_was_kept_is_one_object() -> None:
     assert one[0] is other[0]
     assert recordings.is_kept(one[0])
     assert not recordings.is_kept("".join(list(one[0])))
+
+
+def test_what_was_kept_holds_for_the_device_of_what_is_captured() -> None:
+    recordings, table = Recordings(_trace), torch.ones(3)
+    function = _scaled(table)
+    assert _keep(recordings, function)
+    with pytest.raises(ProgramError, match=r"captured tensors on meta, .* one \[3\] on cpu"):
+        recordings.recorded(function, torch.device("meta"))
+    number = _scaled(torch.tensor(2.0))
+    assert _keep(recordings, number)
+    assert recordings.recorded(number, torch.device("meta"))[0]
 
 
 def test_a_text_that_was_written_down_is_the_object_of_the_recording() -> None:
@@ -195,3 +206,26 @@ def test_a_tensor_on_another_device_is_noticed() -> None:
     assert _keep(recordings, mod(torch.rand(2)))
     assert recordings.kept(mod(torch.rand(3))) is not None
     assert recordings.kept(mod(torch.rand(2, device="meta"))) is None
+
+
+def test_another_number_of_a_tensors_parts_is_noticed() -> None:
+    def counted(table: Tensor) -> Mod:
+        def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            count = 0
+            for _ in table:
+                count += 1
+            return s * count
+
+        return mod
+
+    def paired(table: Tensor) -> Mod:
+        def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            _first, _second = table
+            return s * 2
+
+        return mod
+
+    recordings = Recordings(_trace)
+    for function in (counted, paired):
+        assert _keep(recordings, function(torch.rand(2)))
+        assert recordings.kept(function(torch.rand(3))) is None

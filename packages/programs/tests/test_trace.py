@@ -22,6 +22,7 @@ from torchyard_programs import (
 )
 
 _CPU = torch.device("cpu")
+_ELSEWHERE = torch.ones(2, device="meta")
 _WORDS = ("add", "sub", "mul", "maximum", "where", "tanh", "neg", "lerp")
 
 
@@ -129,8 +130,15 @@ def test_a_stand_in_tells_the_dtype_that_it_was_given_and_no_other() -> None:
             lambda x: functional.relu(x, inplace=True),
             "fn: relu with inplace=True works in place, .* leave inplace out",
         ),
+        (lambda x, y: x, r"fn: expected a function that takes \(x\), got <lambda>\(x, y\)"),
+        (3, r"fn: expected a function that takes \(x\), got int"),
+        (lambda x: {"y": x}, "fn: .* returns a tensor or a number, got dict"),
+        (lambda x: x + _ELSEWHERE, r"fn: expected captured .* on cpu, .* \[2\] on meta; move"),
     ],
-    ids=["decision", "in place", "number", "object", "inplace"],
+    ids=[
+        *("decision", "in place", "number", "object", "inplace"),
+        *("arguments", "no function", "result", "device"),
+    ],
 )
 def test_what_cannot_be_recorded_is_refused_with_a_remedy(
     function: Callable[..., Any], remedy: str

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torchyard
-from torchyard_kernels import accelerate
+from torchyard_kernels import accelerate, linear
 from torchyard_kernels._accelerate import _modules
 
 
@@ -69,6 +69,21 @@ def test_what_does_not_fit_takes_the_way_of_any_call(ways):
     leaf = x.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(layer(leaf).sum(), leaf)
     assert torch.allclose(gradient, layer.weight.sum(0).expand(2, 64), atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_a_weight_is_read_where_it_lies_now(weights):
+    packed = layer_of(weights).packed
+    x = torch.randn(2, 64)
+    with torch.no_grad():
+        expected = [linear(x, packed) for _ in range(2)]
+        scale = packed._buffers["scale"]
+        scale.data = scale.data * 2
+        assert torch.equal(linear(x, packed), 2 * expected[0])
+        packed.share_memory()
+        assert torch.equal(linear(x, packed), 2 * expected[0])
+        packed._buffers["scale"] = scale / 2
+        assert torch.equal(linear(x, packed), expected[0])
 
 
 def test_a_mode_sees_the_op(ways):

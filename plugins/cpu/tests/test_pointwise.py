@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +16,8 @@ from torch.nn import functional
 
 from torchyard import UnsupportedError, probe_platform, registry
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._pointwise import NativePointwise, operands_of
-from torchyard_cpu._programs import ROW, TILE, ProgramOperand, native_program
+from torchyard_cpu._pointwise import NativePointwise
+from torchyard_cpu._programs import ProgramOperand, native_program
 from torchyard_cpu.pointwise import supports
 from torchyard_kernels import foreach_map, foreach_map_
 from torchyard_kernels.contracts.pointwise import POINTWISE, PointwiseCall, PointwiseRequest
@@ -139,6 +142,27 @@ def test_a_decided_call_is_served_with_the_same_bits(isa: str) -> None:
             assert torch.equal(a, b)
 
 
+@isas
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 1), (1, 5)], ids=str)
+def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
+    isa: str, shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    xs = [torch.randn(3, 5), torch.randn(1, 5).expand(3, 5), torch.randn(3, 1).expand(3, 5)]
+    for tensors in (xs, *([x] for x in xs)):
+        call = call_of(
+            lambda x, y: (x * y + x, x.lerp(y, 0.3)), tensors, [torch.randn(shape)] * len(tensors)
+        )
+        kernel = NativePointwise(isa)
+        serve = kernel.direct(call.request)
+        assert serve is not None
+
+        served, computed = serve(call.inputs, (), None), kernel(call)
+
+        for one, other in zip(served, computed, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
 def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(lambda x, y: x + y, xs, xs)
@@ -169,6 +193,31 @@ def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
     out = [torch.zeros(8), torch.zeros(3)]
     assert serve((xs, xs), (), (out,)) is None
     assert not out[0].any()
+
+
+def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() -> None:
+    xs = [torch.ones(1 << 22) for _ in range(4)]
+    call = call_of(lambda x: torch.tanh(torch.exp(torch.tanh(x))), xs)
+    serve = NativePointwise("").direct(call.request)
+    assert serve is not None
+    alive: list[int] = []
+    noted = [weakref.ref(x) for x in xs]
+    call = None  # type: ignore[assignment]
+    done = threading.Event()
+
+    def empty() -> None:
+        # Until the kernel has given up Python's lock: then this thread runs.
+        time.sleep(0.005)
+        xs.clear()
+        alive.append(sum(x() is not None for x in noted) if not done.is_set() else 4)
+
+    thread = threading.Thread(target=empty)
+    thread.start()
+    found = serve((xs,), (), None)
+    done.set()
+    thread.join()
+    assert alive == [4]
+    assert found is None or len(found[0]) == 4
 
 
 def test_public_calls_take_the_short_way_after_the_first() -> None:
@@ -236,9 +285,3 @@ def test_programs_that_do_not_fit_are_refused_before_they_run() -> None:
             _native.pointwise(kernel, bad, b"", b"", 1)
     with pytest.raises(ValueError, match="places: expected those of all operands"):
         _native.pointwise(kernel, good, b"\0" * 16, b"", 1)
-
-
-def test_shapes_of_operands_are_kept_apart() -> None:
-    request = PointwiseRequest("cpu", '["add",["x0","x1"],{}]\n"%0"', (("float32", 1),) * 2)
-    assert [operand.shape for operand in operands_of(request)] == [TILE, TILE]
-    assert [operand.shape for operand in operands_of(request, (TILE, ROW))] == [TILE, ROW]

@@ -336,6 +336,20 @@ def test_decided_masked_and_segmented_calls_reach_native_code_directly() -> None
         assert direct.serve(*of_segments[:6], bounds) is None
     assert direct.serve(*of_segments[:5], mask, offsets) is None
     assert direct.serve(x, 2, -1, True, True, None, offsets) is None
+    rising_backwards = torch._neg_view(torch.tensor([0, 7, 7, 33]))
+    for bounds in (rising_backwards, torch._efficientzerotensor((4,), dtype=torch.int64)):
+        assert direct.serve(*of_segments[:6], bounds) is None
+
+
+@pytest.mark.parametrize("k", [2**40, 2**62 + 1, 2**63 - 1])
+def test_more_places_than_there_is_memory_for_are_refused_in_the_same_words(k: int) -> None:
+    row, offsets, errors = torch.randn(33), torch.tensor([0, 7, 33]), []
+    segmented_topk(row, offsets, 4)
+    for _ in range(3):
+        with pytest.raises((RuntimeError, OverflowError)) as caught:
+            segmented_topk(row, offsets, k)
+        errors.append((caught.type, str(caught.value).partition("you tried")[0]))
+    assert len(set(errors)) == 1
 
 
 def test_a_direct_call_serves_what_was_admitted_alone() -> None:

@@ -50,7 +50,12 @@ class Arguments(NamedTuple):
         """Return the contract's view of these arguments."""
         score_mod = None
         if self.score_text != IDENTITY:
-            score_mod = TracedMod(self.score_text, tuple(self.score_captured))
+            # The dispatcher does so for other arguments, but not for a list that may be missing.
+            stored = [
+                tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
+                for tensor in self.score_captured
+            ]
+            score_mod = TracedMod(self.score_text, tuple(stored))
         return AttentionCall(
             self.query,
             self.key,

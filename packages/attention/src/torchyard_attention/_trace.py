@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard_programs import ProgramError, result_count
 from torchyard_programs import trace as trace_function
 
 SCORE_INPUTS: Final = ("s", "b", "h", "q", "k")
@@ -37,6 +38,9 @@ def trace(
         ProgramError: the function does something that cannot be recorded.
     """
     typed = tuple([(name, score_dtype if name == "s" else torch.int64) for name in inputs])
-    return trace_function(
+    text, captured = trace_function(
         function, role, typed, device, noun="a score or an index", typed="score.dtype"
     )
+    if result_count(text) is not None:
+        raise ProgramError(f"{role}: expected a function that returns one value, got a tuple")
+    return text, captured

@@ -322,17 +322,12 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> AttentionRequest:
+def _parse_request(text: Mapping[str, str]) -> AttentionRequest:
     """Build a request from text fields, those of ``torchyard explain attention``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
     batch, heads, length, head_dim = _integers("shape", text["shape"], 4)
     kv_heads = _integers("kv_heads", text["kv_heads"], 1)[0] or heads
     kv_length = _integers("kv_length", text["kv_length"], 1)[0]

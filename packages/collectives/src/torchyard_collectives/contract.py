@@ -236,12 +236,7 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> SharedMemoryRequest:
-    text = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(text))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(text)}")
-    text |= fields
+def _parse_request(text: Mapping[str, str]) -> SharedMemoryRequest:
     if not text["ranks"].isdecimal() or int(text["ranks"]) < 1:
         raise ValueError(f"ranks: expected a whole number of at least 1, got {text['ranks']!r}")
     return SharedMemoryRequest(text["device"], int(text["ranks"]))

@@ -99,8 +99,8 @@ class ContractDefinition:
     Attributes:
         contract: ``op/version``.
         summary: one line for a person.
-        fields: the fields that ``parse`` understands, with their defaults.
-        parse: builds a request from text fields; raises ValueError naming the field.
+        fields: what a request is described by, with defaults.
+        parse: builds a request from the text of every field; raises ValueError naming the field.
         cases: representative requests for a device type, for dumps of decisions. Their buckets
             name the device, since a dump holds those of several.
     """
@@ -113,3 +113,21 @@ class ContractDefinition:
 
     def __post_init__(self) -> None:
         ContractId.parse(self.contract)
+
+    def request(self, fields: Mapping[str, str]) -> Request:
+        """Build a request from the text of some fields; the others have their defaults.
+
+        Raises:
+            ValueError: names the field that there is none of, or that ``parse`` cannot read.
+        """
+        known = {field.name: field for field in self.fields}
+        unknown = sorted(set(fields) - set(known))
+        if unknown:
+            listing = "".join(
+                f"\n  {field.name}: {field.help} (default {field.default})"
+                for field in known.values()
+            )
+            raise ValueError(
+                f"{self.contract} has no field {', '.join(unknown)}; its fields:{listing}"
+            )
+        return self.parse({name: fields.get(name, known[name].default) for name in known})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torchyard_programs._build import build
+from torchyard_programs._callable import is_readable_on
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
 from torchyard_programs._recordings import Recordings
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "infer",
     "is_pointwise",
+    "is_readable_on",
     "is_undisturbed",
     "parse",
     "result_count",

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard_programs._callable import is_readable_on
 from torchyard_programs._repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
 from torchyard_programs._undisturbed import is_undisturbed
 
@@ -130,7 +131,9 @@ class Recordings:
         found = self._known.get(key)
         if found is not None:
             text, order = found
-            return text, [tensors[position] for position in order] if order else []
+            captured = [tensors[position] for position in order] if order else []
+            if all(is_readable_on(tensor, device) for tensor in captured):
+                return text, captured
         text, captured = self._record(function, device, *context)
         # Else a mode or a transform may have answered for a tensor.
         if not is_undisturbed():

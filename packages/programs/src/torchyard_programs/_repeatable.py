@@ -83,6 +83,10 @@ _INSTRUCTIONS: Final = frozenset(
 )
 
 
+# What takes a tensor apart along its first dimension, of which code may only count the parts.
+_COUNTING: Final = ("GET_ITER", "UNPACK_SEQUENCE")
+
+
 class Repeatable(NamedTuple):
     """What code that does the same again depends on beside its closure and its parameters.
 
@@ -131,6 +135,7 @@ def repeatable(code: CodeType) -> Repeatable | None:
             text = False
         elif name not in _INSTRUCTIONS:
             return None
+        sized = sized or name in _COUNTING
     return Repeatable(tuple(outer), sized)
 
 

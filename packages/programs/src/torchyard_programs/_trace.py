@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from torchyard_programs._callable import called, is_readable_on
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
 
@@ -54,12 +55,19 @@ def trace(
         The program's text and the captured tensors, in the program's order.
 
     Raises:
-        ProgramError: the function does something that cannot be recorded.
+        ProgramError: the function does something that cannot be recorded, captures a tensor of
+            another device, or does not take the inputs.
     """
     tape = _Tape(role, device, noun, typed)
     values = [Value(tape, name, dtype) for name, dtype in inputs]
     with _Recorder():
-        result = function(*values)
+        result = called(function, role, [name for name, _ in inputs], values)
+    for part in result if isinstance(result, (tuple, list)) else (result,):
+        if not isinstance(part, _RESULTS):
+            raise ProgramError(
+                f"{role}: expected a function that returns a tensor or a number, got "
+                f"{'None' if part is None else type(part).__name__}"
+            )
     lines = [*tape.lines, tape.encode(result)]
     return "\n".join(lines), tape.captured
 
@@ -143,6 +151,11 @@ class _Tape:
         for index, known in enumerate(self.captured):
             if known is tensor:
                 return f"${index}"
+        if not is_readable_on(tensor, self.device):
+            raise ProgramError(
+                f"{self.role}: expected captured tensors on {self.device}, where it is computed, "
+                f"got one {list(tensor.shape)} on {tensor.device}; move it there"
+            )
         self.captured.append(tensor)
         return f"${len(self.captured) - 1}"
 
@@ -290,6 +303,12 @@ class Value:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __matmul__(self, other: Any) -> Value:
+        return self.tape.record("torch.matmul", (self, other), {})
+
+    def __rmatmul__(self, other: Any) -> Value:
+        return self.tape.record("torch.matmul", (other, self), {})
+
     def __neg__(self) -> Value:
         return self.tape.record("neg", (self,), {})
 
@@ -320,6 +339,10 @@ class Value:
 
     def __index__(self) -> NoReturn:
         _refuse_number(self.tape)
+
+
+# What a function may return, in a tuple or a list too.
+_RESULTS: Final = (Value, Tensor, bool, int, float, torch.SymInt, torch.SymFloat)
 
 
 class _Recorder(TorchFunctionMode):

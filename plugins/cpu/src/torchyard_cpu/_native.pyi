@@ -458,10 +458,10 @@ def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
 # Serves linear's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
 class DirectLinear:
-    # outputs: of a packed weight, whose `data` is given; -1: the weight is plain, [N, K]; -2: it is
-    # matmul's second factor, [K, N] or [B, K, N].
+    # form: (N, K) of a packed weight, whose `data` is given; -1: the weight is plain, [N, K];
+    # -2: it is matmul's second factor, [K, N] or [B, K, N].
     def serve(
-        self, x: Tensor, weight: Tensor, outputs: int, bias: Tensor | None, /
+        self, x: Tensor, weight: Tensor, form: tuple[int, int] | int, bias: Tensor | None, /
     ) -> Tensor | None: ...
 
     # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); rows
@@ -491,7 +491,7 @@ class DirectFused:
         self,
         x: Tensor,
         weight: Tensor,
-        outputs: int,
+        form: tuple[int, int] | int,
         bias: Tensor | None,
         before: tuple[Tensor, ...],
         after: tuple[Tensor, ...],

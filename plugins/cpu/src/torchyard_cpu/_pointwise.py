@@ -12,8 +12,6 @@ from torch import Tensor
 
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._programs import (
-    COLUMN,
-    ROW,
     TILE,
     UNIFORM,
     NativeProgram,
@@ -44,32 +42,24 @@ def lacking(request: PointwiseRequest) -> str:
 
 
 @lru_cache(maxsize=1024)
-def operands_of(
-    request: PointwiseRequest, shapes: tuple[int, ...] | None = None
-) -> tuple[ProgramOperand, ...]:
+def operands_of(request: PointwiseRequest) -> tuple[ProgramOperand, ...]:
     """Return what the program of a request reads.
 
-    Args:
-        request: the call.
-        shapes: of each input and captured tensor; None: of scalars UNIFORM, of others TILE.
+    How a tensor broadcasts changes nothing, since it would change which steps are taken together,
+    and with them the last bit.
     """
     names = [f"x{index}" for index in range(len(request.inputs))]
     names += [f"${index}" for index in range(len(request.captured))]
     given = (*request.inputs, *request.captured)
-    if shapes is None:
-        shapes = tuple(TILE if ndim > 0 else UNIFORM for _, ndim in given)
-    return tuple(
-        _operand(name, operand, shape)
-        for name, operand, shape in zip(names, given, shapes, strict=True)
-    )
+    return tuple(_operand(name, operand) for name, operand in zip(names, given, strict=True))
 
 
-def _operand(name: str, operand: Operand, shape: int) -> ProgramOperand:
+def _operand(name: str, operand: Operand) -> ProgramOperand:
     dtype, ndim = operand
     if ndim < 0:
         kind = NUMBERS[dtype]
         return ProgramOperand(name, kind, _ELEMENTS[kind], UNIFORM, 0)
-    return ProgramOperand(name, getattr(torch, dtype), dtype, shape, ndim)
+    return ProgramOperand(name, getattr(torch, dtype), dtype, TILE if ndim else UNIFORM, ndim)
 
 
 class NativePointwise:
@@ -110,9 +100,9 @@ class NativePointwise:
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:
         """Compute a call; see the contract. Tensors of odd layouts are copied, one by one."""
         request = call.request
-        plain = native_program(request.text, operands_of(request), request.out or None)
+        program = native_program(request.text, operands_of(request), request.out or None)
         groups = len(call.inputs[0])
-        results = call.out or tuple([] for _ in plain.results)
+        results = call.out or tuple([] for _ in program.results)
         found: list[Rectangle] = []
         copied: list[tuple[Tensor, Tensor]] = []
         for group in range(groups):
@@ -122,20 +112,16 @@ class NativePointwise:
                 written = [result[group] for result in call.out]
             else:
                 shape = _shape_of(tensors)
-                written = [tensors[0].new_empty(shape, dtype=dtype) for dtype in plain.results]
+                written = [tensors[0].new_empty(shape, dtype=dtype) for dtype in program.results]
                 for result, tensor in zip(results, written, strict=True):
                     result.append(tensor)  # type: ignore[attr-defined]
             found += rectangles(items, call.captured, written, copied)
-        self._run(request, call, found)
+        self._run(program, found)
         for into, tensor in copied:
             into.copy_(tensor)
         return tuple(list(result) for result in results)
 
-    def _run(
-        self, request: PointwiseRequest, call: PointwiseCall, found: Sequence[Rectangle]
-    ) -> None:
-        shapes = _shapes(found, len(request.inputs) + len(request.captured))
-        program = native_program(request.text, operands_of(request, shapes), request.out or None)
+    def _run(self, program: NativeProgram, found: Sequence[Rectangle]) -> None:
         sizes, places = array("q"), array("q")
         held: list[array[Any]] = []
         for rectangle in found:
@@ -161,23 +147,6 @@ class NativePointwise:
 def _shape_of(tensors: Sequence[Tensor]) -> torch.Size:
     shapes = [tensor.shape for tensor in tensors]
     return torch.broadcast_shapes(*shapes)  # type: ignore[no-any-return,no-untyped-call]
-
-
-def _shapes(found: Sequence[Rectangle], count: int) -> tuple[int, ...]:
-    """Return what each operand depends on in all rectangles."""
-    shapes = []
-    for position in range(count):
-        places = [rectangle.operands[position] for rectangle in found]
-        strides = [place[1:] if isinstance(place, tuple) else (0, 0) for place in places]
-        if not any(row or column for row, column in strides):
-            shapes.append(UNIFORM)
-        elif not any(column for _, column in strides):
-            shapes.append(ROW)
-        elif not any(row for row, _ in strides) and any(item.rows > 1 for item in found):
-            shapes.append(COLUMN)
-        else:
-            shapes.append(TILE)
-    return tuple(shapes)
 
 
 def _computed(program: NativeProgram, items: Sequence[Any]) -> Sequence[tuple[Any, str]]:

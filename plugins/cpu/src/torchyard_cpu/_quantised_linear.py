@@ -76,15 +76,13 @@ class NativeQuantised:
         sizes = _sizes(weight.spec)
         outputs, depth = sizes[:2]
         dtype: torch.dtype = getattr(torch, weight.spec.dtype)
-        # Held below, since their addresses are.
-        tensors = tuple(tensor.contiguous() for tensor in weight.tensors)
-        data, scale, zero = tensors
+        data, scale, zero = (tensor.contiguous() for tensor in weight.tensors)
         if depth == 0 or not data.is_cpu:
             return None
-        places = data.data_ptr(), scale.data_ptr(), zero.data_ptr() if zero.shape[1] else 0
+        asymmetric = bool(zero.shape[1])
         kernel, multiply = self.kernel, _native.quantised_linear
 
-        def product(x: Tensor, bias: Tensor | None, held: object = tensors) -> Tensor | None:
+        def product(x: Tensor, bias: Tensor | None) -> Tensor | None:
             if (
                 type(x) is not Tensor
                 or x.dtype is not dtype
@@ -103,7 +101,13 @@ class NativeQuantised:
                 kernel,
                 (x.numel() // depth, *sizes),
                 (x.data_ptr(), depth),
-                (*places, 0 if bias is None else bias.data_ptr()),
+                # A tensor may get other memory, as where a model is shared with other processes.
+                (
+                    data.data_ptr(),
+                    scale.data_ptr(),
+                    zero.data_ptr() if asymmetric else 0,
+                    0 if bias is None else bias.data_ptr(),
+                ),
                 (out.data_ptr(), outputs),
                 torch.get_num_threads(),
             )

@@ -69,17 +69,8 @@ def _parse_setting(text: str) -> tuple[str, str]:
 
 
 def _parse(definition: ContractDefinition, fields: Mapping[str, str]) -> Request:
-    known = {field.name: field for field in definition.fields}
-    unknown = sorted(set(fields) - set(known))
-    if unknown:
-        listing = "".join(
-            f"\n  {field.name}: {field.help} (default {field.default})" for field in known.values()
-        )
-        raise click.UsageError(
-            f"{definition.contract} has no field {', '.join(unknown)}; its fields:{listing}"
-        )
     try:
-        return definition.parse(fields)
+        return definition.request(fields)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     except Exception as error:

@@ -10,6 +10,7 @@ import torch
 from torchyard_kernels._accelerate._gain import measured_gain
 from torchyard_kernels._accelerate._replace import Plan, Replacer
 from torchyard_kernels._accelerate._report import Accelerated, AccelerateError, Report
+from torchyard_kernels.contracts.quantised import GROUPS
 
 __all__ = ["accelerate"]
 
@@ -57,6 +58,7 @@ def accelerate(
         What was changed, what was not and why, and what it brought; and ``undo()``.
 
     Raises:
+        TypeError: the model is no module.
         AccelerateError: the model is in training, an argument does not fit, a name of ``skip`` is
             none of the model's, or the model was accelerated already. The model is unchanged.
     """
@@ -85,6 +87,10 @@ def _check(
     activation: str | None,
     skip: Sequence[str],
 ) -> None:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"accelerate: model: expected a torch.nn.Module, got {type(model).__name__}"
+        )
     if model.training:
         raise AccelerateError(
             "accelerate: model: expected one in evaluation, got one in training; call model.eval()"
@@ -102,6 +108,15 @@ def _check(
                 raise AccelerateError(
                     f"accelerate: {name}: goes with weights of 'int8' or 'int4', got {weights!r}"
                 )
+    if group_size is not None and group_size not in GROUPS:
+        known = ", ".join(map(str, GROUPS))
+        raise AccelerateError(
+            f"accelerate: group_size: expected one of {known} or None, got {group_size!r}"
+        )
+    if isinstance(skip, str):
+        raise AccelerateError(
+            f"accelerate: skip: expected a sequence of names, got {skip!r}; write [{skip!r}]"
+        )
     known_names = dict(model.named_modules())
     for name in skip:
         if name not in known_names:

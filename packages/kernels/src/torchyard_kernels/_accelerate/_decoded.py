@@ -83,16 +83,18 @@ class _State:
     Attributes:
         before, after: the chains' functions.
         held: (where, name, what) for everything that must be there still.
+        places: weights, and the addresses that the chains have for them.
         hooks: dictionaries that must be empty.
         norms: the norms' weights.
         biases: of the two chains.
     """
 
-    __slots__ = ("after", "before", "biases", "held", "hooks", "norms")
+    __slots__ = ("after", "before", "biases", "held", "hooks", "norms", "places")
 
     def __init__(self, layer: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self.held: list[tuple[dict[str, Any], str, Any]] = []
+        self.places: list[tuple[Tensor, int]] = []
         self.hooks = list(_GLOBAL_HOOKS)
         self.norms = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight)
         self.biases: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
@@ -145,6 +147,10 @@ class _State:
         except (ProgramError, ValueError):
             return
         self.before, self.after = offer(before), offer(after)
+        # Chains go by them; a tensor may get other memory.
+        self.places = [
+            (tensor, tensor.data_ptr()) for packed, _ in weights for tensor in packed.tensors
+        ]
         self.biases = (
             tuple(bias for _, bias in weights[:1] if bias is not None),
             tuple(bias for _, bias in weights[1:] if bias is not None),
@@ -152,8 +158,11 @@ class _State:
 
     def stands(self) -> bool:
         """Return whether everything is as it was."""
-        for where, name, what in self.held:  # noqa: SIM110 - a generator takes twice as long
+        for where, name, what in self.held:
             if where.get(name) is not what:
+                return False
+        for tensor, place in self.places:  # noqa: SIM110 - a generator takes twice as long
+            if tensor.data_ptr() != place:
                 return False
         return True
 

@@ -18,8 +18,10 @@ __all__ = ["Pair", "measured_gain"]
 _LAYERS: Final = 16
 _TURNS: Final = 7
 
-# Name, module before, module after, K, dtype of x.
-Pair: TypeAlias = tuple[str, Callable[[Tensor], Any], Callable[[Tensor], Any], int, torch.dtype]
+# Name, module before, module after, and of x: K, dtype and device.
+Pair: TypeAlias = tuple[
+    str, Callable[[Tensor], Any], Callable[[Tensor], Any], int, torch.dtype, torch.device
+]
 
 
 def measured_gain(pairs: Sequence[Pair]) -> Gain | None:
@@ -33,15 +35,17 @@ def measured_gain(pairs: Sequence[Pair]) -> Gain | None:
         return None
     commonest = max(dict.fromkeys(shapes), key=lambda shape: (shapes.count(shape), shape[0]))
     chosen = [pair for pair in pairs if pair[3:] == commonest][:_LAYERS]
-    columns, dtype = commonest
-    x = torch.ones(1, columns, dtype=dtype)
+    columns, dtype, device = commonest
+    x = torch.ones(1, columns, dtype=dtype, device=device)
     sides: list[list[float]] = [[], []]
     with torch.inference_mode():
         for turn in range(_TURNS + 1):
             for side in (0, 1):
                 start = time.perf_counter()
-                for _, before_it, after_it, _, _ in chosen:
+                for _, before_it, after_it, *_ in chosen:
                     (after_it if side else before_it)(x)
+                if device.type != "cpu":
+                    torch.accelerator.synchronize(device)
                 # The first turn decides who computes, and loads it.
                 if turn:
                     sides[side].append((time.perf_counter() - start) / len(chosen))

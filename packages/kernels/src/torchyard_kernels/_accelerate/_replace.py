@@ -13,6 +13,7 @@ from torchyard_kernels._accelerate._cache import grow_in_place
 from torchyard_kernels._accelerate._decoded import DecoderStep, derive, forget, stepping
 from torchyard_kernels._accelerate._decoder import DecoderForm, decoder_form
 from torchyard_kernels._accelerate._find import gated_parts, projections_parts, reason_against
+from torchyard_kernels._accelerate._gain import Pair
 from torchyard_kernels._accelerate._modules import (
     GatedMlp,
     PackedLinear,
@@ -92,14 +93,14 @@ class Made:
 
     Attributes:
         changes: of the report.
-        pairs: name, before, after, K and dtype, to be timed.
+        pairs: to be timed.
         modules: original -> replacement.
         decoders: layer -> form.
     """
 
     def __init__(self, plan: Plan) -> None:
         self.changes: list[Change] = []
-        self.pairs: list[tuple[str, Any, Any, int, torch.dtype]] = []
+        self.pairs: list[Pair] = []
         self.modules: list[tuple[torch.nn.Module, torch.nn.Module]] = []
         self.decoders: list[tuple[torch.nn.Module, DecoderForm]] = []
         self._places = plan.places
@@ -171,7 +172,7 @@ class Replacer:
             act: Any = module.act_fn
             mlp = GatedMlp(both, self._layer(down), act)
             self._add(made, plan, name, "gated layer, gate and up at once", module, mlp)
-            made.pairs.append((name, module, mlp, gate.in_features, gate.weight.dtype))
+            made.pairs.append((name, module, mlp, *_input_of(gate)))
         for name, module, parts in plan.projections:
             shared = Projections(
                 (whole := self._stacked(parts)).packed,
@@ -189,7 +190,7 @@ class Replacer:
         for name, layer in plan.single:
             packed = self._layer(layer)
             self._add(made, plan, name, "linear layer", layer, packed)
-            made.pairs.append((name, layer, packed, layer.in_features, layer.weight.dtype))
+            made.pairs.append((name, layer, packed, *_input_of(layer)))
         return made
 
     def _add(
@@ -232,6 +233,10 @@ class Replacer:
         if self._rounded:
             return PackedWeight(weight, self._rounded, **self._options)
         return PackedWeight(weight if self._dtype is None else weight.to(self._dtype))
+
+
+def _input_of(layer: torch.nn.Linear) -> tuple[int, torch.dtype, torch.device]:
+    return layer.in_features, layer.weight.dtype, layer.weight.device
 
 
 def _biases(layers: _Linears) -> list[Tensor]:

@@ -52,6 +52,14 @@ def capture(
     """
     if not callable(fn):
         raise TypeError(f"capture: fn: expected a function, got {type(fn).__name__}")
+    for more in buckets:
+        if not isinstance(more, tuple):
+            raise TypeError(
+                f"capture: buckets: expected tuples of arguments, got {type(more).__name__}; write "
+                f"[(tensor,)] for one of one tensor"
+            )
+    if padding is not None and not isinstance(padding, Padding):
+        raise TypeError(f"capture: padding: expected a Padding, got {type(padding).__name__}")
     examples = (example, *buckets)
     tensors = [leaf for leaf in tree_leaves((examples, list(state))) if isinstance(leaf, Tensor)]
     devices = {tensor.device for tensor in tensors}

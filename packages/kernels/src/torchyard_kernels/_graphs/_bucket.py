@@ -45,32 +45,23 @@ class Bucket:
     form: TreeSpec
 
     def result(self, changed: Callable[[int, Tensor], Tensor] | None = None) -> Any:
-        """Return the function's result, of the tensors that replays write."""
+        """Return the function's result, of the tensors that replays write.
+
+        Args:
+            changed: what is returned of an output, which is given by its number; None: itself.
+        """
         outputs = self.captured.outputs
-        leaves = [
-            leaf.of(outputs if changed is None else _Changed(outputs, changed))
-            if isinstance(leaf, _Place)
-            else leaf
-            for leaf in self.leaves
-        ]
+        if changed is not None:
+            outputs = tuple(changed(at, output) for at, output in enumerate(outputs))
+        leaves = [outputs[leaf.at] if isinstance(leaf, _Place) else leaf for leaf in self.leaves]
         return tree_unflatten(leaves, self.form)
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
+    """Stands for an output in the function's result: its number among them."""
+
     at: int
-
-    def of(self, outputs: Any) -> Tensor:
-        found: Tensor = outputs[self.at]
-        return found
-
-
-class _Changed:
-    def __init__(self, outputs: tuple[Tensor, ...], change: Callable[[int, Tensor], Tensor]):
-        self._outputs, self._change = outputs, change
-
-    def __getitem__(self, at: int) -> Tensor:
-        return self._change(at, self._outputs[at])
 
 
 def captured_bucket(

@@ -115,7 +115,7 @@ class Graph:
             leaves, taken = tree_flatten(args)
             given = tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
             others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
-            self._check_others(others, taken)
+            self._check_others(others, taken, len(given))
         bucket = self._exact(given)
         if bucket is not None:
             with torch.no_grad():
@@ -163,12 +163,13 @@ class Graph:
                     f"Graph.check: {name} of the replay differs from the function's: {error}"
                 ) from None
 
-    def _check_others(self, others: tuple[Any, ...], taken: TreeSpec) -> None:
+    def _check_others(self, others: tuple[Any, ...], taken: TreeSpec, tensors: int) -> None:
         first = self._buckets[0]
         if others != first.others or taken != first.taken:
             raise GraphBucketError(
-                f"graph: expected arguments in the structure of the capture, and of those that are "
-                f"no tensors {first.others}, got {others}; capture a graph for these"
+                f"graph: expected arguments in the structure of the capture, {len(first.inputs)} "
+                f"tensors and {first.others}, got {tensors} tensors and {others}; capture a graph "
+                f"for these"
             )
 
     def _exact(self, given: tuple[Tensor, ...]) -> Bucket | None:

@@ -6,7 +6,7 @@ fixed places for constants, and is off while a plan runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import torch
@@ -88,15 +88,16 @@ class _Program:
                 continue
             given.append(self._value(value, str(argument.type)))
         returns = op._schema.returns
+        listed = len(returns) == 1 and str(returns[0].type).startswith("List")
         node = self._graph.insertNode(self._graph.create(op._schema.name, given, len(returns)))
-        if len(returns) == 1 and str(returns[0].type).startswith("List"):
+        if listed:
             node.output().setType(torch._C.ListType(torch._C.TensorType.get()))
         if node.schema() != str(op._schema):
             raise NotExpressibleError(f"{op}: the interpreter takes it for {node.schema()}")
         if placed.kind is Kind.INTO:
             return
         values = list(node.outputs())
-        if len(returns) == 1 and str(returns[0].type).startswith("List"):
+        if listed:
             unpack = self._graph.create("prim::ListUnpack", values, len(results))
             values = list(self._graph.insertNode(unpack).outputs())
         for tensor, value in zip(results, values, strict=True):
@@ -142,7 +143,7 @@ class _Program:
         if isinstance(value, Tensor):
             return self._tensor(value)
         if isinstance(value, list | tuple) and "Tensor" in kind:
-            return self._list([None if v is None else v for v in value], "Optional" in kind)
+            return self._list(value, "Optional" in kind)
         if isinstance(value, list | tuple) and not value:
             return self._empty(kind)
         if isinstance(value, torch.memory_format):
@@ -151,7 +152,7 @@ class _Program:
             value = float(value)
         return self._constant(list(value) if isinstance(value, tuple) else value)
 
-    def _list(self, tensors: list[Any], optional: bool) -> Any:
+    def _list(self, tensors: Iterable[Tensor | None], optional: bool) -> Any:
         element: Any = torch._C.TensorType.get()
         if optional:
             element = torch._C.OptionalType(element)
@@ -184,4 +185,6 @@ class _Program:
 
 
 def _flat(result: Any) -> list[Any]:
+    if result is None:  # of an operator that only writes
+        return []
     return list(result) if isinstance(result, list | tuple) else [result]

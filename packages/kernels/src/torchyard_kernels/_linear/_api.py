@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,7 +51,7 @@ def linear(
     packed weight is a constant.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
@@ -103,7 +104,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         [..., M, N], without what a tensor of one dimension lacks; batch dimensions broadcast.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None:
@@ -145,7 +146,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         [B, M, N], contiguous.
 
     Raises:
-        TypeError: dtypes that differ or are none of those.
+        TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
@@ -165,7 +166,7 @@ def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Te
         return CALLS.served(x, weight, PLAIN_WEIGHT, bias)
     # A module finds its buffers after a search that costs as much as the rest.
     if weight.format == "panels":
-        return CALLS.served(x, weight._buffers.get("data"), weight.shape[0], bias)
+        return CALLS.served(x, weight._buffers.get("data"), weight.shape, bias)
     # A bound product does not look at the bias, which is a layer's own.
     return _bound.served(weight, x, None) if bias is None and type(x) is Tensor else None
 
@@ -179,11 +180,12 @@ def _served_fused(
 ) -> Tensor | None:
     if type(x) is not Tensor:
         return None
-    data, outputs = weight, PLAIN_WEIGHT
+    data: Any = weight
+    form: tuple[int, ...] | int = PLAIN_WEIGHT
     if type(weight) is PackedWeight:
         if weight.format != "panels":
             return None
-        data, outputs = weight._buffers["data"], weight.shape[0]  # type: ignore[assignment]
+        data, form = weight._buffers["data"], weight.shape
     before = after = None
     gated = False
     if prologue is not None:
@@ -195,4 +197,4 @@ def _served_fused(
         after = kept(epilogue, "epilogue", gated, x)
         if after is None:
             return None
-    return _fused_calls.served(before, after, gated, x, data, outputs, bias)
+    return _fused_calls.served(before, after, gated, x, data, form, bias)

@@ -27,14 +27,14 @@ class _Bound:
     """What a layer's decisions led to.
 
     Attributes:
-        data: the weight's first tensor, by which a moved weight is told.
+        tensors: the weight's, in its order, by which another weight is told.
         products: rows -> the product, where the implementation that was chosen offers one.
     """
 
-    __slots__ = ("data", "products")
+    __slots__ = ("products", "tensors")
 
-    def __init__(self, data: Tensor) -> None:
-        self.data = data
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self.tensors = tensors
         self.products: dict[int, BoundProduct | None] = {}
 
 
@@ -42,8 +42,12 @@ def served(weight: PackedWeight, x: Tensor, bias: Tensor | None) -> Tensor | Non
     """Compute a call like one that was decided before; None, without an effect, for any other."""
     known = registry().conclusions().get(_KEY)
     bound = None if known is None else known.get(weight)
-    if bound is None or bound.data is not weight._buffers["data"]:
+    if bound is None:
         return None
+    buffers = weight._buffers
+    for name, tensor in zip(weight.names, bound.tensors, strict=True):
+        if buffers.get(name) is not tensor:
+            return None
     product = bound.products.get(x.numel() // weight.shape[1])
     if product is None or not is_undisturbed():
         return None
@@ -59,12 +63,12 @@ def decide(weight: PackedWeight, x: Tensor, bias: Tensor | None) -> None:
     # From before the decision: then a change that comes between the two drops it.
     known = registry().conclusions().setdefault(_KEY, WeakKeyDictionary())
     bound = known.get(weight)
-    data = weight.get_buffer("data")
-    if bound is None or bound.data is not data:
-        bound = known[weight] = _Bound(data)
+    tensors = weight.tensors
+    if bound is None or any(a is not b for a, b in zip(bound.tensors, tensors, strict=True)):
+        bound = known[weight] = _Bound(tensors)
     if rows in bound.products:
         return
-    packed = Packed(WeightSpec.parse(weight.spec_text), tuple(weight.tensors))
+    packed = Packed(WeightSpec.parse(weight.spec_text), tuple(tensors))
     kernel: Any = registry().resolve(LINEAR, request_of(LinearCall(x, packed, bias)))
     bind = getattr(kernel, "bind", None)
     bound.products[rows] = None if bind is None else bind(packed)

@@ -20,13 +20,13 @@ FORMATS: Final[dict[str, Format]] = {
 }
 
 
-def parse_format(name: str) -> Format:
+def parse_format(name: object) -> Format:
     """Return the format of a name.
 
     Raises:
         ValueError: there is none; the message lists them.
     """
-    found = FORMATS.get(name)
+    found = FORMATS.get(name) if isinstance(name, str) else None
     if found is None:
         known = ", ".join(repr(known) for known in FORMATS)
         raise ValueError(f"PackedWeight: format: expected one of {known}, got {name!r}")

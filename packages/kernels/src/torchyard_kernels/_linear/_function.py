@@ -12,7 +12,16 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.contracts.linear import Spread
-from torchyard_programs import Input, ProgramError, build, infer, is_pointwise, parse, trace
+from torchyard_programs import (
+    Input,
+    ProgramError,
+    build,
+    infer,
+    is_pointwise,
+    parse,
+    result_count,
+    trace,
+)
 
 __all__ = ["NAMES", "Recorded", "record", "recording_of", "required"]
 
@@ -95,7 +104,10 @@ def recording_of(
 ) -> tuple[str, list[Tensor]]:
     """Return a function's program and what it captures, for inputs of a dtype on a device."""
     inputs = tuple((name, dtype) for name in names)
-    return trace(function, role, inputs, device, "an input", "x.dtype")
+    text, captured = trace(function, role, inputs, device, "an input", "x.dtype")
+    if result_count(text) is not None:
+        raise ProgramError(f"{role}: expected a function that returns one tensor, got a tuple")
+    return text, captured
 
 
 def required(function: Callable[..., Tensor]) -> int:

@@ -32,7 +32,7 @@ def served(
     gated: bool,
     x: Tensor,
     weight: Any,
-    outputs: int,
+    form: tuple[int, ...] | int,
     bias: Tensor | None,
 ) -> Tensor | None:
     """Compute a call like one that was decided before; None, without an effect, for any other.
@@ -43,7 +43,7 @@ def served(
     Args:
         before, after: text and captured tensors of the functions, as they were recorded.
         gated: whether the second takes halves.
-        x, weight, outputs, bias: as ``serve`` takes them.
+        x, weight, form, bias: as ``serve`` takes them.
     """
     known: _Known | None = registry().conclusions().get(_KEY)
     if known is None or not is_undisturbed():
@@ -58,7 +58,7 @@ def served(
         direct = kind[1]
         if direct is not None:
             found: Tensor | None = direct.serve(
-                x, weight, outputs, bias, first_captured, last_captured
+                x, weight, form, bias, first_captured, last_captured
             )
             if found is not None:
                 if kind is not kinds[0]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_kernels._calls import Calls
+from torchyard_kernels._captured import stored
 from torchyard_kernels._linear import _fused_calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
@@ -74,32 +75,32 @@ def fused(
 
 
 @lru_cache(maxsize=1024)
-def _outputs(spec: str) -> int | None:
+def _form(spec: str) -> tuple[int, int] | int | None:
     """Return what a direct call takes beside a weight; None of a format that it does not."""
     if not spec:
         return PLAIN_WEIGHT
     parsed = _parsed(spec)
-    return parsed.rows if parsed.format == "panels" else None
+    return (parsed.rows, parsed.columns) if parsed.format == "panels" else None
 
 
 def _served_fused(*args: Any) -> Tensor | None:
     x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
-    outputs = _outputs(spec)
-    if outputs is None:
+    form = _form(spec)
+    if form is None:
         return None
     first = (before, tuple(before_captured or ())) if before else None
     last = (after, tuple(after_captured or ())) if after else None
-    return _fused_calls.served(first, last, gated, x, weight[0], outputs, bias)
+    return _fused_calls.served(first, last, gated, x, weight[0], form, bias)
 
 
 def _served(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor | None:
-    outputs = _outputs(spec)
-    if outputs is None:
+    form = _form(spec)
+    if form is None:
         return None
     data = weight[0]
-    if outputs == PLAIN_WEIGHT and data.ndim == 3:
-        data, outputs = data.mT, SECOND_FACTOR
-    served: Tensor | None = CALLS.served(x, data, outputs, bias)
+    if form == PLAIN_WEIGHT and data.ndim == 3:
+        data, form = data.mT, SECOND_FACTOR
+    served: Tensor | None = CALLS.served(x, data, form, bias)
     return served
 
 
@@ -107,9 +108,9 @@ def _call(*args: Any) -> LinearCall:
     x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
     prologue = epilogue = None
     if before:
-        prologue = Recorded(before, tuple(before_captured or ()), PROLOGUE)
+        prologue = Recorded(before, stored(before_captured), PROLOGUE)
     if after:
-        epilogue = Recorded(after, tuple(after_captured or ()), GATED if gated else EPILOGUE)
+        epilogue = Recorded(after, stored(after_captured), GATED if gated else EPILOGUE)
     for function in (prologue, epilogue):
         if function is not None:
             function.check(x.dtype)

@@ -45,6 +45,10 @@ class PackedWeight(torch.nn.Module):
         super().__init__()
         if not isinstance(weight, Tensor):
             raise TypeError(f"PackedWeight: weight: expected a tensor, got {type(weight).__name__}")
+        if weight.layout != torch.strided:
+            raise TypeError(
+                f"PackedWeight: weight: expected a dense tensor, got {weight.layout}; convert it"
+            )
         if weight.ndim != 2:
             raise ValueError(
                 f"PackedWeight: weight: expected two dimensions [N, K], got {list(weight.shape)}"
@@ -64,8 +68,10 @@ class PackedWeight(torch.nn.Module):
             state: the tensors by name, without a prefix.
 
         Raises:
+            TypeError: not a mapping of names to tensors.
             ValueError: a tensor is missing, is one too many, or does not fit the spec.
         """
+        _check_state(state)
         if _SPEC not in state:
             raise ValueError(
                 f"PackedWeight.from_state: expected a tensor 'spec', got {sorted(state)}; "
@@ -132,6 +138,14 @@ class PackedWeight(torch.nn.Module):
                 f"PackedWeight.from_state to take over another shape or format"
             )
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _check_state(state: object) -> None:
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        raise TypeError(
+            f"PackedWeight.from_state: state: expected tensors by name, got "
+            f"{type(state).__name__}; pass what state_dict() returned"
+        )
 
 
 def _read(spec: Tensor) -> WeightSpec:

@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels.contracts.quantised import GROUPS
 
 __all__ = ["quantize"]
 
@@ -41,6 +42,13 @@ def quantize(
         raise ValueError(f"quantize: bits: expected 8 or 4, got {bits!r}")
     if activation not in (None, "int8"):
         raise ValueError(f"quantize: activation: expected 'int8' or None, got {activation!r}")
+    if bits == 8 and not symmetric:
+        raise ValueError("quantize: symmetric: expected True with 8 bits, got False; pass bits=4")
+    if group_size is not None and group_size not in GROUPS:
+        raise ValueError(
+            f"quantize: group_size: expected one of {', '.join(map(str, GROUPS))} or None, got "
+            f"{group_size!r}"
+        )
     options = {"activation": 0 if activation is None else 8, "asymmetric": int(not symmetric)}
     if group_size is not None:
         options["group"] = group_size

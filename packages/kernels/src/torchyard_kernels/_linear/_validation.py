@@ -27,17 +27,14 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
             f"linear: x: expected a last dimension of {depth}, as the weight "
             f"{list(weight.shape)} has, got {list(x.shape)}"
         )
-    if x.dtype != weight.dtype:
-        raise TypeError(
-            f"linear: weight: expected the dtype of x, {x.dtype}, got {weight.dtype}; convert one"
-        )
+    held = weight.tensors[0] if isinstance(weight, PackedWeight) else weight
+    _check_alike("linear", "weight", weight.dtype, held.device, "x", x)
     if bias is None:
         return
     _check_tensor("linear", "bias", bias)
     if bias.shape != (outputs,):
         raise ValueError(f"linear: bias: expected [{outputs}], got {list(bias.shape)}")
-    if bias.dtype != x.dtype:
-        raise TypeError(f"linear: bias: expected the dtype of x, {x.dtype}, got {bias.dtype}")
+    _check_alike("linear", "bias", bias.dtype, bias.device, "x", x)
 
 
 def check_batches(a: Tensor, b: Tensor) -> None:
@@ -50,11 +47,25 @@ def check_batches(a: Tensor, b: Tensor) -> None:
 
 
 def check_matmul(function: str, a: Tensor, b: Tensor) -> None:
-    """Check what matmul and bmm have in common: types and dtypes."""
+    """Check what matmul and bmm have in common: types, dtypes and devices."""
     _check_tensor(function, "a", a)
     _check_tensor(function, "b", b)
-    if a.dtype != b.dtype:
-        raise TypeError(f"{function}: b: expected the dtype of a, {a.dtype}, got {b.dtype}")
+    _check_alike(function, "b", b.dtype, b.device, "a", a)
+
+
+def _check_alike(
+    function: str, name: str, dtype: torch.dtype, device: torch.device, like: str, tensor: Tensor
+) -> None:
+    if dtype != tensor.dtype:
+        raise TypeError(
+            f"{function}: {name}: expected the dtype of {like}, {tensor.dtype}, got {dtype}; "
+            f"convert one"
+        )
+    if device != tensor.device:
+        raise TypeError(
+            f"{function}: {name}: expected the device of {like}, {tensor.device}, got {device}; "
+            f"move one"
+        )
 
 
 def _check_tensor(function: str, name: str, value: object) -> None:
@@ -63,4 +74,8 @@ def _check_tensor(function: str, name: str, value: object) -> None:
     if value.dtype not in _DTYPES:
         raise TypeError(
             f"{function}: {name}: expected float16, bfloat16, float32 or float64, got {value.dtype}"
+        )
+    if value.layout != torch.strided:
+        raise TypeError(
+            f"{function}: {name}: expected a dense tensor, got {value.layout}; convert it"
         )

@@ -12,7 +12,7 @@ from torch.compiler import is_dynamo_compiling
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
-from torchyard_kernels._pointwise._direct import served
+from torchyard_kernels._pointwise._direct import count_write, served
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._pointwise._recordings import recorded
 from torchyard_programs import result_count
@@ -116,6 +116,7 @@ def write(
     """
     plain = not is_dynamo_compiling() and implementation is None
     if plain and served(text, lists, captured, out) is not None:
+        count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)
     _check_out(arguments, captured, out, result_count(text) or 1)
@@ -134,12 +135,16 @@ def write(
 
 def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:
     first = lists[:count]
-    if len(first) < count or not all(isinstance(item, list | tuple) for item in first):
+    if len(first) < count or not all(_is_list_of_tensors(item) for item in first):
         raise ValueError(
             f"foreach_map_: expected the first {count} arguments to be lists of tensors, since the "
             f"function returns as many results; pass out= where others shall be written to"
         )
     return first
+
+
+def _is_list_of_tensors(item: Any) -> bool:
+    return isinstance(item, list | tuple) and all(isinstance(part, Tensor) for part in item)
 
 
 def _check_out(
@@ -151,11 +156,24 @@ def _check_out(
     if len(out) != count:
         raise ValueError(f"out: expected {count} lists, one per result, got {len(out)}")
     for result in out:
+        if not _is_list_of_tensors(result):
+            raise TypeError(
+                f"out: expected a list of tensors for each result, got {type(result).__name__}"
+            )
         if len(result) != arguments.groups:
             raise ValueError(
                 f"out: expected lists of {arguments.groups}, as the arguments are, got "
                 f"{len(result)}"
             )
+        for tensor in result:
+            if any(
+                step == 0 and size > 1
+                for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+            ):
+                raise ValueError(
+                    f"out: expected tensors with memory for each element, got {list(tensor.shape)} "
+                    f"with the strides {list(tensor.stride())}; clone it"
+                )
     if torch.is_grad_enabled():
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
         if any(tensor.requires_grad for tensor in tensors):

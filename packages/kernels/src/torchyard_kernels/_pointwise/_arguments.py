@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.contracts.pointwise import Operand
+from torchyard_programs import is_readable_on
 
-__all__ = ["Arguments", "operand_of", "parse_arguments"]
+__all__ = ["Arguments", "device_of", "operand_of", "parse_arguments"]
 
 _LETTERS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f"}
 _TYPES: Final[dict[str, type]] = {"b": bool, "i": int, "f": float}
@@ -85,6 +86,9 @@ def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:
     """
     lengths = [len(item) for item in lists if isinstance(item, list | tuple)]
     if not lengths:
+        for position, item in enumerate(lists):
+            if not isinstance(item, Tensor):
+                _letter(function, position, item)
         raise ValueError(
             f"{function}: expected at least one list of tensors, got none; call the function itself"
         )
@@ -155,8 +159,16 @@ def operand_of(item: Any) -> Operand:
 
 
 def device_of(tensors: Sequence[Tensor]) -> torch.device:
-    """Return where a call is computed: where its tensors lie, those of no dimension aside."""
+    """Return where a group is computed: where its tensors lie, those of no dimension aside.
+
+    Raises:
+        TypeError: they lie on several devices.
+    """
+    device = next((tensor.device for tensor in tensors if tensor.dim()), tensors[0].device)
     for tensor in tensors:
-        if tensor.dim():
-            return tensor.device
-    return tensors[0].device
+        if tensor.device != device and not is_readable_on(tensor, device):
+            raise TypeError(
+                f"foreach_map: expected the tensors of a group on one device, got {device} and "
+                f"{tensor.device}; move one"
+            )
+    return device

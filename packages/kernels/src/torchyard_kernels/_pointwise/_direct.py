@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from torchyard import registry
-from torchyard_kernels.contracts.pointwise import PointwiseKernel, PointwiseRequest
+from torchyard_kernels.contracts.pointwise import POINTWISE, PointwiseKernel, PointwiseRequest
 from torchyard_programs import is_undisturbed
 
-__all__ = ["remember", "served"]
+__all__ = ["count_write", "remember", "served"]
 
-_KEY: Final = "pointwise/1: direct"
+_KEY: Final = f"{POINTWISE}: direct"
 # Programs of more structures than this push all others out.
 _MOST: Final = 256
 
@@ -51,6 +52,15 @@ def served(
                 known[key] = [kind, *(other for other in kinds if other is not kind)]
             return found
     return None
+
+
+def count_write(out: Sequence[Sequence[Tensor]]) -> None:
+    """Count a write to tensors as torch does, for what saved one of them for a backward.
+
+    A kernel writes to their memory, which torch does not see.
+    """
+    for result in out:
+        increment_version(result)
 
 
 def remember(

@@ -43,9 +43,19 @@ def result_dtypes(
 
 
 def broadcast(items: Sequence[Any]) -> torch.Size:
-    """Return the shape that the tensors among some items have together."""
+    """Return the shape that the tensors among some items have together.
+
+    Raises:
+        ValueError: they do not broadcast.
+    """
     shapes = [item.shape for item in items if isinstance(item, Tensor)]
-    return torch.broadcast_shapes(*shapes)  # type: ignore[no-any-return,no-untyped-call]
+    try:
+        return torch.broadcast_shapes(*shapes)  # type: ignore[no-any-return,no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"foreach_map: expected the tensors of a group, and captured ones, to broadcast, got "
+            f"{' and '.join(str(list(shape)) for shape in shapes)}"
+        ) from None
 
 
 def check_results(call: PointwiseCall) -> None:
@@ -64,6 +74,11 @@ def check_results(call: PointwiseCall) -> None:
                 raise ValueError(
                     f"out: expected tensors of the broadcast shape, in group {group} "
                     f"{list(shape)}, got {list(into.shape)}"
+                )
+            if into.device.type != request.device:
+                raise TypeError(
+                    f"out: expected tensors on {request.device}, as the arguments, got one on "
+                    f"{into.device}"
                 )
             if not torch.can_cast(dtype, into.dtype):
                 raise TypeError(

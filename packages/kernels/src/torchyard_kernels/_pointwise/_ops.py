@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_kernels._captured import stored
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
-from torchyard_kernels._pointwise._direct import remember, served
+from torchyard_kernels._pointwise._direct import count_write, remember, served
 from torchyard_kernels._pointwise._evaluation import (
     broadcast,
     check_results,
@@ -59,16 +60,18 @@ def compute(
     for group in range(arguments.groups):
         given = [item[group] for item in items]
         tensors = [item for item in (*given, *captured) if isinstance(item, Tensor)]
+        if any(tensor.shape != tensors[0].shape for tensor in tensors):
+            broadcast(tensors)
         inputs = tuple([operand_of(item) for item in given])
         written = tuple([str(result[group].dtype)[6:] for result in out])
         kinds.setdefault((device_of(tensors).type, inputs, written), []).append(group)
     found: list[list[Any]] = []
     for (device, inputs, written), groups in kinds.items():
         request = PointwiseRequest(device, text, inputs, traits, written, len(groups))
+        # Before anybody is asked: what is not pointwise is the caller's to know.
+        result_dtypes(text, inputs, traits)
         conclusions = registry().conclusions()
         kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
-        if use is None:
-            remember(conclusions, kernel, request)
         call = PointwiseCall(
             request,
             tuple([item[group] for group in groups] for item in items),
@@ -77,6 +80,9 @@ def compute(
         )
         if out:
             check_results(call)
+        # Not before its like is known to be allowed.
+        if use is None:
+            remember(conclusions, kernel, request)
         results = kernel(call)
         found = found or [[None] * arguments.groups for _ in results]
         for into, result in zip(found, results, strict=True):
@@ -104,7 +110,7 @@ def _pointwise(
     results = None if use else served(text, arguments.passed(), captured or (), None)
     if results is None:
         with torch.no_grad():
-            results = compute(arguments, captured or (), text, use=use or None)
+            results = compute(arguments, stored(captured), text, use=use or None)
     return [tensor for result in results for tensor in result]
 
 
@@ -123,8 +129,9 @@ def _pointwise_fake(
     for group in range(groups):
         given = [item[group] for item in items]
         dtypes = result_dtypes(text, tuple(operand_of(item) for item in given), traits)
-        shape = broadcast((*given, *(captured or ())))
-        results.append([tensors[0].new_empty(shape, dtype=dtype) for dtype in dtypes])
+        present = [item for item in (*given, *(captured or ())) if isinstance(item, Tensor)]
+        shape, device = broadcast(present), device_of(present)
+        results.append([present[0].new_empty(shape, dtype=d, device=device) for d in dtypes])
     return [tensor for result in zip(*results, strict=True) for tensor in result]
 
 
@@ -140,14 +147,26 @@ def _pointwise_in_place(
 ) -> None:
     arguments = _arguments(tensors, numbers, form, groups)
     written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
-    if not use and served(text, arguments.passed(), captured or (), written):
-        return
-    with torch.no_grad():
-        compute(arguments, captured or (), text, written, use or None)
+    if use or not served(text, arguments.passed(), captured or (), written):
+        with torch.no_grad():
+            compute(arguments, stored(captured), text, written, use or None)
+    count_write(written)
 
 
-def _pointwise_in_place_fake(*args: Any) -> None:
-    return None
+def _pointwise_in_place_fake(
+    out: list[Tensor],
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> None:
+    items = _arguments(tensors, numbers, form, groups).items()
+    for group in range(groups):
+        given = (*(item[group] for item in items), *(captured or ()), *out[group::groups])
+        device_of([item for item in given if isinstance(item, Tensor)])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:

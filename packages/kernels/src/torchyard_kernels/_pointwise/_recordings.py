@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard_kernels._pointwise._arguments import device_of
 from torchyard_programs import ProgramError, Recordings, result_count, trace
 
 __all__ = ["recorded"]
@@ -42,12 +43,10 @@ def recorded(
 
 
 def _device(lists: Sequence[Any]) -> torch.device:
-    """Return where the first tensor lies."""
-    for item in lists:
-        first = item[0] if isinstance(item, _LISTS) and item else item
-        if isinstance(first, Tensor):
-            return first.device
-    return _CPU
+    """Return where the first group lies."""
+    group = [item[0] if isinstance(item, _LISTS) and item else item for item in lists]
+    tensors = [item for item in group if isinstance(item, Tensor)]
+    return device_of(tensors) if tensors else _CPU
 
 
 def _record(

@@ -20,6 +20,7 @@ from torchyard_kernels._recurrent._validation import (
     check_lengths_form,
     check_state,
     checked_cells,
+    listed_weights,
 )
 from torchyard_kernels.contracts.recurrent import (
     CellWeights,
@@ -186,7 +187,7 @@ class _Layers:
             weights = weights.weights
         check_input(input)
         self._kind = kind
-        self._weights = tuple(weights)
+        self._weights = listed_weights(weights)
         self._cells = checked_cells(kind, input, self._weights, num_layers, bidirectional)
         self._layers = num_layers
         self._directions = 2 if bidirectional else 1

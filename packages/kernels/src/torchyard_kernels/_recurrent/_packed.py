@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._recurrent._request import cells
+from torchyard_kernels._recurrent._validation import listed_weights
 from torchyard_kernels.contracts.recurrent import Forward, RecurrentKind
 
 __all__ = ["PackedRecurrent"]
@@ -31,6 +32,7 @@ class PackedRecurrent:
         num_layers, bidirectional: as torch's.
 
     Raises:
+        TypeError: the weights are no tensors.
         ValueError: the kind is none of these.
     """
 
@@ -47,7 +49,7 @@ class PackedRecurrent:
         except ValueError:
             known = ", ".join(RecurrentKind)
             raise ValueError(f"kind: expected one of {known}, got {kind!r}") from None
-        self.weights = tuple(weights)
+        self.weights = listed_weights(weights)
         self.num_layers = num_layers
         self.bidirectional = bidirectional
         # Tensors of inference mode keep no counter.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import torch
@@ -11,13 +11,21 @@ from torch import Tensor
 from torchyard_kernels._recurrent._request import cells, per_cell
 from torchyard_kernels.contracts.recurrent import CellWeights, RecurrentKind, gates
 
-__all__ = ["check_input", "check_lengths_form", "check_state", "checked_cells"]
+__all__ = [
+    "check_input",
+    "check_lengths_form",
+    "check_state",
+    "checked_cells",
+    "listed_weights",
+]
 
 _DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def check_input(input: Tensor) -> None:
     """Raise TypeError or ValueError where the input is not [T, B, I] or [T, I] of floats."""
+    if not isinstance(input, Tensor):
+        raise TypeError(f"input: expected a tensor, got {type(input).__name__}")
     if input.dtype not in _DTYPES:
         raise TypeError(f"input: expected float32, bfloat16, float16 or float64, got {input.dtype}")
     if input.ndim not in (2, 3):
@@ -25,6 +33,17 @@ def check_input(input: Tensor) -> None:
             f"input: expected [T, B, I], [B, T, I] with batch_first, or [T, I], got shape "
             f"{list(input.shape)}"
         )
+
+
+def listed_weights(weights: object) -> tuple[Tensor, ...]:
+    """Return weights as they are listed; raise TypeError where they are no tensors."""
+    found = tuple(weights) if isinstance(weights, Iterable) else ()
+    if not found or not all(isinstance(weight, Tensor) for weight in found):
+        raise TypeError(
+            f"weights: expected tensors in torch's order, got {type(weights).__name__}; of a "
+            f"torch.nn.LSTM, GRU or RNN pass list(module.parameters())"
+        )
+    return found
 
 
 def checked_cells(
@@ -40,8 +59,13 @@ def checked_cells(
         TypeError: a weight's dtype or device is not the input's.
         ValueError: their number or a shape does not fit.
     """
+    if not isinstance(num_layers, int):
+        raise TypeError(f"num_layers: expected an integer, got {type(num_layers).__name__}")
     if num_layers < 1:
         raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
+    for place, weight in enumerate(weights):
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"weights[{place}]: expected a tensor, got {type(weight).__name__}")
     size = per_cell(weights, num_layers, bidirectional)
     projecting = kind is RecurrentKind.LSTM
     if size not in ((2, 3, 4, 5) if projecting else (2, 4)):

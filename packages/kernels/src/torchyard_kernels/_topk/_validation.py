@@ -23,6 +23,8 @@ def check_tensor(function: str, x: Any) -> None:
             f"{function}: x: expected one of {', '.join(DTYPES)}, got {str(x.dtype)[6:]}; cast x, "
             "a bool one to uint8"
         )
+    if x.layout != torch.strided:
+        raise TypeError(f"{function}: x: expected a dense tensor, got {x.layout}; convert it")
 
 
 def dim_of(function: str, x: Tensor, dim: Any) -> int:

@@ -48,8 +48,8 @@ class OffersFused(Protocol):
     def direct_fused(self, request: Any) -> DirectCall | None:
         """Return what serves calls with the functions of a request, and was admitted none.
 
-        Its ``serve`` takes x, the weight, N of a packed weight or -1, the bias, and the tensors
-        that each function captured, as two tuples. None where functions like these are not served.
+        Its ``serve`` takes what that of ``direct()`` does, and the tensors that each function
+        captured, as two tuples. None where functions like these are not served.
 
         Args:
             request: of ``torchyard_kernels.contracts.linear.LinearRequest``; its sizes and its

@@ -6,12 +6,11 @@ With M rows of x, N outputs, K products per output and W the weight [N, K]::
     out[m, n] = epilogue(y)[m, n]
 
 Both functions are pointwise and may be absent. Products and sums are float32, or float64 where the
-inputs are. The sum over k may be rounded to x's
-dtype before the bias is added; out is rounded to it. A prologue's
-result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's dtype, and out has
-the dtype that torch's promotion gives its result for inputs of x's dtype. An epilogue of two inputs
-takes the halves of y: W holds the rows of [gate; up], and out has N / 2 columns. Nothing of a row
-of x reaches another row, NaN and infinities included.
+inputs are. The sum over k may be rounded to x's dtype before the bias is added; out is rounded to
+it. A prologue's result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's
+dtype, and out has the dtype that torch's promotion gives its result for inputs of x's dtype. An
+epilogue of two inputs takes the halves of y: W holds the rows of [gate; up], and out has N / 2
+columns. Nothing of a row of x reaches another row, NaN and infinities included.
 
 This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
 """
@@ -25,7 +24,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
-from torchyard_kernels.contracts._sizes import parse_sizes, rounded_up
+from torchyard_kernels.contracts._fields import parse_flag, parse_sizes
+from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
     import torch
@@ -50,7 +50,7 @@ __all__ = [
 LINEAR: Final = "linear/1"
 # Outputs whose weights lie side by side in the format ``panels``.
 PANEL_COLUMNS: Final = 32
-# What a direct call is given in place of a packed weight's N: see :class:`Linear`.
+# What a direct call is given in place of a packed weight's shape: see :class:`Linear`.
 PLAIN_WEIGHT: Final = -1
 SECOND_FACTOR: Final = -2
 
@@ -243,9 +243,9 @@ class Linear(Protocol):
     """The callable that an implementation of ``linear/1`` loads.
 
     May have ``direct()``: see ``torchyard_kernels.contracts.direct``. What it serves takes (x,
-    weight, outputs, bias): of a packed weight its ``data`` and N; of a plain one [N, K] the tensor
-    and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second factor, [K, N] or [B, K, N] for
-    x [B, M, K], and ``SECOND_FACTOR``.
+    weight, form, bias): of a packed weight its ``data`` and (N, K), to which x has to fit; of a
+    plain one [N, K] the tensor and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second
+    factor, [K, N] or [B, K, N] for x [B, M, K], and ``SECOND_FACTOR``.
     """
 
     def __call__(self, call: LinearCall) -> Tensor:
@@ -269,17 +269,12 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
+def _parse_request(text: Mapping[str, str]) -> LinearRequest:
     """Build a request from text fields, those of ``torchyard explain linear``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
     rows, outputs, depth = parse_sizes("shape", text["shape"], 3)
     return LinearRequest(
         device=text["device"],
@@ -290,11 +285,11 @@ def _parse_request(fields: Mapping[str, str]) -> LinearRequest:
         batch=parse_sizes("batch", text["batch"], 1)[0],
         weight=text["weight"],
         weight_options=_options(text["weight_options"]),
-        bias=_flag("bias", text["bias"]),
-        deterministic=_flag("deterministic", text["deterministic"]),
+        bias=parse_flag("bias", text["bias"]),
+        deterministic=parse_flag("deterministic", text["deterministic"]),
         prologue=text["prologue"].replace("\\n", "\n"),
         epilogue=text["epilogue"].replace("\\n", "\n"),
-        gated=_flag("gated", text["gated"]),
+        gated=parse_flag("gated", text["gated"]),
         prologue_captured=_captured("prologue_captured", text["prologue_captured"]),
         epilogue_captured=_captured("epilogue_captured", text["epilogue_captured"]),
     )
@@ -338,10 +333,3 @@ def _captured(name: str, text: str) -> tuple[tuple[str, str], ...]:
             raise ValueError(f"{name}: expected dtype:spread such as float32:row, got {part!r}")
         captured.append((dtype, spread))
     return tuple(captured)
-
-
-def _flag(name: str, text: str) -> bool:
-    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in values:
-        raise ValueError(f"{name}: expected true or false, got {text!r}")
-    return values[text.lower()]

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.contracts._fields import parse_sizes
+from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +71,7 @@ class PointwiseRequest:
     groups: int = 1
 
     def __post_init__(self) -> None:
-        if self.groups > 16:
-            object.__setattr__(self, "groups", 1 << (self.groups - 1).bit_length())
+        object.__setattr__(self, "groups", rounded_up(self.groups))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.
@@ -135,26 +136,19 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> PointwiseRequest:
+def _parse_request(text: Mapping[str, str]) -> PointwiseRequest:
     """Build a request from text fields, those of ``torchyard explain pointwise``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
-    if not text["groups"].isdigit():
-        raise ValueError(f"groups: expected a number of at least 0, got {text['groups']!r}")
     return PointwiseRequest(
         device=text["device"],
         text=text["text"].replace("\\n", "\n"),
         inputs=_operands("inputs", text["inputs"]),
         captured=_operands("captured", text["captured"]),
         out=tuple(name for name in text["out"].split(",") if name),
-        groups=int(text["groups"]),
+        groups=parse_sizes("groups", text["groups"], 1)[0],
     )
 
 

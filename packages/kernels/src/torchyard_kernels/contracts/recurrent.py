@@ -28,7 +28,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from torchyard import ContractDefinition, RequestField
-from torchyard_kernels.contracts._sizes import parse_sizes, rounded_up
+from torchyard_kernels.contracts._fields import parse_flag, parse_sizes
+from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
     import torch
@@ -274,17 +275,12 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> RecurrentRequest:
+def _parse_request(text: Mapping[str, str]) -> RecurrentRequest:
     """Build a request from text fields, those of ``torchyard explain recurrent``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
     try:
         kind = RecurrentKind(text["kind"])
     except ValueError:
@@ -302,7 +298,7 @@ def _parse_request(fields: Mapping[str, str]) -> RecurrentRequest:
         hidden_size,
         proj_size=parse_sizes("proj_size", text["proj_size"], 1)[0],
         num_layers=parse_sizes("num_layers", text["num_layers"], 1)[0],
-        **{name: _flag(name, text[name]) for name in flags},
+        **{name: parse_flag(name, text[name]) for name in flags},
     )
 
 
@@ -337,10 +333,3 @@ DEFINITIONS: Final = {
         cases=_representative_backward_requests,
     ),
 }
-
-
-def _flag(name: str, text: str) -> bool:
-    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in values:
-        raise ValueError(f"{name}: expected true or false, got {text!r}")
-    return values[text.lower()]

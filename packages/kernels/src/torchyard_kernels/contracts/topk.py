@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.contracts._fields import parse_flag, parse_sizes
 from torchyard_kernels.contracts._sizes import rounded_up
 
 if TYPE_CHECKING:
@@ -179,33 +180,26 @@ _FIELDS: Final = (
 )
 
 
-def _parse_request(fields: Mapping[str, str]) -> TopKRequest:
+def _parse_request(text: Mapping[str, str]) -> TopKRequest:
     """Build a request from text fields, those of ``torchyard explain topk``.
 
     Raises:
         ValueError: names the field, what was expected and what came.
     """
-    defaults = {field.name: field.default for field in _FIELDS}
-    unknown = sorted(set(fields) - set(defaults))
-    if unknown:
-        raise ValueError(f"{unknown[0]}: unknown field; known: {', '.join(defaults)}")
-    text = {**defaults, **fields}
-    sizes = text["shape"].split(",")
-    if len(sizes) != 2:
-        raise ValueError(f"shape: expected rows,length such as 64,131072, got {text['shape']!r}")
+    rows, length = parse_sizes("shape", text["shape"], 2)
     if text["order"] not in set(Order):
         raise ValueError(f"order: expected one of {', '.join(Order)}, got {text['order']!r}")
     return TopKRequest(
         device=text["device"],
         dtype=text["dtype"],
-        rows=_size("shape", sizes[0]),
-        length=_size("shape", sizes[1]),
-        k=_size("k", text["k"]),
-        largest=_flag("largest", text["largest"]),
+        rows=rows,
+        length=length,
+        k=parse_sizes("k", text["k"], 1)[0],
+        largest=parse_flag("largest", text["largest"]),
         order=Order(text["order"]),
-        masked=_flag("masked", text["masked"]),
-        segmented=_flag("segmented", text["segmented"]),
-        unit_stride=_flag("unit_stride", text["unit_stride"]),
+        masked=parse_flag("masked", text["masked"]),
+        segmented=parse_flag("segmented", text["segmented"]),
+        unit_stride=parse_flag("unit_stride", text["unit_stride"]),
     )
 
 
@@ -228,16 +222,3 @@ DEFINITIONS: Final = {
         cases=_representative_requests,
     )
 }
-
-
-def _size(name: str, text: str) -> int:
-    if not text.strip().isdigit():
-        raise ValueError(f"{name}: expected a size of at least 0, got {text!r}")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-    if text.lower() not in values:
-        raise ValueError(f"{name}: expected true or false, got {text!r}")
-    return values[text.lower()]

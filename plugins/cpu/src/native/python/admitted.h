@@ -6,8 +6,10 @@
 
 namespace torchyard {
 
-// As requests do with the sizes that grow while a sequence does.
+// As requests do with the sizes that grow while a sequence does. No request has the largest, whose
+// power of two is none of int64's.
 inline int64_t rounded(int64_t size) {
+  if (size > int64_t{1} << 62) return size;
   int64_t power = 32;
   while (power < size) power *= 2;
   return size <= 16 ? size : power;

@@ -179,7 +179,7 @@ PyObject* compute(const Torch& torch, const Kernels& kernels, ForwardArgs* args,
   const int64_t sizes[] = {args->batches, args->query_heads, args->query_rows, args->value_dim};
   void* data;
   void* out = torch.make(4, sizes, dtype, &data);
-  if (out == nullptr) return nullptr;
+  if (out == nullptr) Py_RETURN_NONE;
   const int64_t rows = args->query_rows * args->value_dim;
   args->out = {data, args->query_heads * rows, rows, args->value_dim};
   void* lse = nullptr;
@@ -187,12 +187,14 @@ PyObject* compute(const Torch& torch, const Kernels& kernels, ForwardArgs* args,
     lse = torch.make(3, sizes, torch.float32, &data);
     args->lse = static_cast<float*>(data);
   }
-  const bool made = !with_lse || lse != nullptr;
-  const Status status = made ? run_direct(*args, kernels, torch.threads()) : Status::kOutOfMemory;
+  if (with_lse && lse == nullptr) {
+    torch.drop(out);
+    Py_RETURN_NONE;
+  }
+  const Status status = run_direct(*args, kernels, torch.threads());
   if (status != Status::kOk) {
     torch.drop(out);
     if (lse != nullptr) torch.drop(lse);
-    if (!made) return nullptr;
     return status == Status::kIndexOutOfRange ? index_error(*args->score) : PyErr_NoMemory();
   }
   PyObject* given = torch.give(out);

@@ -73,7 +73,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   void* data;
   void* out = torch.make(chain.made.dim, chain.made.sizes,
                          torch.dtype(static_cast<TensorDType>(chain.made.dtype)), &data);
-  if (out == nullptr) return nullptr;
+  if (out == nullptr) Py_RETURN_NONE;
   bool done;
   const int threads = torch.threads();
   Py_BEGIN_ALLOW_THREADS;

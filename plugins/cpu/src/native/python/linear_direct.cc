@@ -18,7 +18,7 @@ struct DirectLinear {
   Admitted<LinearAsked> admitted;
 };
 
-// serve(x, weight, outputs, bias)
+// serve(x, weight, form, bias)
 PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 4) {
     PyErr_Format(PyExc_TypeError, "serve: expected 4 arguments, got %zd", argc);
@@ -33,7 +33,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
     Py_RETURN_NONE;
   }
   void* out = make_linear(torch, call, call.x.dtype, &call.args.out);
-  if (out == nullptr) return nullptr;
+  if (out == nullptr) Py_RETURN_NONE;
   return give_linear(torch, *direct.kernels[call.dtype], call.args, out);
 }
 

@@ -88,7 +88,7 @@ bool place_captured(const DirectFused& direct, const Fused& fused, PyObject* cap
   return true;
 }
 
-// serve(x, weight, outputs, bias, captured before, captured after)
+// serve(x, weight, form, bias, captured before, captured after)
 PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 6) {
     PyErr_Format(PyExc_TypeError, "serve: expected 6 arguments, got %zd", argc);
@@ -118,7 +118,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   }
   const int32_t dtype = torch.dtype(static_cast<TensorDType>(direct.result));
   void* out = make_linear(torch, call, dtype, &call.args.out);
-  if (out == nullptr) return nullptr;
+  if (out == nullptr) Py_RETURN_NONE;
   return give_linear(torch, *direct.kernel, call.args, out);
 }
 

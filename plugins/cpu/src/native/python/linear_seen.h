@@ -19,7 +19,7 @@ struct LinearAsked {
   int64_t batch;
 };
 
-// What a call gives in place of a packed weight's outputs where the weight is plain, [N, K]; or is
+// What a call gives in place of a packed weight's shape where the weight is plain, [N, K]; or is
 // what matmul takes second, [K, N], or [B, K, N] for x [B, M, K].
 constexpr int64_t kPlainWeight = -1;
 constexpr int64_t kSecondFactor = -2;
@@ -98,12 +98,23 @@ struct SeenLinear {
   LinearAsked asked;
 };
 
+// Reads the shape (N, K) of a packed weight, or which of the others a weight is, with any depth;
+// false where it is neither, perhaps with an exception set.
+inline bool read_form(PyObject* object, int64_t depth, int64_t* outputs) {
+  if (!PyTuple_Check(object)) {
+    *outputs = PyLong_AsLongLong(object);
+    return *outputs == kPlainWeight ? PyErr_Occurred() == nullptr : *outputs == kSecondFactor;
+  }
+  if (PyTuple_Size(object) != 2) return false;
+  *outputs = PyLong_AsLongLong(PyTuple_GetItem(object, 0));
+  // Panels do not show whether their last pair is whole.
+  return PyLong_AsLongLong(PyTuple_GetItem(object, 1)) == depth && *outputs >= 1;
+}
+
 // Sees the product of a call, without functions around it; false where it is not one that a kernel
 // may be given as it is, with an exception set only where Python's own code failed.
 inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_object,
-                       PyObject* outputs_object, PyObject* bias_object, SeenLinear* out) {
-  const int64_t outputs = PyLong_AsLongLong(outputs_object);
-  if (outputs == -1 && PyErr_Occurred() != nullptr) return false;
+                       PyObject* form, PyObject* bias_object, SeenLinear* out) {
   const bool biased = bias_object != Py_None;
   SeenTensor weight, bias;
   SeenTensor& x = out->x;
@@ -116,6 +127,8 @@ inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_
   if (out->dtype < 0 || x.dim < 1 || weight.dtype != x.dtype) return false;
   args.batches = 1;
   args.depth = x.sizes[x.dim - 1];
+  int64_t outputs;
+  if (!read_form(form, args.depth, &outputs)) return false;
   const int pair = static_cast<DType>(out->dtype) == DType::kBFloat16 ? 2 : 1;
   const int64_t depth = args.depth;
   if (depth < 1 || x.strides[x.dim - 1] != 1 ||

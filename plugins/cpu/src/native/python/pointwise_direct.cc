@@ -32,6 +32,9 @@ struct DirectMap {
   bool in_place;
 };
 
+// float64 holds every integer up to here.
+constexpr int64_t kMostNumber = int64_t{1} << 53;
+
 // One call's working memory.
 struct Call {
   int64_t groups;
@@ -66,7 +69,8 @@ bool hold_number(PyObject* number, int64_t dtype, Call* call, ProgramPlace* out)
     if (!PyLong_Check(number) || PyBool_Check(number)) return false;
     int overflow = 0;
     *at = PyLong_AsLongLongAndOverflow(number, &overflow);
-    if (overflow != 0) return false;
+    // Others are refused, since an op has float64 for them.
+    if (overflow != 0 || *at > kMostNumber || *at < -kMostNumber) return false;
   } else {
     if (!PyBool_Check(number)) return false;
     const uint8_t value = number == Py_True;
@@ -241,7 +245,8 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
       return false;
     }
     for (int64_t d = 0; d < dim; ++d) {
-      if (seen.sizes[d] != shape[d]) return false;
+      // Nor may one place be written to as several elements.
+      if (seen.sizes[d] != shape[d] || (seen.strides[d] == 0 && shape[d] > 1)) return false;
     }
   }
   const SeenTensor& leading = group.seen[group.count - 1];
@@ -282,16 +287,25 @@ bool count_groups(const DirectMap& map, PyObject* lists, PyObject* captured, PyO
   return *groups > 0;
 }
 
-// serve(lists, captured, out)
-PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 3) {
-    PyErr_Format(PyExc_TypeError, "serve: expected 3 arguments, got %zd", argc);
-    return nullptr;
+// Returns a tuple with tuples in place of lists, which another thread may change while the kernel
+// reads what is in them; None for None. Null with an exception set.
+PyObject* hold(PyObject* given) {
+  if (!PyTuple_Check(given)) return Py_NewRef(given);
+  const Py_ssize_t count = PyTuple_Size(given);
+  PyObject* held = PyTuple_New(count);
+  for (Py_ssize_t i = 0; held != nullptr && i < count; ++i) {
+    PyObject* item = PyTuple_GetItem(given, i);
+    PyObject* kept = PyList_Check(item) ? PyList_AsTuple(item) : Py_NewRef(item);
+    if (kept == nullptr || PyTuple_SetItem(held, i, kept) != 0) Py_CLEAR(held);
   }
-  const DirectMap& map = *reinterpret_cast<DirectMap*>(self);
+  return held;
+}
+
+// Computes a call; None where it is not served.
+PyObject* compute(const DirectMap& map, PyObject* lists, PyObject* captured, PyObject* out) {
   const Program& program = map.holder.program;
   Call call;
-  if (!count_groups(map, argv[0], argv[1], argv[2], &call.groups)) Py_RETURN_NONE;
+  if (!count_groups(map, lists, captured, out, &call.groups)) Py_RETURN_NONE;
   const int64_t per_group = program.operand_count + program.result_count;
   const size_t bytes = static_cast<size_t>(call.groups) *
                        (16 + static_cast<size_t>(per_group) * (sizeof(ProgramPlace) + 8));
@@ -309,7 +323,7 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
     fits = made[r] != nullptr && PyTuple_SetItem(results, r, made[r]) == 0;
   }
   for (int64_t g = 0; fits && g < call.groups; ++g) {
-    fits = read_group(map, argv[0], argv[1], argv[2], g, &call, made);
+    fits = read_group(map, lists, captured, out, g, &call, made);
   }
   bool done = true;
   if (fits) {
@@ -327,6 +341,22 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   if (PyErr_Occurred() != nullptr) return nullptr;
   if (!done) return PyErr_NoMemory();
   Py_RETURN_NONE;
+}
+
+// serve(lists, captured, out)
+PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 3) {
+    PyErr_Format(PyExc_TypeError, "serve: expected 3 arguments, got %zd", argc);
+    return nullptr;
+  }
+  PyObject* lists = hold(argv[0]);
+  PyObject* out = hold(argv[2]);
+  PyObject* results = lists == nullptr || out == nullptr
+                          ? nullptr
+                          : compute(*reinterpret_cast<DirectMap*>(self), lists, argv[1], out);
+  Py_XDECREF(lists);
+  Py_XDECREF(out);
+  return results;
 }
 
 void dealloc(PyObject* self) {

@@ -60,12 +60,11 @@ bool is_state(const SeenTensor& state, int32_t dtype, int64_t cells, int64_t bat
          state.sizes[2] == size && is_contiguous(state);
 }
 
-// Frees what was made of three tensors; returns null.
-PyObject* give_up(const Torch& torch, void* const (&made)[3]) {
+// Frees what was made of three tensors.
+void give_up(const Torch& torch, void* const (&made)[3]) {
   for (void* tensor : made) {
     if (tensor != nullptr) torch.drop(tensor);
   }
-  return nullptr;
 }
 
 // The tensors of a call.
@@ -133,13 +132,14 @@ PyObject* compute(const Torch& torch, const Given& given, const RecurrentSizes& 
   args.packed = packed;
   const int64_t output_sizes[] = {args.steps, args.batch, sizes.directions * sizes.outputs};
   made[0] = torch.make(3, output_sizes, input.dtype, &args.output);
-  if (made[0] == nullptr) return give_up(torch, made);
   made[1] = torch.make(3, given.hidden.sizes, input.dtype, &args.hidden_out);
-  if (made[1] == nullptr) return give_up(torch, made);
   if (lstm) {
     args.cell = given.cell.data;
     made[2] = torch.make(3, given.cell.sizes, input.dtype, &args.cell_out);
-    if (made[2] == nullptr) return give_up(torch, made);
+  }
+  if (made[0] == nullptr || made[1] == nullptr || (lstm && made[2] == nullptr)) {
+    give_up(torch, made);
+    Py_RETURN_NONE;
   }
   Status status;
   Py_BEGIN_ALLOW_THREADS;
@@ -232,8 +232,13 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
     return call_layer(PyTuple_GetItem(direct.layers, place), argv, kind == RecurrentKind::kLstm,
                       weights.bias, both != 0);
   }
-  return compute(direct.torch, given, weights.sizes, *direct.kernels[given.dtype], nullptr,
-                 weights.cells);
+  // Another thread may change a list while the kernel reads what is in it.
+  PyObject* held = PySequence_Tuple(argv[kWeights]);
+  if (held == nullptr) return nullptr;
+  PyObject* results = compute(direct.torch, given, weights.sizes, *direct.kernels[given.dtype],
+                              nullptr, weights.cells);
+  Py_DECREF(held);
+  return results;
 }
 
 PyObject* admit(PyObject* self, PyObject* tuple) {

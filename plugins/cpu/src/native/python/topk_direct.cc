@@ -151,11 +151,11 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != kLast) sizes[dim - 1] = args.k;
   void* indices_data;
   void* values = torch.make(dim, sizes, x.dtype, &args.values);
-  if (values == nullptr) return nullptr;
+  if (values == nullptr) Py_RETURN_NONE;
   void* indices = torch.make(dim, sizes, torch.dtype(TensorDType::kInt64), &indices_data);
   if (indices == nullptr) {
     torch.drop(values);
-    return nullptr;
+    Py_RETURN_NONE;
   }
   args.indices = static_cast<int64_t*>(indices_data);
   bool done;

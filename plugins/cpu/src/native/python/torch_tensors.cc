@@ -210,21 +210,22 @@ bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
 
 bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
   void* impl;
-  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == tensor_type_ && handle_of(object, &impl) &&
-         see_memory(&impl, dim, out);
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != tensor_type_ || !handle_of(object, &impl) ||
+      !is_positive(object, &impl) || !see_memory(&impl, dim, out)) {
+    return false;
+  }
+  bool empty = false;
+  for (int64_t d = 0; d < dim; ++d) empty = empty || out->sizes[d] == 0;
+  return empty || out->data != nullptr;
 }
 
 void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const {
   int64_t strides[kMaxTensorDim];
   contiguous_strides(dim, sizes, strides);
   void* made = nullptr;
-  if (functions_.empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != 0) {
-    PyErr_NoMemory();
-    return nullptr;
-  }
+  if (functions_.empty_strided(dim, sizes, strides, dtype, cpu, 0, &made) != 0) return nullptr;
   if (functions_.get_data_ptr(made, data) == 0) return made;
   drop(made);
-  PyErr_NoMemory();
   return nullptr;
 }
 

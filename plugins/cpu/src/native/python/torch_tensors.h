@@ -87,12 +87,11 @@ class Torch {
   // The same in less time, for lists of many: a nested tensor, which has no sizes, is refused too,
   // but torch tells stderr that it was asked for them.
   bool see_one_of_many(PyObject* object, SeenTensor* out) const;
-  // Sees a tensor that needs no look at gradients and signs, since it holds integers; it may be
-  // empty.
+  // Sees a tensor that needs no look at gradients, since it holds integers; it may be empty.
   bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
 
-  // Makes an uninitialised contiguous tensor of this machine's memory; null where memory is
-  // exhausted, with the exception set.
+  // Makes an uninitialised contiguous tensor of this machine's memory; null without an exception
+  // where it cannot be had: then the call is left to torch, which tells so in its own words.
   void* make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const;
   // Gives a tensor that `make` returned to Python.
   PyObject* give(void* made) const;
