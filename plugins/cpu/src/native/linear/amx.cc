@@ -75,99 +75,41 @@ struct TileSums {
   }
 };
 
-// Rows of x times panels.
-struct MatrixItems : LinearItems<MatrixFormat> {
-  // Words of depth of which a block and a panel lie in the first-level cache together.
-  static constexpr int64_t kStretch = 128;
-  static_assert(kChunkWords % kStretch == 0 && kStretch % kMatrixWords == 0);
+template <>
+struct PanelProducts<MatrixFormat> {
+  static constexpr int kRows = kTwo;
+  static constexpr bool kWritesAll = true;
 
-  // Of all rows, since a panel meets one block after another.
-  static size_t words(int64_t rows, int64_t) {
-    return static_cast<size_t>(kGroupPanels * kChunkPanel + rows * kRowFloats);
-  }
-
-  static void run(const LinearArgs& args, const LinearItem& item) {
-    const MatrixTiles tiles;
-    const int64_t depth = words_of(args.depth, MatrixFormat::kPair);
-    float* const sums = reinterpret_cast<float*>(item.scratch + kGroupPanels * kChunkPanel);
-    // One block takes each panel at once: memory is then read in one stream.
-    const bool whole = item.few_rows && item.block_count == 1;
-    const int64_t most = whole && depth > kChunkWords ? depth : kChunkWords;
-    const int columns = stored_columns(args, item);
-    for (int64_t first = 0; first < depth || first == 0; first += most) {
-      const int64_t count = depth - first < most ? depth - first : most;
-      const bool last = first + count == depth;
-      Panel panels[kGroupPanels];
-      for (int p = 0; p < item.panels; ++p) panels[p] = chunk(args, item, p, first, count);
-      const int64_t stretch = whole ? most : kStretch;
-      for (int64_t at = 0; at < count || at == 0; at += stretch) {
-        const int64_t words = count - at < stretch ? count - at : stretch;
-        for (int p = 0; p < item.panels; ++p) {
-          const uint32_t* const panel = panels[p].words + at * kPanelColumns;
-          const Later next = {later(args, item, p, first + count, last), at};
-          for (int64_t i = 0; i < item.block_count; ++i) {
-            const LinearBlock& block = item.blocks[i];
-            const uint32_t* const x = block.words + (first + at) * block.rows;
-            float* const to = sums + i * kTwo * kRowFloats + p * kPanelColumns;
-            const bool fresh = first + at == 0;
-            if (whole) {
-              product(block.rows, x, panel, words, to, fresh, Ahead{panel});
-            } else if (p % item.block_count == i) {
-              product(block.rows, x, panel, words, to, fresh, next);
-            } else {
-              product(block.rows, x, panel, words, to, fresh, FetchNothing{});
-            }
-          }
-        }
-      }
-    }
-    for (int64_t i = 0; i < item.block_count; ++i) {
-      if (i + 1 < item.block_count) {
-        fetch_tile<MatrixFormat>(args, item.blocks[i + 1], item.first[0], columns);
-      }
-      store(args, item, item.blocks[i], sums + i * kTwo * kRowFloats);
+  template <class Fetch>
+  static void run(int rows, const uint32_t* a, WordSource<Avx512> source, int64_t count, float* c,
+                  int64_t c_row, bool fresh, Fetch fetch) {
+    if (rows > kMatrixRows) {
+      products<2>(rows, a, source.words, count, c, c_row, fresh, fetch);
+    } else {
+      products<1>(rows, a, source.words, count, c, c_row, fresh, fetch);
     }
   }
 
  private:
-  // A part of what is asked for beside a chunk.
-  struct Later {
-    FetchWeight chunk;
-    int64_t from;
-
-    TORCHYARD_INLINE void operator()(int64_t step) const { chunk(from + step); }
-  };
-  // What lies ahead of a panel that comes from memory itself.
-  struct Ahead {
-    const uint32_t* panel;
-
-    TORCHYARD_INLINE void operator()(int64_t step) const {
-      fetch_ahead(panel + step * kPanelColumns);
-    }
-  };
-
-  template <class Fetch>
-  static void product(int rows, const uint32_t* x, const uint32_t* panel, int64_t count, float* c,
-                      bool fresh, Fetch fetch) {
-    if (rows > kMatrixRows) {
-      products<2>(rows, x, panel, count, c, fresh, fetch);
-    } else {
-      products<1>(rows, x, panel, count, c, fresh, fetch);
-    }
-  }
-
   template <int kTiles, class Fetch>
   static TORCHYARD_NOINLINE void products(int rows, const uint32_t* x, const uint32_t* panel,
-                                          int64_t count, float* c, bool fresh, Fetch fetch) {
+                                          int64_t count, float* c, int64_t c_row, bool fresh,
+                                          Fetch fetch) {
     using Sums = TileSums<kTiles, 2>;
     constexpr int64_t kWord = sizeof(uint32_t);
     TilePlace left = {reinterpret_cast<const char*>(x), kTileRowBytes, kMatrixRows * kTileRowBytes};
     TilePlace right = {reinterpret_cast<const char*>(panel), kPanelColumns * kWord, kTileRowBytes};
-    Sums::begin(c, kRowFloats, fresh);
+    Sums::begin(c, c_row, fresh);
     int64_t w = 0;
     for (; w + kMatrixWords <= count; w += kMatrixWords) {
 #pragma GCC unroll 16
-      for (int step = 0; step < kMatrixWords; ++step) fetch(w + step);
+      for (int step = 0; step < kMatrixWords; ++step) {
+        if constexpr (std::is_same_v<Fetch, FetchAhead>) {
+          fetch_ahead(panel + (w + step) * kPanelColumns);
+        } else {
+          fetch(w + step);
+        }
+      }
       Sums::add(left, right);
       left.first += kMatrixWords * rows * kWord;
       right.first += kMatrixWords * kPanelColumns * kWord;
@@ -180,14 +122,21 @@ struct MatrixItems : LinearItems<MatrixFormat> {
       right.first = end;
       Sums::add(left, right);
     }
-    Sums::end(c, kRowFloats);
+    Sums::end(c, c_row);
   }
 };
+
+using MatrixItems = LinearItems<MatrixFormat>;
+
+void run_item(const LinearArgs& args, const LinearItem& item) {
+  const MatrixTiles tiles;
+  MatrixItems::run(args, item);
+}
 
 // Rows of a plain weight, where they lie, times few rows of x: a tile of outputs is read from the
 // second-level cache, into which it was asked for beside the tile before.
 struct MatrixDots {
-  static constexpr int kMostRows = kDotRows;
+  static constexpr int kMostRows = kTwo;
   using Packer = LinearPacker<MatrixFormat>;
   using Vec = Avx512::Vec;
   static constexpr int kLanes = Avx512::kLanes;
@@ -296,7 +245,7 @@ const LinearKernel linear_bf16_32x32_amx = {
     MatrixDots::kMostRows,
     LinearPacker<MatrixFormat>::dot_rows,
     MatrixItems::words,
-    MatrixItems::run,
+    run_item,
     nullptr,
     nullptr,
     LinearPacker<MatrixFormat>::rows,

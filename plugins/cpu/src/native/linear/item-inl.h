@@ -16,6 +16,7 @@ struct LinearItems {
   using Isa = typename Format::Isa;
   using Element = typename Format::Element;
   using Packer = LinearPacker<Format>;
+  using Products = PanelProducts<Format>;
   static constexpr int64_t kChunkPanel = kChunkWords * kPanelColumns;
   static constexpr int64_t kRowFloats = kGroupPanels * kPanelColumns;
   // Whether a packed weight holds words as they are multiplied.
@@ -24,7 +25,7 @@ struct LinearItems {
   // A chunk of each panel of the group, then the rows' sums: of one block where it is done with
   // before the next begins.
   static size_t words(int64_t rows, int64_t depth) {
-    const int64_t kept = depth <= kChunkWords ? TileShape<Isa>::kRows : rows;
+    const int64_t kept = depth <= kChunkWords ? Products::kRows : rows;
     return static_cast<size_t>(kGroupPanels * kChunkPanel + kept * kRowFloats);
   }
 
@@ -65,12 +66,12 @@ struct LinearItems {
           }
         }
         if (last) store(args, item, block, at);
-        row += block.rows;
+        row += Products::kWritesAll ? Products::kRows : block.rows;
       }
     }
   }
 
- protected:
+ private:
   // Words of a panel: in the weight, or packed; of a packed float16 weight `halves` too, and then
   // the words are made by its first product, or never with few rows.
   struct Panel {
@@ -161,8 +162,8 @@ struct LinearItems {
 
   template <class Source, class Fetch>
   static void multiply(const Product& of, Source source, Fetch fetch) {
-    panel_product<Format>(of.block.rows, of.block.words + of.first * of.block.rows, source,
-                          of.count, of.sums, kRowFloats, of.first == 0, fetch);
+    Products::run(of.block.rows, of.block.words + of.first * of.block.rows, source, of.count,
+                  of.sums, kRowFloats, of.first == 0, fetch);
   }
 
   static void store(const LinearArgs& args, const LinearItem& item, const LinearBlock& block,

@@ -80,7 +80,7 @@ struct LinearBlock {
   int rows;
   // Packed x: [depth_words][rows]; of dot_words(), vector by vector, for dots and for matrix tiles.
   uint32_t* words;
-  void* prepared;   // what the prologue made of x: contiguous elements [rows][depth]
+  void* prepared;  // what the prologue made of x: contiguous elements [rows][depth]
 };
 
 // What a thread computes at once: some panels with consecutive blocks of one batch.
