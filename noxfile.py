@@ -72,10 +72,10 @@ CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
-# What a forward kernel of an instruction set is held to.
+# What the kernels of matrix tiles are held to.
 AMX_TESTS = (
     *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
-    *("native_selection", "score_programs"),
+    *("linear_functions", "linear_kernels", "native_selection", "score_programs"),
 )
 EMULATED_FILES = [
     f"plugins/cpu/tests/test_{name}.py"
@@ -511,7 +511,7 @@ def emulate(session: nox.Session, processor: str) -> None:
 @nox.session(default=False, tags=["emulate", "pkg-cpu", "stage-verify"])
 def amx(session: nox.Session) -> None:
     """Run the kernels of matrix tiles on a model of the tiles; says nothing of the instructions."""
-    install(session, "attention", "cpu", extra=[*group("test"), "scikit-build-core"])
+    install(session, "attention", "kernels", "cpu", extra=[*group("test"), "scikit-build-core"])
     model = "-Ccmake.define.TORCHYARD_AMX_MODEL=ON"
     session.install("--no-deps", "--force-reinstall", model, str(PACKAGES["cpu"]))
     tests = PACKAGES["cpu"] / "tests"

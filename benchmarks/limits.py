@@ -27,7 +27,8 @@ class Limits:
 
     Attributes:
         float32_flops: fused multiply-adds, two operations each, per second.
-        bfloat16_flops: products of bfloat16 pairs into float32, per second; None without the
+        bfloat16_flops: products of bfloat16 pairs into float32, by matrix tiles where the
+            processor has them, per second; None without the
             instruction.
         read_bytes: bytes read from memory per second.
         problem: why nothing could be measured; empty where it could.

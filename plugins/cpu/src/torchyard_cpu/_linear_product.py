@@ -81,9 +81,7 @@ class NativeLinear:
         features = frozenset(_native.cpu_features())
         if isa:
             features &= _isa.FEATURES[isa]
-        programs = _native.select_program(isa)
-        assert programs is not None, "every instruction set has an interpreter of programs"
-        self._programs = programs
+        self._programs = _native.select_program(features)
         self._kernels: dict[torch.dtype, str] = {}
         for dtype in DTYPES:
             name = _native.select_linear(dtype, features, None)

@@ -527,9 +527,8 @@ def direct_fused(
 # The interpreters of pointwise programs: name and instruction set, best first.
 def program_kernels() -> tuple[tuple[str, str], ...]: ...
 
-# Return the name of this processor's interpreter within an instruction set; the best for an empty
-# name. None: the processor has none within it.
-def select_program(isa: str, /) -> str | None: ...
+# Return the name of the best interpreter that needs none but these features.
+def select_program(features: Iterable[str], /) -> str: ...
 
 # Run a program over rectangles.
 #

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_cpu import _native
+from torchyard_cpu import _isa, _native
 from torchyard_cpu._programs import (
     TILE,
     UNIFORM,
@@ -70,9 +70,10 @@ class NativePointwise:
     """
 
     def __init__(self, isa: str) -> None:
-        kernel = _native.select_program(isa)
-        assert kernel is not None  # supports() asked for the processor
-        self._kernel = kernel
+        features = frozenset(_native.cpu_features())
+        if isa:
+            features &= _isa.FEATURES[isa]
+        self._kernel = _native.select_program(features)
 
     def direct(self, request: PointwiseRequest) -> Callable[..., Any] | None:
         """Return what serves calls that make such requests without this class; see the contract."""

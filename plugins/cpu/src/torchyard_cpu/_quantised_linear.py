@@ -39,9 +39,9 @@ class NativeQuantised:
     """
 
     def __init__(self, isa: str) -> None:
-        present = frozenset(_native.cpu_features())
-        self.kernel: Final = _native.select_quantised(features_of(isa, present))
-        self._programs: Final = _native.select_program(isa)
+        features = features_of(isa, frozenset(_native.cpu_features()))
+        self.kernel: Final = _native.select_quantised(features)
+        self._programs: Final = _native.select_program(features)
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute the outputs; working memory is a copy of x."""

@@ -16,14 +16,17 @@ struct LinearItems {
   using Isa = typename Format::Isa;
   using Element = typename Format::Element;
   using Packer = LinearPacker<Format>;
+  using Products = PanelProducts<Format>;
   static constexpr int64_t kChunkPanel = kChunkWords * kPanelColumns;
   static constexpr int64_t kRowFloats = kGroupPanels * kPanelColumns;
   // Whether a packed weight holds words as they are multiplied.
   static constexpr bool kReady = std::is_same_v<Element, float> || Format::kPair == 2;
 
-  // A chunk of each panel of the group, then the rows' sums.
-  static size_t words(int64_t rows) {
-    return static_cast<size_t>(kGroupPanels * kChunkPanel + rows * kRowFloats);
+  // A chunk of each panel of the group, then the rows' sums: of one block where it is done with
+  // before the next begins.
+  static size_t words(int64_t rows, int64_t depth) {
+    const int64_t kept = depth <= kChunkWords ? Products::kRows : rows;
+    return static_cast<size_t>(kGroupPanels * kChunkPanel + kept * kRowFloats);
   }
 
   static void run(const LinearArgs& args, const LinearItem& item) {
@@ -63,7 +66,7 @@ struct LinearItems {
           }
         }
         if (last) store(args, item, block, at);
-        row += block.rows;
+        row += Products::kWritesAll ? Products::kRows : block.rows;
       }
     }
   }
@@ -159,8 +162,8 @@ struct LinearItems {
 
   template <class Source, class Fetch>
   static void multiply(const Product& of, Source source, Fetch fetch) {
-    panel_product<Format>(of.block.rows, of.block.words + of.first * of.block.rows, source,
-                          of.count, of.sums, kRowFloats, of.first == 0, fetch);
+    Products::run(of.block.rows, of.block.words + of.first * of.block.rows, source, of.count,
+                  of.sums, kRowFloats, of.first == 0, fetch);
   }
 
   static void store(const LinearArgs& args, const LinearItem& item, const LinearBlock& block,

@@ -14,6 +14,7 @@
                              required,                                    \
                              TileShape<typename __VA_ARGS__::Isa>::kRows, \
                              __VA_ARGS__::kPair,                          \
+                             false,                                       \
                              LinearDots<__VA_ARGS__>::kMostRows,          \
                              LinearPacker<__VA_ARGS__>::rows,             \
                              LinearItems<__VA_ARGS__>::words,             \

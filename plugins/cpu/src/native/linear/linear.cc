@@ -28,8 +28,8 @@ bool takes_dots(const LinearArgs& args, const LinearKernel& kernel) {
 }
 
 bool takes_turned(const LinearArgs& args, const LinearKernel& kernel) {
-  return !args.weight.packed && args.weight.column == 1 && args.rows > kernel.dot_rows &&
-         args.rows <= kTurnedRows && args.rows % kPanelColumns == 0 &&
+  return kernel.turned != nullptr && !args.weight.packed && args.weight.column == 1 &&
+         args.rows > kernel.dot_rows && args.rows <= kTurnedRows && args.rows % kPanelColumns == 0 &&
          words_of(args.depth, kernel.pair) >= kTurnedWords;
 }
 
@@ -54,8 +54,8 @@ struct Pass {
     const bool dots = takes_dots(args, kernel);
     const bool turned = takes_turned(args, kernel);
     const int64_t words = words_of(args.depth, kernel.pair);
-    const int64_t row_words =
-        std::max<int64_t>(1, dots ? dot_words(args.depth, kernel.pair) : words);
+    const int64_t row_words = std::max<int64_t>(
+        1, dots || kernel.packs_vectors ? dot_words(args.depth, kernel.pair) : words);
     block_rows = dots ? args.rows : turned ? kPanelColumns : kernel.block_rows;
     const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
     // Every pass reads the weight anew: passes of equal size, and none for a few rows more.
@@ -63,7 +63,8 @@ struct Pass {
     rows = std::min(args.rows, divided_up(divided_up(args.rows, passes), block_rows) * block_rows);
     batches = std::clamp<int64_t>(fit / rows, 1, rows == args.rows ? args.batches : 1);
     blocks = divided_up(rows, block_rows);
-    block_words = row_words * block_rows + 16;
+    // Matrix tiles and whole vectors reach beyond the last row.
+    block_words = row_words * block_rows + kPanelColumns;
     const int64_t work = args.batches * args.rows * args.outputs * std::max<int64_t>(args.depth, 1);
     threads =
         static_cast<int>(std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(most_threads, 1)));
@@ -93,7 +94,7 @@ struct Pass {
     if (turned) {
       item_words = kernel.turned_words(part_rows);
     } else if (!dots) {
-      item_words = kernel.item_words(words <= kChunkWords ? block_rows : part_rows);
+      item_words = kernel.item_words(part_rows, words);
     }
     item_bytes = page_rounded(item_words * sizeof(uint32_t));
     thread_bytes =

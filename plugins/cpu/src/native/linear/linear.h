@@ -78,8 +78,9 @@ struct LinearArgs {
 struct LinearBlock {
   int64_t batch, first;
   int rows;
-  uint32_t* words;  // packed x: [depth_words][rows]; of dot_words() vector by vector for dots
-  void* prepared;   // what the prologue made of x: contiguous elements [rows][depth]
+  // Packed x: [depth_words][rows]; of dot_words(), vector by vector, for dots and for matrix tiles.
+  uint32_t* words;
+  void* prepared;  // what the prologue made of x: contiguous elements [rows][depth]
 };
 
 // What a thread computes at once: some panels with consecutive blocks of one batch.
@@ -100,14 +101,17 @@ struct LinearKernel {
   FeatureSet required;
   int block_rows;
   int pair;  // elements of a word
+  // Whether `pack` lays out as `words` does.
+  bool packs_vectors;
   // Up to so many rows those of a plain weight are taken as they lie, without packing.
   int dot_rows;
   // Packs a block of x.
   void (*pack)(const LinearArgs& args, const LinearBlock& block);
-  size_t (*item_words)(int64_t rows);
+  // Room of an item of so many rows, and words of depth.
+  size_t (*item_words)(int64_t rows, int64_t depth);
   void (*item)(const LinearArgs& args, const LinearItem& item);
   // Likewise where blocks are panels, of kPanelColumns rows, and a plain weight's columns are
-  // contiguous.
+  // contiguous; nullptr where `item` is the faster.
   size_t (*turned_words)(int64_t rows);
   void (*turned)(const LinearArgs& args, const LinearItem& item);
   // Rows of x as words, for `dots`: of every row a vector, then of every row the next.

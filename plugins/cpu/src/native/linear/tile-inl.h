@@ -191,5 +191,19 @@ TORCHYARD_INLINE void panel_product(int rows, const uint32_t* a, Source source, 
   }
 }
 
+// What an item multiplies its blocks by.
+template <class Format>
+struct PanelProducts {
+  // Rows of a block at most, and whether so many rows of sums are written whatever the block has.
+  static constexpr int kRows = TileShape<typename Format::Isa>::kRows;
+  static constexpr bool kWritesAll = false;
+
+  template <class Source, class Fetch>
+  static TORCHYARD_INLINE void run(int rows, const uint32_t* a, Source source, int64_t count,
+                                   float* c, int64_t c_row, bool fresh, Fetch fetch) {
+    panel_product<Format>(rows, a, source, count, c, c_row, fresh, fetch);
+  }
+};
+
 }  // namespace
 }  // namespace torchyard

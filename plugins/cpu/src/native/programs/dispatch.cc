@@ -15,14 +15,10 @@ const ProgramKernel* const kProgramKernels[] = {
 };
 const size_t kProgramKernelCount = sizeof(kProgramKernels) / sizeof(kProgramKernels[0]);
 
-const ProgramKernel* select_program(FeatureSet features, const char* isa) {
-  for (const ProgramKernel* kernel : kProgramKernels) {
-    if ((kernel->required & ~features) != 0) continue;
-    if (isa == nullptr || std::strncmp(isa, kernel->isa, std::strlen(kernel->isa)) == 0) {
-      return kernel;
-    }
-  }
-  return nullptr;
+const ProgramKernel* select_program(FeatureSet features) {
+  const ProgramKernel* const* kernel = kProgramKernels;
+  while (((*kernel)->required & ~features) != 0) ++kernel;
+  return *kernel;
 }
 
 const ProgramKernel* find_program(const char* name) {

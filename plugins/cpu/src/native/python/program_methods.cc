@@ -2,6 +2,7 @@
 
 #include "programs/dispatch.h"
 #include "programs/pointwise.h"
+#include "python/arguments.h"
 #include "python/program_arguments.h"
 
 namespace torchyard {
@@ -21,13 +22,11 @@ PyObject* program_kernels(PyObject*, PyObject*) {
   return rows;
 }
 
-// select_program(isa): of this processor's kernels; an empty name takes the best.
-PyObject* select_program_kernel(PyObject*, PyObject* name) {
-  const char* isa = PyUnicode_AsUTF8AndSize(name, nullptr);
-  if (isa == nullptr) return nullptr;
-  const ProgramKernel* kernel = select_program(detect_features(), isa[0] == '\0' ? nullptr : isa);
-  if (kernel == nullptr) Py_RETURN_NONE;
-  return PyUnicode_FromString(kernel->name);
+// select_program(features)
+PyObject* select_program_kernel(PyObject*, PyObject* names) {
+  FeatureSet features = 0;
+  if (!read_features(names, &features)) return nullptr;
+  return PyUnicode_FromString(select_program(features)->name);
 }
 
 // pointwise(kernel, program, sizes, places, threads)
@@ -72,7 +71,7 @@ PyMethodDef methods[] = {
     {"program_kernels", program_kernels, METH_NOARGS,
      "Return (name, isa) of each interpreter of programs."},
     {"select_program", select_program_kernel, METH_O,
-     "Return the name of the interpreter for an instruction set, or None."},
+     "Return the name of the best interpreter for some features."},
     {"pointwise", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(pointwise_call)),
      METH_FASTCALL, "Run a program over groups of rectangles at raw addresses."},
     {nullptr, nullptr, 0, nullptr},

@@ -105,7 +105,8 @@ class MatrixTiles {
       shape[16 + 2 * tile] = 64;  // bytes of a row, 16 bits of them
       shape[48 + tile] = uint8_t{kMatrixRows};
     }
-    _tile_loadconfig(shape);
+    // Not the compiler's function, of which GCC believes that it reads eight bytes.
+    __asm__ volatile("ldtilecfg %0" ::"m"(shape));
   }
   // The state of eight tiles makes each switch of threads slower while it is in use.
   ~MatrixTiles() { _tile_release(); }
