@@ -29,8 +29,8 @@ bool takes_dots(const LinearArgs& args, const LinearKernel& kernel) {
 
 bool takes_turned(const LinearArgs& args, const LinearKernel& kernel) {
   return kernel.turned != nullptr && !args.weight.packed && args.weight.column == 1 &&
-         args.rows > kernel.dot_rows && args.rows <= kTurnedRows && args.rows % kPanelColumns == 0 &&
-         words_of(args.depth, kernel.pair) >= kTurnedWords;
+         args.rows > kernel.dot_rows && args.rows <= kTurnedRows &&
+         args.rows % kPanelColumns == 0 && words_of(args.depth, kernel.pair) >= kTurnedWords;
 }
 
 size_t memory(const LinearFunction* function) {
