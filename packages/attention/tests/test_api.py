@@ -7,6 +7,7 @@ import torch
 import torch.nn.attention.flex_attention as torch_flex
 
 from torchyard_attention import AuxOutput, AuxRequest, create_block_mask, flex_attention
+from torchyard_programs import ProgramError
 
 
 def causal(b, h, q, k):
@@ -186,7 +187,7 @@ def test_tensors_of_a_score_mod_lie_where_the_query_does():
     query = torch.randn(1, 2, 4, 8)
     slopes = torch.randn(2, device="meta")
     for _ in range(2):
-        with pytest.raises(ValueError, match="score_mod: expected tensors on query's device cpu"):
+        with pytest.raises(ProgramError, match="score_mod: expected captured tensors on cpu"):
             flex_attention(query, query, query, lambda s, b, h, i, j: s * slopes[h])
 
 

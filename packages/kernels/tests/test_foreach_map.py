@@ -382,15 +382,15 @@ def test_captured_tensors_are_read_as_they_are() -> None:
 
 def test_tensors_of_a_group_lie_on_one_device() -> None:
     here, there = torch.ones(3), torch.ones(3, device="meta")
-    calls = (
-        lambda: foreach_map(lambda x: x + there, [here]),
-        lambda: foreach_map(lambda x: x + there.sum(), [here]),
-        lambda: foreach_map(lambda x, y: x + y, [here], [there]),
-        lambda: foreach_map_(lambda x: x + 1, [here], out=[[there]]),
-    )
-    for call in calls:
-        with pytest.raises(ValueError, match="tensors with values or without, got both"):
-            call()
+    for function in (lambda x: x + there, lambda x: x + there.sum()):
+        with pytest.raises(ProgramError, match="expected captured tensors on cpu"):
+            foreach_map(function, [here])
+    several = "tensors of a group on one device, got cpu and meta"
+    for _ in range(2):
+        with pytest.raises(TypeError, match=several):
+            foreach_map(lambda x, y: x + y, [here], [there])
+        with pytest.raises(TypeError, match=several):
+            foreach_map_(lambda x: x + 1, [here], out=[[there]])
 
 
 def test_no_groups_give_no_tensors() -> None:

@@ -10,6 +10,7 @@ import torchyard
 from torchyard import registry
 from torchyard_kernels import PackedWeight, bmm, linear, matmul
 from torchyard_kernels._linear import _ops
+from torchyard_programs import ProgramError
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -104,15 +105,15 @@ def test_tensors_on_several_devices_are_named(counted):
     far = [tensor.to("meta") for tensor in (weight, bias)]
     for _ in range(2):
         linear(x, weight, bias)
-        with pytest.raises(ValueError, match="weight: expected it on cpu, got meta"):
+        with pytest.raises(TypeError, match="weight: expected the device of x, cpu, got meta"):
             linear(x, far[0], bias)
-        with pytest.raises(ValueError, match="weight: expected it on cpu, got meta"):
+        with pytest.raises(TypeError, match="weight: expected the device of x, cpu, got meta"):
             linear(x, PackedWeight(weight).to("meta"), bias)
-        with pytest.raises(ValueError, match="bias: expected it on cpu, got meta"):
+        with pytest.raises(TypeError, match="bias: expected the device of x, cpu, got meta"):
             linear(x, weight, far[1])
-        with pytest.raises(ValueError, match="b: expected it on cpu, got meta"):
+        with pytest.raises(TypeError, match="b: expected the device of a, cpu, got meta"):
             matmul(x, far[0].mT)
-        with pytest.raises(ValueError, match="tensors on one device, got cpu and meta"):
+        with pytest.raises(ProgramError, match="epilogue: expected captured tensors on cpu"):
             linear(x, weight, epilogue=lambda y: y * far[1])
 
 

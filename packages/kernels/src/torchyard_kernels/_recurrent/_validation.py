@@ -38,11 +38,14 @@ def check_input(input: Tensor) -> None:
 def listed_weights(weights: object) -> tuple[Tensor, ...]:
     """Return weights as they are listed; raise TypeError where they are no tensors."""
     found = tuple(weights) if isinstance(weights, Iterable) else ()
-    if not found or not all(isinstance(weight, Tensor) for weight in found):
+    if not found or not isinstance(found[0], Tensor):
         raise TypeError(
             f"weights: expected tensors in torch's order, got {type(weights).__name__}; of a "
             f"torch.nn.LSTM, GRU or RNN pass list(module.parameters())"
         )
+    for index, weight in enumerate(found):
+        if not isinstance(weight, Tensor):
+            raise TypeError(f"weights[{index}]: expected a tensor, got {type(weight).__name__}")
     return found
 
 
@@ -63,9 +66,6 @@ def checked_cells(
         raise TypeError(f"num_layers: expected an integer, got {type(num_layers).__name__}")
     if num_layers < 1:
         raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
-    for place, weight in enumerate(weights):
-        if not isinstance(weight, Tensor):
-            raise TypeError(f"weights[{place}]: expected a tensor, got {type(weight).__name__}")
     size = per_cell(weights, num_layers, bidirectional)
     projecting = kind is RecurrentKind.LSTM
     if size not in ((2, 3, 4, 5) if projecting else (2, 4)):
