@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
 from torchyard_cpu._attention_forward import call_places, kernels_of, tensor_place
+from torchyard_cpu._features import features_for_arithmetic
 from torchyard_cpu._score_program import ScoreGradients
 from torchyard_cpu._tunables import with_options
 
@@ -22,10 +23,8 @@ class NativeBackward:
     """
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
-        self._kernels = kernels_of(_native.select_backward_kernel, features)
+        found = features_for_arithmetic(isa)
+        self._kernels = kernels_of(_native.select_backward_kernel, found)
 
     def __call__(
         self,

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
 from torchyard_cpu._attention_direct import NativeDirect, native_direct
+from torchyard_cpu._features import features
 from torchyard_cpu._score_program import native_score
 from torchyard_cpu._tunables import Tunables, frozen, with_options
 from torchyard_cpu._tuned import tuned
@@ -42,11 +43,9 @@ class NativeForward:
     reads_pages: Final = True
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
-        self._kernels = kernels_of(_native.select_kernel, features)
-        self._decode_kernels = kernels_of(_native.select_decode, features)
+        found = features(isa)
+        self._kernels = kernels_of(_native.select_kernel, found)
+        self._decode_kernels = kernels_of(_native.select_decode, found)
 
     def direct(self) -> NativeDirect | None:
         """Return what serves decided calls without this class, and was admitted none."""

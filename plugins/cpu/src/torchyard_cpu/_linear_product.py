@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
 from torchyard_cpu._chains import LINEAR, native_chain
+from torchyard_cpu._features import features
 from torchyard_cpu._linear_functions import direct_functions, native_function
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.linear import DTYPES
@@ -78,13 +79,11 @@ class NativeLinear:
     """
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
-        self._programs = _native.select_program(features)
+        found = features(isa)
+        self._programs = _native.select_program(found)
         self._kernels: dict[torch.dtype, str] = {}
         for dtype in DTYPES:
-            name = _native.select_linear(dtype, features, None)
+            name = _native.select_linear(dtype, found, None)
             assert name is not None, f"the table has a kernel of {dtype} for any processor"
             self._kernels[getattr(torch, dtype)] = name
 

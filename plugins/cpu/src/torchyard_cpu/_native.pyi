@@ -135,6 +135,9 @@ def select_kernel(dtype: str, features: Iterable[str], isa: str | None, /) -> st
 # Return the instruction set extensions that kernels can use on this processor.
 def cpu_features() -> tuple[str, ...]: ...
 
+# Return whether products of vectors of bfloat16 pairs take longer than float32's on this processor.
+def has_slow_bf16_pairs() -> bool: ...
+
 # Return (name, dtype, isa, required features) of each attention forward kernel, best first.
 def kernels() -> tuple[tuple[str, str, str, tuple[str, ...]], ...]: ...
 

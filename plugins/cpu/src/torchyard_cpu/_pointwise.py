@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
+from torchyard_cpu._features import features
 from torchyard_cpu._programs import (
     TILE,
     UNIFORM,
@@ -70,10 +71,8 @@ class NativePointwise:
     """
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
-        self._kernel = _native.select_program(features)
+        found = features(isa)
+        self._kernel = _native.select_program(found)
 
     def direct(self, request: PointwiseRequest) -> Callable[..., Any] | None:
         """Return what serves calls that make such requests without this class; see the contract."""

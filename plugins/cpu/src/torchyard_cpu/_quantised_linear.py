@@ -117,8 +117,6 @@ class NativeQuantised:
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
-        if self._programs is None:
-            return None
         return native_chain(chain, self._programs, self._product)
 
     def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:

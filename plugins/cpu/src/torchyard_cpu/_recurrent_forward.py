@@ -6,7 +6,8 @@ from typing import Final
 
 import torch
 
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
+from torchyard_cpu._features import features_for_arithmetic
 from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, direct_call
 from torchyard_cpu.recurrent import DTYPES
 from torchyard_kernels.contracts.recurrent import (
@@ -32,13 +33,11 @@ class NativeRecurrent:
     """
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
+        found = features_for_arithmetic(isa)
         table = _native.recurrent_kernels()
         self._kernels = {
             getattr(torch, dtype): next(
-                name for name, has, _, needs in table if has == dtype and features >= set(needs)
+                name for name, has, _, needs in table if has == dtype and found >= set(needs)
             )
             for dtype in DTYPES
         }

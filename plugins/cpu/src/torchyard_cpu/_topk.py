@@ -8,7 +8,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_cpu import _isa, _native
+from torchyard_cpu import _native
+from torchyard_cpu._features import features
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_kernels.contracts.topk import DTYPES, Order, TopKCall, TopKRequest, TopKResult
 
@@ -56,12 +57,10 @@ class NativeTopK:
     """
 
     def __init__(self, isa: str) -> None:
-        features = frozenset(_native.cpu_features())
-        if isa:
-            features &= _isa.FEATURES[isa]
+        found = features(isa)
         self._kernels: dict[torch.dtype, str] = {}
         for dtype in DTYPES:
-            name = _native.select_topk(dtype, features)
+            name = _native.select_topk(dtype, found)
             assert name is not None, f"the table has a kernel of every dtype: {dtype}"
             self._kernels[getattr(torch, dtype)] = name
 

@@ -125,6 +125,17 @@ FeatureSet detect_features() { return 0; }
 
 #endif
 
+bool has_slow_bf16_pairs() {
+#if defined(__x86_64__)
+  uint32_t highest = 0;
+  uint32_t vendor[3] = {};  // in the order of its letters
+  if (__get_cpuid(0, &highest, &vendor[0], &vendor[2], &vendor[1]) == 0) return false;
+  return std::memcmp(vendor, "GenuineIntel", sizeof(vendor)) == 0;
+#else
+  return false;
+#endif
+}
+
 FeatureSet feature_from_name(const char* name) {
   for (size_t i = 0; i < kFeatureCount; ++i) {
     if (std::strcmp(kFeatureNames[i].name, name) == 0) return kFeatureNames[i].feature;

@@ -41,6 +41,10 @@ extern const size_t kFeatureCount;
 // processors.
 FeatureSet detect_features();
 
+// Whether a product of vectors of bfloat16 pairs (vdpbf16ps) takes longer than the two of float32
+// that it stands for, as on every processor of Intel's so far; AMD's do it in the time of one.
+bool has_slow_bf16_pairs();
+
 // Returns the bit of `name`, or 0 for a name that no kernel here asks for.
 FeatureSet feature_from_name(const char* name);
 

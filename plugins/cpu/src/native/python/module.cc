@@ -150,6 +150,10 @@ PyObject* select_backward_kernel(PyObject*, PyObject* const* argv, Py_ssize_t ar
 
 PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
 
+PyObject* slow_bf16_pairs(PyObject*, PyObject*) {
+  return PyBool_FromLong(torchyard::has_slow_bf16_pairs());
+}
+
 PyObject* kernels(PyObject*, PyObject*) {
   return kernel_table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
 }
@@ -177,6 +181,8 @@ PyMethodDef methods[] = {
      "Return the name of the attention forward kernel for a dtype and a feature set."},
     {"cpu_features", cpu_features, METH_NOARGS,
      "Return the names of the usable instruction set extensions."},
+    {"has_slow_bf16_pairs", slow_bf16_pairs, METH_NOARGS,
+     "Return whether products of bfloat16 pairs are slower than float32's here."},
     {"kernels", kernels, METH_NOARGS,
      "Return (name, dtype, isa, required features) of each attention forward kernel."},
     {"score_ops", score_ops, METH_NOARGS, "Return the names of the steps of score programs."},
