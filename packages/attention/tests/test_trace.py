@@ -15,6 +15,7 @@ from torchyard_attention import ProgramError
 from torchyard_attention._evaluate import TracedMod, scalar_function
 from torchyard_attention._program import CAUSAL, IDENTITY
 from torchyard_attention._trace import MASK_INPUTS, SCORE_INPUTS, trace
+from torchyard_attention.testing import traced_score_mod
 from torchyard_programs import parse
 
 SIZES = (2, 3, 5, 7)
@@ -210,3 +211,10 @@ def test_what_cannot_be_recorded_is_refused_with_the_remedy(name):
     with pytest.raises(ProgramError, match=remedy.replace("(", r"\(").replace(")", r"\)")) as error:
         traced(function)
     assert str(error.value).startswith("score_mod: ")
+
+
+def test_a_call_for_another_device_takes_along_what_its_score_mod_captures():
+    moved = traced_score_mod(POINTWISE["alibi"], "meta")
+    assert [tensor.device.type for tensor in moved.captured] == ["meta"]
+    with pytest.raises(ProgramError, match="expected captured tensors on meta"):
+        trace(POINTWISE["alibi"], "score_mod", SCORE_INPUTS, torch.float32, torch.device("meta"))

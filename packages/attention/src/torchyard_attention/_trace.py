@@ -21,6 +21,8 @@ def trace(
     inputs: tuple[str, ...],
     score_dtype: torch.dtype,
     device: torch.device,
+    *,
+    anywhere: bool = False,
 ) -> tuple[str, list[Tensor]]:
     """Record a function as a program.
 
@@ -30,6 +32,7 @@ def trace(
         inputs: the references that it is called with.
         score_dtype: what ``score.dtype`` shall say.
         device: what ``.device`` shall say.
+        anywhere: whether captured tensors may lie on any device, since the caller moves them.
 
     Returns:
         The program's text and the captured tensors, in the program's order.
@@ -39,7 +42,13 @@ def trace(
     """
     typed = tuple([(name, score_dtype if name == "s" else torch.int64) for name in inputs])
     text, captured = trace_function(
-        function, role, typed, device, noun="a score or an index", typed="score.dtype"
+        function,
+        role,
+        typed,
+        device,
+        noun="a score or an index",
+        typed="score.dtype",
+        anywhere=anywhere,
     )
     if result_count(text) is not None:
         raise ProgramError(f"{role}: expected a function that returns one value, got a tuple")

@@ -134,9 +134,13 @@ def traced_score_mod(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> ScoreMod:
-    """Trace ``(score, b, h, q_idx, kv_idx) -> score`` for inputs of ``dtype``."""
+    """Trace ``(score, b, h, q_idx, kv_idx) -> score`` for inputs of ``dtype``.
+
+    What it captures is moved to the device.
+    """
     scores = torch.float64 if dtype == torch.float64 else torch.float32
-    text, captured = trace(function, "score_mod", SCORE_INPUTS, scores, torch.device(device))
+    place = torch.device(device)
+    text, captured = trace(function, "score_mod", SCORE_INPUTS, scores, place, anywhere=True)
     return TracedMod(text, tuple(tensor.to(device) for tensor in captured))
 
 

@@ -39,6 +39,8 @@ def trace(
     device: torch.device,
     noun: str = "an input",
     typed: str = "an input's dtype",
+    *,
+    anywhere: bool = False,
 ) -> tuple[str, list[Tensor]]:
     """Record a function as a program.
 
@@ -50,6 +52,7 @@ def trace(
         device: what ``.device`` shall say.
         noun: what messages call a value.
         typed: what messages tell to read for a dtype.
+        anywhere: whether captured tensors may lie on any device, since the caller moves them.
 
     Returns:
         The program's text and the captured tensors, in the program's order.
@@ -58,7 +61,7 @@ def trace(
         ProgramError: the function does something that cannot be recorded, captures a tensor of
             another device, or does not take the inputs.
     """
-    tape = _Tape(role, device, noun, typed)
+    tape = _Tape(role, device, noun, typed, anywhere)
     values = [Value(tape, name, dtype) for name, dtype in inputs]
     with _Recorder():
         result = called(function, role, [name for name, _ in inputs], values)
@@ -88,9 +91,12 @@ def result_count(text: str) -> int | None:
 class _Tape:
     """What was recorded so far."""
 
-    def __init__(self, role: str, device: torch.device, noun: str, typed: str) -> None:
+    def __init__(
+        self, role: str, device: torch.device, noun: str, typed: str, anywhere: bool
+    ) -> None:
         self.role = role
         self.device = device
+        self.anywhere = anywhere
         self.noun = noun
         self.typed = typed
         self.lines: list[str] = []
@@ -151,7 +157,7 @@ class _Tape:
         for index, known in enumerate(self.captured):
             if known is tensor:
                 return f"${index}"
-        if not is_readable_on(tensor, self.device):
+        if not self.anywhere and not is_readable_on(tensor, self.device):
             raise ProgramError(
                 f"{self.role}: expected captured tensors on {self.device}, where it is computed, "
                 f"got one {list(tensor.shape)} on {tensor.device}; move it there"
