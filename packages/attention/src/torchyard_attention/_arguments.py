@@ -14,6 +14,7 @@ from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._options import parse_options
 from torchyard_attention._program import IDENTITY
 from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_programs import stored
 
 __all__ = ["Arguments", "or_none", "stale", "versions"]
 
@@ -50,12 +51,7 @@ class Arguments(NamedTuple):
         """Return the contract's view of these arguments."""
         score_mod = None
         if self.score_text != IDENTITY:
-            # The dispatcher does so for other arguments, but not for a list that may be missing.
-            stored = [
-                tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
-                for tensor in self.score_captured
-            ]
-            score_mod = TracedMod(self.score_text, tuple(stored))
+            score_mod = TracedMod(self.score_text, stored(self.score_captured))
         return AttentionCall(
             self.query,
             self.key,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torchyard_programs._build import build
-from torchyard_programs._callable import is_readable_on
+from torchyard_programs._captured import is_readable_on, stored
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
 from torchyard_programs._recordings import Recordings
@@ -29,6 +29,7 @@ __all__ = [
     "is_undisturbed",
     "parse",
     "result_count",
+    "stored",
     "trace",
     "typed_program",
 ]

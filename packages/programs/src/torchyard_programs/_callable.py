@@ -6,12 +6,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from torchyard_programs._errors import ProgramError
 
-__all__ = ["called", "is_readable_on"]
+__all__ = ["called"]
 
 
 def called(
@@ -38,17 +35,6 @@ def called(
         if not found:
             raise
     raise ProgramError(f"{role}: expected a function that takes ({', '.join(names)}), got {found}")
-
-
-def is_readable_on(tensor: Tensor, device: torch.device) -> bool:
-    """Return whether what is computed on a device can read a tensor there.
-
-    It lies there, or is a number on the CPU, which torch takes along.
-    """
-    at = tensor.device
-    if at.type == device.type and (at.index == device.index or None in (at.index, device.index)):
-        return True
-    return at.type == "cpu" and not tensor.dim()
 
 
 def _other_form(function: Any, count: int) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from torchyard_programs._callable import is_readable_on
+from torchyard_programs._captured import is_readable_on
 from torchyard_programs._repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
 from torchyard_programs._undisturbed import is_undisturbed
 

@@ -23,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from torchyard_programs._callable import called, is_readable_on
+from torchyard_programs._callable import called
+from torchyard_programs._captured import is_readable_on
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
 

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard_kernels._calls import Calls
-from torchyard_kernels._captured import stored
 from torchyard_kernels._linear import _fused_calls
 from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
@@ -31,6 +30,7 @@ from torchyard_kernels.contracts.linear import (
     Packed,
     WeightSpec,
 )
+from torchyard_programs import stored
 
 __all__ = ["CALLS", "fused", "product"]
 

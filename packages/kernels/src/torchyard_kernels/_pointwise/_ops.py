@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels._captured import stored
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
 from torchyard_kernels._pointwise._direct import count_write, remember, served
@@ -30,6 +29,7 @@ from torchyard_kernels.contracts.pointwise import (
     PointwiseKernel,
     PointwiseRequest,
 )
+from torchyard_programs import stored
 
 __all__ = ["compute"]
 
