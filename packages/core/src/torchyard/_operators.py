@@ -61,7 +61,8 @@ class Operators:
 
         Args:
             schema: as torch.library's ``define`` takes it.
-            kernel: computes it on every device, below autograd.
+            kernel: computes it on every device, below autograd; autocast is off in it, so that
+                what an implementation calls keeps to the dtypes that the fake promises.
             fake: says what comes out, without values.
             gradient, setup_context: as torch.library.register_autograd takes them.
             autograd: a kernel for autograd, in place of a gradient.
@@ -72,6 +73,7 @@ class Operators:
         from torch.fx.node import has_side_effect as keep
 
         name, _, rest = schema.partition("(")
+        kernel = _without_autocast(kernel)
         overloads = []
         for form in (name, f"{name}.{self.overload}"):
             qualified = f"{self.namespace}::{form}"
@@ -91,6 +93,21 @@ class Operators:
             if has_side_effect:
                 keep(overloads[-1])
         self._calls[name] = _choosing(*overloads)
+
+
+def _without_autocast(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    import torch
+
+    # What torch's own compiled graphs ask, and how they keep autocast out.
+    is_on, off = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        if not is_on():
+            return kernel(*args, **kwargs)
+        with off():
+            return kernel(*args, **kwargs)
+
+    return compute
 
 
 def _choosing(lasting: Callable[..., Any], of_sources: Callable[..., Any]) -> Callable[..., Any]:

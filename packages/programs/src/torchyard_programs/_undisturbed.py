@@ -17,10 +17,11 @@ _function_modes = torch._C._len_torch_function_stack
 _transforming = torch._C._are_functorch_transforms_active
 _tracing = torch._C._is_tracing
 _profiling = torch._C._autograd._profiler_enabled
+_autocasting = torch._C._is_any_autocast_enabled
 
 
 def is_undisturbed() -> bool:
-    """Return whether no mode, transform, trace, profile or forward derivative is active.
+    """Return whether no mode, transform, trace, profile, autocast or forward derivative is active.
 
     That nothing is being compiled is for the caller to know.
     """
@@ -31,5 +32,7 @@ def is_undisturbed() -> bool:
         or _tracing()
         # So that a profile names the op.
         or _profiling()
+        # It casts the arguments of whatever torch's operators an implementation calls.
+        or _autocasting()
         or forward_ad._current_level >= 0
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
 from torchyard_kernels._linear._ops import CALLS, fused, product
@@ -50,12 +51,23 @@ def linear(
     Differentiable in x, bias, a plain weight and what functions capture, any number of times; a
     packed weight is a constant.
 
+    Under :class:`torch.autocast` x, the weight and the bias are cast as by
+    :func:`torch.nn.functional.linear`; where the weight is packed, the others to its dtype.
+
     Raises:
         TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
+    if is_cast(x):
+        packed = isinstance(weight, PackedWeight)
+        dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
+        x, weight, bias = cast(dtype, x, weight, bias)
+        if prologue is not None or epilogue is not None:
+            # The functions are part of the product: they compute in what they are given.
+            with torch.autocast(x.device.type, enabled=False):
+                return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
     if not is_dynamo_compiling() and active() is None:
         served: Tensor | None = (
             _served(x, weight, bias)
@@ -103,10 +115,14 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         [..., M, N], without what a tensor of one dimension lacks; batch dimensions broadcast.
 
+    Follows :class:`torch.autocast`, as torch's does.
+
     Raises:
         TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     if not is_dynamo_compiling() and active() is None:
         served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
         if served is not None:
@@ -145,10 +161,14 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     Returns:
         [B, M, N], contiguous.
 
+    Follows :class:`torch.autocast`, as torch's does.
+
     Raises:
         TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
         served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
         if served is not None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import note_use
+from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels._recurrent._ops import decided, recorded
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
 from torchyard_kernels._recurrent._packed import PackedRecurrent
@@ -69,6 +70,9 @@ def lstm(
         dropout: the share of each layer's outputs but the last's that is dropped while training.
         training: whether dropout is applied. Layers then run one by one.
         implementation: demand this one, by name.
+
+    Under :class:`torch.autocast` input, state and weights are cast, as torch casts an LSTM's;
+    where the weights are packed, input and state to their dtype.
 
     Returns:
         The output, in the input's dtype, and the state after the last step.
@@ -186,6 +190,14 @@ class _Layers:
             num_layers, bidirectional = weights.num_layers, weights.bidirectional
             weights = weights.weights
         check_input(input)
+        self._cast: torch.dtype | None = None
+        if is_cast(input):
+            self._cast = torch.get_autocast_dtype(input.device.type)
+            if self._packed is None:
+                weights = cast(self._cast, *listed_weights(weights))
+            else:
+                self._cast = self._packed.weights[0].dtype
+            (input,) = cast(self._cast, input)
         self._kind = kind
         self._weights = listed_weights(weights)
         self._cells = checked_cells(kind, input, self._weights, num_layers, bidirectional)
@@ -209,6 +221,20 @@ class _Layers:
         use: str | None,
     ) -> RecurrentResult:
         """Return the outputs in the form of the input."""
+        if self._cast is None:
+            return self._computed(hidden, cell, lengths, dropout, use)
+        hidden, cell = cast(self._cast, hidden, cell)
+        with torch.autocast(self._input.device.type, enabled=False):
+            return self._computed(hidden, cell, lengths, dropout, use)
+
+    def _computed(
+        self,
+        hidden: Tensor | None,
+        cell: Tensor | None,
+        lengths: Tensor | None,
+        dropout: float,
+        use: str | None,
+    ) -> RecurrentResult:
         if not torch.compiler.is_compiling():
             note_use("kernels.recurrent", self._input.device.type)
         batch = self._input.shape[1]

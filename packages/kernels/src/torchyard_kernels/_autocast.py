@@ -1,0 +1,32 @@
+"""What torch.autocast makes of a call's arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+__all__ = ["cast", "is_cast"]
+
+# Of no device in particular, since a look at one costs three times as much. Not for Dynamo.
+_anywhere: Final = torch._C._is_any_autocast_enabled
+
+
+def is_cast(x: object) -> bool:
+    """Return whether autocast is on for a call of this first argument."""
+    if not (is_dynamo_compiling() or _anywhere()):
+        return False
+    return isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type)
+
+
+def cast(dtype: torch.dtype, *values: Any) -> tuple[Any, ...]:
+    """Return the tensors among values in a dtype; float64 stays, as where torch casts."""
+    return tuple(_cast(value, dtype) for value in values)
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    return value if value.dtype == torch.float64 else value.to(dtype)
