@@ -164,6 +164,7 @@ inline PyObject* PyLong_FromSize_t(size_t value) {
   return python::make_integer(static_cast<int64_t>(value));
 }
 inline PyObject* PyLong_FromLong(long value) { return python::make_integer(value); }
+inline PyObject* PyBool_FromLong(long value) { return value != 0 ? Py_True : Py_False; }
 
 inline double PyFloat_AsDouble(const PyObject* object) {
   if (object->kind == PyObject::kFloat) return object->real;
