@@ -86,7 +86,7 @@ def exact(packed):
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=60)
 @given(
-    st.sampled_from([1, 2, 3, 5, 6, 7, 8, 9, 13, 17, 31]),
+    st.sampled_from([1, 2, 3, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 49]),
     st.integers(1, 200),
     st.integers(1, 400) | st.sampled_from([1024, 1032, 2055]),
     st.sampled_from(FORMS),
@@ -142,15 +142,31 @@ def test_a_row_has_the_same_bits_whatever_rows_are_beside_it(activation):
             assert torch.equal(linear(x[row], packed), whole[row])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("rows", [1028, 1050])
+def test_rows_beyond_a_thousand_are_those_of_a_call_of_their_own(kernel, rows):
+    torch.manual_seed(0)
+    packed = quantize(torch.randn(300, 72).bfloat16(), bits=8)
+    x = torch.randn(rows, 72).bfloat16()
+    run = native(kernel)
+    out = run(call_of(x, packed))
+    assert excess(out, x, packed, None, None) <= 1
+    assert torch.equal(out[1024:], run(call_of(x[1024:], packed)))
+
+
 @pytest.mark.parametrize("activation", [None, "int8"])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_what_is_not_finite_stays_in_its_row(bits, activation):
-    packed = quantize(torch.randn(70, 100), bits=bits, activation=activation)
-    x = torch.randn(9, 100)
-    clean = linear(x, packed)
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [9, 40])
+def test_what_is_not_finite_stays_in_its_row(kernel, rows, dtype, bits, activation):
+    packed = quantize(torch.randn(70, 100).to(dtype), bits=bits, activation=activation)
+    x = torch.randn(rows, 100).to(dtype)
+    run = native(kernel)
+    clean = run(call_of(x, packed))
     x[2, 3], x[4, 99] = float("nan"), float("inf")
-    out = linear(x, packed)
-    others = [0, 1, 3, 5, 6, 7, 8]
+    out = run(call_of(x, packed))
+    others = [row for row in range(rows) if row not in (2, 4)]
     assert torch.equal(out[others], clean[others])
     assert out[2].isnan().all()
     assert not out[4].isfinite().any()
@@ -158,9 +174,12 @@ def test_what_is_not_finite_stays_in_its_row(bits, activation):
 
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("bits", [8, 4])
-def test_threads_do_not_change_the_bits(bits, rows):
-    packed = quantize(torch.randn(1000, 600), bits=bits, activation="int8")
-    x = torch.randn(rows, 600)
+@pytest.mark.parametrize(
+    ("dtype", "activation"), [(torch.float32, "int8"), (torch.bfloat16, None)], ids=str
+)
+def test_threads_do_not_change_the_bits(dtype, activation, bits, rows):
+    packed = quantize(torch.randn(1000, 600).to(dtype), bits=bits, activation=activation)
+    x = torch.randn(rows, 600).to(dtype)
     before = torch.get_num_threads()
     try:
         found = []

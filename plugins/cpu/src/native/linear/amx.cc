@@ -10,70 +10,14 @@
 #include "attention/format_bf16_pair.h"
 #include "linear/item-inl.h"
 #include "linear/linear.h"
-#include "simd/amx.h"
+#include "simd/tile_sums.h"
 
 namespace torchyard {
 namespace {
 
 struct MatrixFormat : Bf16PairFormat {};
 
-// Two tiles of the left factor with two of the right: four products of four tiles that are loaded.
-constexpr int kTwo = 2 * kMatrixRows;
 static_assert(kPanelColumns == 2 * kMatrixWords, "a panel is two tiles wide");
-constexpr int64_t kTileRowBytes = kMatrixWords * sizeof(uint32_t);
-
-// A rectangle of tiles: where it begins, and bytes from one row to the next and to the second tile.
-struct TilePlace {
-  const char* first;
-  size_t stride;
-  int64_t second;
-};
-
-// Tiles 0 to 3 are sums, 4 and 5 the left factor's, 6 and 7 the right one's.
-template <int kLeft, int kRight>
-struct TileSums {
-  static TORCHYARD_INLINE void begin(const float* c, int64_t row, bool fresh) {
-    const size_t stride = static_cast<size_t>(row) * sizeof(float);
-    const float* const lower = c + kMatrixRows * row;
-    matrix_fence();
-    if (fresh) {
-      TORCHYARD_TILE_ZERO(0);
-      if constexpr (kRight == 2) TORCHYARD_TILE_ZERO(1);
-      if constexpr (kLeft == 2) TORCHYARD_TILE_ZERO(2);
-      if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_ZERO(3);
-    } else {
-      TORCHYARD_TILE_LOAD(0, c, stride);
-      if constexpr (kRight == 2) TORCHYARD_TILE_LOAD(1, c + kMatrixWords, stride);
-      if constexpr (kLeft == 2) TORCHYARD_TILE_LOAD(2, lower, stride);
-      if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_LOAD(3, lower + kMatrixWords, stride);
-    }
-  }
-
-  static TORCHYARD_INLINE void add(const TilePlace& left, const TilePlace& right) {
-    TORCHYARD_TILE_LOAD(4, left.first, left.stride);
-    TORCHYARD_TILE_LOAD(6, right.first, right.stride);
-    TORCHYARD_TILE_PRODUCT(0, 4, 6);
-    if constexpr (kRight == 2) {
-      TORCHYARD_TILE_LOAD(7, right.first + right.second, right.stride);
-      TORCHYARD_TILE_PRODUCT(1, 4, 7);
-    }
-    if constexpr (kLeft == 2) {
-      TORCHYARD_TILE_LOAD(5, left.first + left.second, left.stride);
-      TORCHYARD_TILE_PRODUCT(2, 5, 6);
-      if constexpr (kRight == 2) TORCHYARD_TILE_PRODUCT(3, 5, 7);
-    }
-  }
-
-  static TORCHYARD_INLINE void end(float* c, int64_t row) {
-    const size_t stride = static_cast<size_t>(row) * sizeof(float);
-    float* const lower = c + kMatrixRows * row;
-    TORCHYARD_TILE_STORE(0, c, stride);
-    if constexpr (kRight == 2) TORCHYARD_TILE_STORE(1, c + kMatrixWords, stride);
-    if constexpr (kLeft == 2) TORCHYARD_TILE_STORE(2, lower, stride);
-    if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_STORE(3, lower + kMatrixWords, stride);
-    matrix_fence();
-  }
-};
 
 template <>
 struct PanelProducts<MatrixFormat> {

@@ -29,7 +29,7 @@ struct alignas(64) Run {
 struct Plan {
   QuantisedSum sum;
   int threads;
-  int64_t rows;
+  int64_t rows, panels_at_once;
   size_t words_at, scales_at, sums_at, runs_at, thread_at, thread_bytes, total;
   int64_t row_bytes;
 
@@ -38,6 +38,7 @@ struct Plan {
     const int64_t bytes = args.panels() * args.panel_bytes();
     const int64_t useful = std::max<int64_t>(1, bytes / kBytesPerThread);
     threads = static_cast<int>(std::min<int64_t>({wanted, args.panels(), useful, kMostThreads}));
+    panels_at_once = std::clamp<int64_t>(args.panels() / threads, 1, kernel.panels_at_once);
     const int64_t element = sum == QuantisedSum::kBytes ? 1 : sum == QuantisedSum::kPairs ? 2 : 4;
     // Whole vectors beyond the padding may be written.
     row_bytes = ((args.padded() + 15) / 16 * 16) * element;
@@ -112,9 +113,10 @@ class Call {
     for (int i = 0; i < plan_.threads; ++i) {
       Run& run = runs_[(thread + i) % plan_.threads];
       for (;;) {
-        const int64_t panel = run.next.fetch_add(1, std::memory_order_relaxed);
+        const int64_t most = plan_.panels_at_once;
+        const int64_t panel = run.next.fetch_add(most, std::memory_order_relaxed);
         if (panel >= run.end) break;
-        kernel_.panel(args_, rows_, panel, scratch);
+        kernel_.panels(args_, rows_, panel, std::min(most, run.end - panel), scratch);
       }
     }
   }

@@ -101,6 +101,13 @@ struct Quantised {
   }
 };
 
+// Panels one after another.
+template <class Kernel>
+void each_panel(const QuantisedArgs& args, const QuantisedRows& rows, int64_t first, int64_t count,
+                std::byte* scratch) {
+  for (int64_t p = first; p < first + count; ++p) Kernel::panel(args, rows, p, scratch);
+}
+
 }  // namespace
 }  // namespace torchyard
 
@@ -112,4 +119,5 @@ struct Quantised {
                                 __VA_ARGS__::sum,            \
                                 __VA_ARGS__::scratch_bytes,  \
                                 __VA_ARGS__::prepare,        \
-                                __VA_ARGS__::panel};
+                                1,                           \
+                                each_panel<__VA_ARGS__>};

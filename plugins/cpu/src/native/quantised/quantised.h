@@ -81,8 +81,11 @@ struct QuantisedKernel {
   size_t (*scratch_bytes)(const QuantisedArgs&, int64_t rows);
   // Makes rows [from, to) of the call.
   void (*prepare)(const QuantisedArgs&, const QuantisedRows&, int64_t from, int64_t to);
-  // Computes the outputs of one panel for all rows that are there.
-  void (*panel)(const QuantisedArgs&, const QuantisedRows&, int64_t panel, std::byte* scratch);
+  // Panels at most that are best computed at once.
+  int64_t panels_at_once;
+  // Computes the outputs of so many panels, from `first` on, for all rows that are there.
+  void (*panels)(const QuantisedArgs&, const QuantisedRows&, int64_t first, int64_t count,
+                 std::byte* scratch);
 };
 
 extern const QuantisedKernel* const kQuantisedKernels[];

@@ -1,0 +1,72 @@
+// Products of up to two tiles of rows with up to two tiles of columns.
+//
+// Sums of 32 x 32 floats are four tiles, and four products take four tiles that are loaded.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "attention/format.h"
+#include "simd/amx.h"
+
+namespace torchyard {
+namespace {
+
+constexpr int kTwo = 2 * kMatrixRows;
+constexpr int64_t kTileRowBytes = kMatrixWords * sizeof(uint32_t);
+
+// A rectangle of tiles: where it begins, and bytes from one row to the next and to the second tile.
+struct TilePlace {
+  const char* first;
+  size_t stride;
+  int64_t second;
+};
+
+// Tiles 0 to 3 are sums, 4 and 5 the left factor's, 6 and 7 the right one's.
+template <int kLeft, int kRight>
+struct TileSums {
+  static TORCHYARD_INLINE void begin(const float* c, int64_t row, bool fresh) {
+    const size_t stride = static_cast<size_t>(row) * sizeof(float);
+    const float* const lower = c + kMatrixRows * row;
+    matrix_fence();
+    if (fresh) {
+      TORCHYARD_TILE_ZERO(0);
+      if constexpr (kRight == 2) TORCHYARD_TILE_ZERO(1);
+      if constexpr (kLeft == 2) TORCHYARD_TILE_ZERO(2);
+      if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_ZERO(3);
+    } else {
+      TORCHYARD_TILE_LOAD(0, c, stride);
+      if constexpr (kRight == 2) TORCHYARD_TILE_LOAD(1, c + kMatrixWords, stride);
+      if constexpr (kLeft == 2) TORCHYARD_TILE_LOAD(2, lower, stride);
+      if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_LOAD(3, lower + kMatrixWords, stride);
+    }
+  }
+
+  static TORCHYARD_INLINE void add(const TilePlace& left, const TilePlace& right) {
+    TORCHYARD_TILE_LOAD(4, left.first, left.stride);
+    TORCHYARD_TILE_LOAD(6, right.first, right.stride);
+    TORCHYARD_TILE_PRODUCT(0, 4, 6);
+    if constexpr (kRight == 2) {
+      TORCHYARD_TILE_LOAD(7, right.first + right.second, right.stride);
+      TORCHYARD_TILE_PRODUCT(1, 4, 7);
+    }
+    if constexpr (kLeft == 2) {
+      TORCHYARD_TILE_LOAD(5, left.first + left.second, left.stride);
+      TORCHYARD_TILE_PRODUCT(2, 5, 6);
+      if constexpr (kRight == 2) TORCHYARD_TILE_PRODUCT(3, 5, 7);
+    }
+  }
+
+  static TORCHYARD_INLINE void end(float* c, int64_t row) {
+    const size_t stride = static_cast<size_t>(row) * sizeof(float);
+    float* const lower = c + kMatrixRows * row;
+    TORCHYARD_TILE_STORE(0, c, stride);
+    if constexpr (kRight == 2) TORCHYARD_TILE_STORE(1, c + kMatrixWords, stride);
+    if constexpr (kLeft == 2) TORCHYARD_TILE_STORE(2, lower, stride);
+    if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_STORE(3, lower + kMatrixWords, stride);
+    matrix_fence();
+  }
+};
+
+}  // namespace
+}  // namespace torchyard
