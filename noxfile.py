@@ -91,7 +91,10 @@ EMULATED_FILES = [
 ]
 # Not those of many threads, since an emulator takes minutes to let 64 wait for one another; not
 # those through every implementation; not those of calls without Python, which read torch's tensors.
-NOT_EMULATED = ("threads", "every_case", "direct_call", "decided_call", "not_served", "short_way")
+NOT_EMULATED = (
+    *("threads", "every_case", "direct_call", "decided_call", "not_served", "short_way"),
+    *("directly", "list_changes"),
+)
 EMULATED_TESTS = (
     *("-k", " and ".join(f"not {word}" for word in NOT_EMULATED), "--native-limit=1e7"),
     *EMULATED_FILES,
