@@ -220,6 +220,20 @@ def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
     assert supports_torch(request(dtype="float16"), new).code is ReasonCode.PURPOSE
 
 
+def test_many_sequences_of_bfloat16_are_onednns_where_it_has_matrix_tiles():
+    platform = probe_platform()
+    tiles = replace(platform, cpu_features=platform.cpu_features | {"amx_bf16"})
+    none = replace(platform, cpu_features=platform.cpu_features - {"amx_bf16"})
+
+    def gru(dtype, batch):
+        return replace(request(RecurrentKind.GRU, dtype), batch=batch, hidden_size=1024)
+
+    assert supports_torch(gru("bfloat16", 8), tiles).supported
+    assert supports_torch(gru("bfloat16", 7), tiles).code is ReasonCode.PURPOSE
+    assert supports_torch(gru("bfloat16", 8), none).code is ReasonCode.PURPOSE
+    assert supports_torch(gru("float16", 64), tiles).code is ReasonCode.PURPOSE
+
+
 def test_an_instruction_set_that_is_asked_for_and_missing_is_a_refusal():
     bare = replace(probe_platform(), cpu_features=frozenset())
     assert supports(request(), bare, isa="scalar").supported

@@ -40,6 +40,8 @@ _SLOW: Final = ("float16",)
 # What oneDNN multiplies faster than float32, and from how many sequences on that counts.
 _NARROW: Final = ("bfloat16",)
 _MANY: Final = 16
+# Numbers of a state of all sequences from which on oneDNN's matrix tiles pay: no kernel has them.
+_TILED: Final = 8192
 # Layers times directions.
 _MOST_CELLS: Final = 256
 
@@ -75,8 +77,8 @@ def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
     """Say whether torch's own layers are the best there is for the request.
 
     They are where torch gives an LSTM to oneDNN, where laying out weights for a few steps would
-    cost more than the steps, and where many sequences train in bfloat16, whose gradients the
-    recorded backward computes in float32.
+    cost more than the steps, where many sequences train in bfloat16, whose gradients the recorded
+    backward computes in float32, and where oneDNN has matrix tiles for many sequences of bfloat16.
     """
     if request.device not in DEVICES:
         return Verdict.no(
@@ -96,6 +98,9 @@ def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
         best = best or "few steps with weights as they are"
     if request.grad and request.dtype in _NARROW and request.batch >= _MANY:
         best = best or "training on many sequences"
+    tiled = "amx_bf16" in platform.cpu_features and request.batch * request.hidden_size >= _TILED
+    if request.dtype in _NARROW and tiled:
+        best = best or "many sequences by matrix tiles"
     if not best:
         return _for_others(f"{request.kind} in {request.dtype}")
     return Verdict.yes(f"torch's own: {best}")

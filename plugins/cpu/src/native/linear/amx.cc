@@ -27,7 +27,11 @@ struct PanelProducts<MatrixFormat> {
   template <class Fetch>
   static void run(int rows, const uint32_t* a, WordSource<Avx512> source, int64_t count, float* c,
                   int64_t c_row, bool fresh, Fetch fetch) {
-    if (rows > kMatrixRows) {
+    if (rows == 1) {
+      // A row by itself is packed alike for both, and vectors keep more of memory in flight.
+      panel_tiles<Bf16PairFormat, WordSource<Avx512>, 1, 1>(a, source, count, c, c_row, fresh,
+                                                            fetch);
+    } else if (rows > kMatrixRows) {
       products<2>(rows, a, source.words, count, c, c_row, fresh, fetch);
     } else {
       products<1>(rows, a, source.words, count, c, c_row, fresh, fetch);
@@ -73,6 +77,8 @@ struct PanelProducts<MatrixFormat> {
 using MatrixItems = LinearItems<MatrixFormat>;
 
 void run_item(const LinearArgs& args, const LinearItem& item) {
+  // Which a row by itself does without.
+  if (item.block_count == 1 && item.blocks[0].rows == 1) return MatrixItems::run(args, item);
   const MatrixTiles tiles;
   MatrixItems::run(args, item);
 }
