@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -221,22 +222,10 @@ class _Layers:
         use: str | None,
     ) -> RecurrentResult:
         """Return the outputs in the form of the input."""
-        if self._cast is None:
-            return self._computed(hidden, cell, lengths, dropout, use)
-        hidden, cell = cast(self._cast, hidden, cell)
-        with torch.autocast(self._input.device.type, enabled=False):
-            return self._computed(hidden, cell, lengths, dropout, use)
-
-    def _computed(
-        self,
-        hidden: Tensor | None,
-        cell: Tensor | None,
-        lengths: Tensor | None,
-        dropout: float,
-        use: str | None,
-    ) -> RecurrentResult:
         if not torch.compiler.is_compiling():
             note_use("kernels.recurrent", self._input.device.type)
+        if self._cast is not None:
+            hidden, cell = cast(self._cast, hidden, cell)
         batch = self._input.shape[1]
         w_hh = self._cells[0].w_hh
         hidden = self._state("state", hidden, batch, w_hh.shape[1])
@@ -246,10 +235,17 @@ class _Layers:
             check_lengths_form(lengths, batch)
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout: expected a share from 0 to 1, got {dropout}")
-        if dropout > 0 and self._layers > 1:
-            result = self._one_by_one(hidden, cell, lengths, dropout, use)
-        else:
-            result = self._run(self._input, hidden, cell, self._cells, self._layers, lengths, use)
+        with (
+            nullcontext()
+            if self._cast is None
+            else torch.autocast(self._input.device.type, enabled=False)
+        ):
+            if dropout > 0 and self._layers > 1:
+                result = self._one_by_one(hidden, cell, lengths, dropout, use)
+            else:
+                result = self._run(
+                    self._input, hidden, cell, self._cells, self._layers, lengths, use
+                )
         output, hidden, cell = result.output, result.hidden, result.cell
         if self._single:
             output, hidden = output.squeeze(1), hidden.squeeze(1)
