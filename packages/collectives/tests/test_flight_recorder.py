@@ -250,12 +250,17 @@ def _counts_unfinished(folder: str) -> int:
         while not over.is_set():
             recorder.sweep()
 
+    # Whoever wants the interpreter waits this long for a thread that does not let go of it: threads
+    # meet in more places so, and the calls do not spend a minute on waiting.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
     looker = threading.Thread(target=look)
     looker.start()
     for _ in range(3000):
         dist.all_reduce(torch.ones(1))
     over.set()
     looker.join()
+    sys.setswitchinterval(interval)
     time.sleep(0.3)
     left = sum(record.state != "completed" for record in _recorded_so_far(recorder))
     disable()
