@@ -78,7 +78,7 @@ EMULATED = {"aarch64": ["neonbf16", "neon"]}
 AMX_TESTS = (
     *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
     *("linear_functions", "linear_kernels", "native_selection", "quantised_linear"),
-    "score_programs",
+    *("recurrent_native", "score_programs"),
 )
 EMULATED_FILES = [
     f"plugins/cpu/tests/test_{name}.py"

@@ -220,18 +220,32 @@ def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
     assert supports_torch(request(dtype="float16"), new).code is ReasonCode.PURPOSE
 
 
-def test_many_sequences_of_bfloat16_are_onednns_where_it_has_matrix_tiles():
+def test_bfloat16_is_onednns_where_only_it_has_matrix_tiles():
     platform = probe_platform()
-    tiles = replace(platform, cpu_features=platform.cpu_features | {"amx_bf16"})
-    none = replace(platform, cpu_features=platform.cpu_features - {"amx_bf16"})
+    tiles = replace(platform, cpu_features=platform.cpu_features | _isa.FEATURES["amx"])
+    none = replace(tiles, cpu_features=tiles.cpu_features - {"amx_bf16"})
 
-    def gru(dtype, batch):
-        return replace(request(RecurrentKind.GRU, dtype), batch=batch, hidden_size=1024)
+    def layer(kind, batch, dtype="bfloat16", *, hidden=1024, on=tiles, isa="", grad=False):
+        asked = replace(request(kind, dtype, grad=grad), batch=batch, hidden_size=hidden)
+        return supports_torch(asked, on, isa=isa).supported
 
-    assert supports_torch(gru("bfloat16", 8), tiles).supported
-    assert supports_torch(gru("bfloat16", 7), tiles).code is ReasonCode.PURPOSE
-    assert supports_torch(gru("bfloat16", 8), none).code is ReasonCode.PURPOSE
-    assert supports_torch(gru("float16", 64), tiles).code is ReasonCode.PURPOSE
+    gru, lstm = RecurrentKind.GRU, RecurrentKind.LSTM
+    for batch in (1, 8, 64):
+        assert not layer(gru, batch)
+        assert not layer(gru, batch, on=none)
+        assert not layer(gru, batch, "float16", grad=True)
+        assert not layer(lstm, batch)
+        assert layer(lstm, batch, on=none)
+        assert layer(lstm, batch, isa="avx512bf16")
+        assert layer(lstm, batch, grad=True)
+        assert layer(lstm, batch, "float32")
+    assert layer(gru, 8, grad=True)
+    assert layer(gru, 8, isa="avx512bf16")
+    assert not layer(gru, 7, grad=True)
+    assert not layer(gru, 8, grad=True, on=none)
+    assert not layer(lstm, 32, hidden=128)
+    assert not layer(lstm, 64, hidden=256)
+    assert layer(lstm, 64, hidden=128)
 
 
 def test_an_instruction_set_that_is_asked_for_and_missing_is_a_refusal():

@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from torchyard_cpu import _native
-from torchyard_cpu._features import features_for_arithmetic
+from torchyard_cpu._features import features, features_for_arithmetic
 from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, direct_call
 from torchyard_cpu.recurrent import DTYPES
 from torchyard_kernels.contracts.recurrent import (
@@ -23,6 +23,7 @@ __all__ = ["NativeRecurrent", "run_kernel"]
 
 _KINDS: Final = tuple(RecurrentKind)
 _ALIGNMENT: Final = 64
+_TILES: Final = "amx"
 
 
 class NativeRecurrent:
@@ -33,11 +34,15 @@ class NativeRecurrent:
     """
 
     def __init__(self, isa: str) -> None:
-        found = features_for_arithmetic(isa)
+        # Tiles are fast where products of pairs by vectors are not.
+        found = {_TILES: features(isa)}
+        vectors = features_for_arithmetic(isa)
         table = _native.recurrent_kernels()
         self._kernels = {
             getattr(torch, dtype): next(
-                name for name, has, _, needs in table if has == dtype and found >= set(needs)
+                name
+                for name, has, needed_isa, needs in table
+                if has == dtype and found.get(needed_isa, vectors) >= set(needs)
             )
             for dtype in DTYPES
         }

@@ -40,8 +40,14 @@ _SLOW: Final = ("float16",)
 # What oneDNN multiplies faster than float32, and from how many sequences on that counts.
 _NARROW: Final = ("bfloat16",)
 _MANY: Final = 16
-# Numbers of a state of all sequences from which on oneDNN's matrix tiles pay: no kernel has them.
-_TILED: Final = 8192
+# Instruction sets whose kernels keep up with oneDNN's matrix tiles, and where they do not: as many
+# sequences, and states that are narrower, since the gates are then most of the work.
+_TILED: Final = ("amx",)
+_CROWD: Final = 64
+_THIN: Final = 256
+# Numbers of a state of all sequences from which on oneDNN's matrix tiles pay where no kernel has
+# them: in the backward pass, and where kernels are held to less.
+_MANY_NUMBERS: Final = 8192
 # Layers times directions.
 _MOST_CELLS: Final = 256
 
@@ -73,12 +79,17 @@ def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") ->
     return Verdict.yes(f"native kernel within {isa or _isa.best(platform.cpu_features)}")
 
 
-def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
+def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether torch's own layers are the best there is for the request.
 
-    They are where torch gives an LSTM to oneDNN, where laying out weights for a few steps would
-    cost more than the steps, where many sequences train in bfloat16, whose gradients the recorded
-    backward computes in float32, and where oneDNN has matrix tiles for many sequences of bfloat16.
+    They are where torch gives an LSTM to oneDNN and no kernel of matrix tiles is faster, where
+    laying out weights for a few steps would cost more than the steps, and where many sequences
+    train in bfloat16, whose gradients the recorded backward computes in float32.
+
+    Args:
+        request: the call.
+        platform: the machine.
+        isa: the instruction set that native kernels are held to; empty: the best that there is.
     """
     if request.device not in DEVICES:
         return Verdict.no(
@@ -91,19 +102,27 @@ def supports_torch(request: RecurrentRequest, platform: Platform) -> Verdict:
     brief = request.steps < _BRIEF
     if request.kind is RecurrentKind.LSTM:
         missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
-        if not missing and not (brief and request.packed):
+        faster = brief and request.packed
+        if request.dtype in _NARROW and not request.grad and _has_tiles(platform, isa):
+            faster = request.batch < _CROWD or request.hidden_size >= _THIN
+        if not missing and not faster:
             best = "an lstm by oneDNN"
     calls = request.steps * request.batch
     if brief and not request.packed and (request.dtype not in _SLOW or calls < _BRIEF):
         best = best or "few steps with weights as they are"
     if request.grad and request.dtype in _NARROW and request.batch >= _MANY:
         best = best or "training on many sequences"
-    tiled = "amx_bf16" in platform.cpu_features and request.batch * request.hidden_size >= _TILED
-    if request.dtype in _NARROW and tiled:
-        best = best or "many sequences by matrix tiles"
+    many = request.batch * request.hidden_size >= _MANY_NUMBERS
+    alone = _has_tiles(platform, "") and (request.grad or not _has_tiles(platform, isa))
+    if request.dtype in _NARROW and many and alone:
+        best = best or "many sequences by oneDNN's matrix tiles"
     if not best:
         return _for_others(f"{request.kind} in {request.dtype}")
     return Verdict.yes(f"torch's own: {best}")
+
+
+def _has_tiles(platform: Platform, isa: str) -> bool:
+    return (isa or _isa.best(platform.cpu_features)) in _TILED
 
 
 def _for_others(what: str) -> Verdict:
@@ -118,7 +137,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     isa = plugin_setting("cpu", "isa")
     claims = frozenset({Claim.DETERMINISTIC})
     return [
-        Implementation(FORWARD, "cpu.torch", supports_torch, _load_torch),
+        Implementation(FORWARD, "cpu.torch", partial(supports_torch, isa=isa), _load_torch),
         Implementation(
             FORWARD, NAME, partial(supports, isa=isa), partial(_load, isa), claims=claims
         ),

@@ -12,7 +12,7 @@ namespace {
 // Rows of inputs that are multiplied at a time: enough that a panel of weights, once in the cache,
 // is used often, and few enough that the sums are still there when their steps come.
 constexpr int64_t kStretchRows = 384;
-constexpr int64_t kTileRows = 48;
+constexpr int64_t kTileRows = 48;  // a multiple of each kernel's rows
 // Products of a step below which a second thread costs more than it saves.
 constexpr int64_t kWorthThreads = 32 << 10;
 
@@ -52,8 +52,9 @@ class Call {
     const int64_t batch = args_.batch;
     constexpr int64_t kFloat = sizeof(float);
     sums_ = reinterpret_cast<float*>(part(stretch_ * batch * sums_stride_ * kFloat));
-    for (std::byte*& state : state_) state = part(batch * state_stride_ * kernel_.operand_bytes);
-    unprojected_ = part(sizes_.projected ? batch * cell_stride_ * kernel_.operand_bytes : 0);
+    const int64_t rows = rounded_up(batch, kernel_.rows);
+    for (std::byte*& state : state_) state = part(rows * state_stride_ * kernel_.operand_bytes);
+    unprojected_ = part(sizes_.projected ? rows * cell_stride_ * kernel_.operand_bytes : 0);
     cell_ = reinterpret_cast<float*>(
         part(sizes_.kind == RecurrentKind::kLstm ? batch * cell_stride_ * kFloat : 0));
     tile_bytes_ =

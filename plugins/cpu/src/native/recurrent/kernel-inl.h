@@ -12,6 +12,7 @@
                                 required,                                    \
                                 __VA_ARGS__::Isa::kLanes,                    \
                                 __VA_ARGS__::kPair,                          \
+                                1,                                           \
                                 sizeof(__VA_ARGS__::Operand),                \
                                 sizeof(__VA_ARGS__::Element),                \
                                 __VA_ARGS__::kLaneBytes,                     \

@@ -136,6 +136,7 @@ struct RecurrentKernel {
   FeatureSet required;
   int64_t lanes;
   int64_t pair;  // operands, and columns of a weight, per word
+  int64_t rows;  // of operands that are read together, whether they exist or not
   int64_t operand_bytes;
   int64_t element_bytes;
   int64_t lane_bytes;  // of a weight's word in a panel

@@ -1,4 +1,4 @@
-// Products of up to two tiles of rows with up to two tiles of columns.
+// Products of up to two tiles of rows with up to two tiles of columns, or of one with three.
 //
 // Sums of 32 x 32 floats are four tiles, and four products take four tiles that are loaded.
 #pragma once
@@ -22,21 +22,24 @@ struct TilePlace {
   int64_t second;
 };
 
-// Tiles 0 to 3 are sums, 4 and 5 the left factor's, 6 and 7 the right one's.
+// Tiles 0 to 3 are sums, 4 and 5 the left factor's, 6 and 7 the right one's; a third one is 5.
 template <int kLeft, int kRight>
 struct TileSums {
+  static_assert(kRight <= (kLeft == 1 ? 3 : 2), "there are eight tiles");
+
   static TORCHYARD_INLINE void begin(const float* c, int64_t row, bool fresh) {
     const size_t stride = static_cast<size_t>(row) * sizeof(float);
     const float* const lower = c + kMatrixRows * row;
     matrix_fence();
     if (fresh) {
       TORCHYARD_TILE_ZERO(0);
-      if constexpr (kRight == 2) TORCHYARD_TILE_ZERO(1);
-      if constexpr (kLeft == 2) TORCHYARD_TILE_ZERO(2);
+      if constexpr (kRight > 1) TORCHYARD_TILE_ZERO(1);
+      if constexpr (kLeft == 2 || kRight == 3) TORCHYARD_TILE_ZERO(2);
       if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_ZERO(3);
     } else {
       TORCHYARD_TILE_LOAD(0, c, stride);
-      if constexpr (kRight == 2) TORCHYARD_TILE_LOAD(1, c + kMatrixWords, stride);
+      if constexpr (kRight > 1) TORCHYARD_TILE_LOAD(1, c + kMatrixWords, stride);
+      if constexpr (kRight == 3) TORCHYARD_TILE_LOAD(2, c + 2 * kMatrixWords, stride);
       if constexpr (kLeft == 2) TORCHYARD_TILE_LOAD(2, lower, stride);
       if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_LOAD(3, lower + kMatrixWords, stride);
     }
@@ -46,9 +49,13 @@ struct TileSums {
     TORCHYARD_TILE_LOAD(4, left.first, left.stride);
     TORCHYARD_TILE_LOAD(6, right.first, right.stride);
     TORCHYARD_TILE_PRODUCT(0, 4, 6);
-    if constexpr (kRight == 2) {
+    if constexpr (kRight > 1) {
       TORCHYARD_TILE_LOAD(7, right.first + right.second, right.stride);
       TORCHYARD_TILE_PRODUCT(1, 4, 7);
+    }
+    if constexpr (kRight == 3) {
+      TORCHYARD_TILE_LOAD(5, right.first + 2 * right.second, right.stride);
+      TORCHYARD_TILE_PRODUCT(2, 4, 5);
     }
     if constexpr (kLeft == 2) {
       TORCHYARD_TILE_LOAD(5, left.first + left.second, left.stride);
@@ -61,7 +68,8 @@ struct TileSums {
     const size_t stride = static_cast<size_t>(row) * sizeof(float);
     float* const lower = c + kMatrixRows * row;
     TORCHYARD_TILE_STORE(0, c, stride);
-    if constexpr (kRight == 2) TORCHYARD_TILE_STORE(1, c + kMatrixWords, stride);
+    if constexpr (kRight > 1) TORCHYARD_TILE_STORE(1, c + kMatrixWords, stride);
+    if constexpr (kRight == 3) TORCHYARD_TILE_STORE(2, c + 2 * kMatrixWords, stride);
     if constexpr (kLeft == 2) TORCHYARD_TILE_STORE(2, lower, stride);
     if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_STORE(3, lower + kMatrixWords, stride);
     matrix_fence();
