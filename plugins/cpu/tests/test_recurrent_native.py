@@ -246,6 +246,8 @@ def test_bfloat16_is_onednns_where_only_it_has_matrix_tiles():
     assert not layer(lstm, 32, hidden=128)
     assert not layer(lstm, 64, hidden=256)
     assert layer(lstm, 64, hidden=128)
+    step = replace(request(lstm, "bfloat16", packed=True), steps=1, batch=64, hidden_size=128)
+    assert not supports_torch(step, tiles).supported
 
 
 def test_an_instruction_set_that_is_asked_for_and_missing_is_a_refusal():

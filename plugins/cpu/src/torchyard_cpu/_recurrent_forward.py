@@ -9,7 +9,7 @@ import torch
 from torchyard_cpu import _native
 from torchyard_cpu._features import features, features_for_arithmetic
 from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, direct_call
-from torchyard_cpu.recurrent import DTYPES
+from torchyard_cpu.recurrent import DTYPES, TILED
 from torchyard_kernels.contracts.recurrent import (
     CellWeights,
     RecurrentCall,
@@ -23,7 +23,6 @@ __all__ = ["NativeRecurrent", "run_kernel"]
 
 _KINDS: Final = tuple(RecurrentKind)
 _ALIGNMENT: Final = 64
-_TILES: Final = "amx"
 
 
 class NativeRecurrent:
@@ -35,7 +34,7 @@ class NativeRecurrent:
 
     def __init__(self, isa: str) -> None:
         # Tiles are fast where products of pairs by vectors are not.
-        found = {_TILES: features(isa)}
+        found = {TILED: features(isa)}
         vectors = features_for_arithmetic(isa)
         table = _native.recurrent_kernels()
         self._kernels = {

@@ -23,7 +23,15 @@ from torchyard_kernels.contracts.recurrent import (
     RecurrentRequest,
 )
 
-__all__ = ["DEVICES", "DTYPES", "NAME", "supports", "supports_torch", "torchyard_implementations"]
+__all__ = [
+    "DEVICES",
+    "DTYPES",
+    "NAME",
+    "TILED",
+    "supports",
+    "supports_torch",
+    "torchyard_implementations",
+]
 
 NAME: Final = "cpu.native"
 DEVICES: Final = ("cpu",)
@@ -40,9 +48,9 @@ _SLOW: Final = ("float16",)
 # What oneDNN multiplies faster than float32, and from how many sequences on that counts.
 _NARROW: Final = ("bfloat16",)
 _MANY: Final = 16
-# Instruction sets whose kernels keep up with oneDNN's matrix tiles, and where they do not: as many
-# sequences, and states that are narrower, since the gates are then most of the work.
-_TILED: Final = ("amx",)
+# The instruction set whose kernel keeps up with oneDNN's matrix tiles, and where it does not: as
+# many sequences, and states that are narrower, since the gates are then most of the work.
+TILED: Final = "amx"
 _CROWD: Final = 64
 _THIN: Final = 256
 # Numbers of a state of all sequences from which on oneDNN's matrix tiles pay where no kernel has
@@ -102,10 +110,9 @@ def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = 
     brief = request.steps < _BRIEF
     if request.kind is RecurrentKind.LSTM:
         missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
-        faster = brief and request.packed
-        if request.dtype in _NARROW and not request.grad and _has_tiles(platform, isa):
-            faster = request.batch < _CROWD or request.hidden_size >= _THIN
-        if not missing and not faster:
+        tiled = request.dtype in _NARROW and not request.grad and _has_tiles(platform, isa)
+        crowded = request.batch >= _CROWD and request.hidden_size < _THIN
+        if not missing and not (brief and request.packed) and (crowded or not tiled):
             best = "an lstm by oneDNN"
     calls = request.steps * request.batch
     if brief and not request.packed and (request.dtype not in _SLOW or calls < _BRIEF):
@@ -122,7 +129,7 @@ def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = 
 
 
 def _has_tiles(platform: Platform, isa: str) -> bool:
-    return (isa or _isa.best(platform.cpu_features)) in _TILED
+    return (isa or _isa.best(platform.cpu_features)) == TILED
 
 
 def _for_others(what: str) -> Verdict:
