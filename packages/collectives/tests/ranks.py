@@ -31,7 +31,7 @@ from typing import Any, Final
 __all__ = ["RanksError", "run_ranks"]
 
 # How long the others have to report after a first rank failed, before they are ended.
-_GRACE_SECONDS: Final = 2.0
+_GRACE_SECONDS: Final = 5.0
 _ENVIRONMENT: Final = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
@@ -95,8 +95,13 @@ class _Worker:
         """Return where the process is, by its own account."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process.pid, signal.SIGUSR1)
-        time.sleep(0.2)
-        return self.log.read_text(encoding="utf-8")
+        text, deadline = "", time.monotonic() + _GRACE_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            before, text = text, self.log.read_text(encoding="utf-8")
+            if text and text == before:
+                break
+        return text
 
 
 class _Pool:

@@ -93,13 +93,14 @@ def _asks_while_it_runs(folder: str, late: bool) -> dict[str, Any] | None:
     try:
         dist.all_reduce(torch.ones(1))
         if dist.get_rank() == 1:
-            time.sleep(3)
+            dist.distributed_c10d._get_default_store().wait([f"asked {late}"])
             dist.all_reduce(torch.ones(1))
             return None
         if late:
             work = dist.all_reduce(torch.ones(1), async_op=True)
             time.sleep(1.2)
-        status, text = _run(folder, "--live", "--json", "--wait", 5)
+        status, text = _run(folder, "--live", "--json", "--wait", 30)
+        dist.distributed_c10d._get_default_store().set(f"asked {late}", "yes")
         if not late:
             work = dist.all_reduce(torch.ones(1), async_op=True)
         assert work is not None

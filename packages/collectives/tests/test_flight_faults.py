@@ -46,10 +46,11 @@ _HUNG_WITH_THE_GIL = """
 import ctypes, os, sys, torch, torch.distributed as dist
 from torchyard_collectives.flight import enable
 rank, folder = int(sys.argv[1]), sys.argv[2]
-enable(folder, timeout=1, gather=1)
 dist.init_process_group(
     "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
 )
+dist.barrier()
+enable(folder, timeout=3, gather=1)
 dist.all_reduce(torch.ones(4))
 if rank == 1:
     print("hangs", flush=True)
@@ -80,7 +81,7 @@ def test_a_rank_that_hangs_with_the_gil_held_has_its_journal(tmp_path: Path) -> 
 
 
 def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} did not appear"
         time.sleep(0.1)

@@ -218,7 +218,7 @@ def _leaves_nothing(folder: str) -> dict[str, bool]:
     during = torch._C._dispatch_dump("c10d::allreduce_")
     dist.all_reduce(torch.ones(1))
     disable()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while set(threading.enumerate()) - threads and time.monotonic() < deadline:
         time.sleep(0.05)
     return {
@@ -261,17 +261,17 @@ def _counts_unfinished(folder: str) -> int:
     over.set()
     looker.join()
     sys.setswitchinterval(interval)
-    time.sleep(0.3)
-    left = sum(record.state != "completed" for record in _recorded_so_far(recorder))
+    deadline = time.monotonic() + 30
+    while (left := _unfinished(recorder)) and time.monotonic() < deadline:
+        time.sleep(0.1)
     disable()
     return left
 
 
-def _recorded_so_far(recorder: Any) -> tuple[Record, ...]:
+def _unfinished(recorder: Any) -> int:
     from torchyard_collectives.flight._history import Ending
 
-    records: tuple[Record, ...] = recorder.history("", Ending()).records
-    return records
+    return sum(record.state != "completed" for record in recorder.history("", Ending()).records)
 
 
 def test_no_call_is_lost_between_the_threads_that_look_at_it(tmp_path: Path) -> None:
@@ -290,9 +290,10 @@ def _lets_go_of_tensors(folder: str) -> int:
     seen: list[weakref.ref[torch.Tensor]] = []
     enable(folder)
     calls()
-    time.sleep(0.5)
-    gc.collect()
-    kept = sum(ref() is not None for ref in seen)
+    deadline = time.monotonic() + 30
+    while (kept := sum(ref() is not None for ref in seen)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+        gc.collect()
     disable()
     return kept
 

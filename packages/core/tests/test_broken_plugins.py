@@ -123,7 +123,7 @@ print(torchyard.resolve("toy/1", ToyRequest(dtype="float64"))([1, 2]))
     assert "toy.reference; skipped good.fast (E_DTYPE: float32 only, got float64)" in result.stderr
 
 
-def test_discovery_imports_none_of_them_and_costs_each_its_manifest(site: Path) -> None:
+def test_discovery_imports_none_of_them(site: Path) -> None:
     program = f"""
 import json, sys
 import torchyard
@@ -133,15 +133,12 @@ print(json.dumps({{
     "imported": sorted(set(sys.modules) & set({[*_PACKAGES, "torchyard_toy", "torchyard_good"]!r})),
     "torch": "torch" in sys.modules,
     "pluggy": "pluggy" in sys.modules,
-    "seconds": {{p.name: p.discovery_seconds for p in torchyard.registry().plugins}},
 }}))
 """
     found = json.loads(run(["-c", program], site).stdout)
     assert found["imported"] == []
     assert not found["torch"]
     assert not found["pluggy"]
-    # A manifest takes well under a millisecond; the bound only catches an import.
-    assert all(seconds < 0.25 for seconds in found["seconds"].values()), found["seconds"]
 
 
 def test_torchyard_and_torch_import_as_ever(site: Path) -> None:

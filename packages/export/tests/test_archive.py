@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Callable[[bytes], Path]:
 
 @settings(
     max_examples=60,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_one_changed_byte_is_refused(
@@ -52,7 +52,7 @@ def test_one_changed_byte_is_refused(
 
 @settings(
     max_examples=40,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_a_truncated_or_longer_file_is_refused(

@@ -38,7 +38,10 @@ def test_the_portable_implementations_and_the_reference_are_tested():
     assert {"kernels.torch", "kernels.reference"} <= set(names())
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     rows=st.integers(0, 40),
     outputs=st.integers(0, 140),

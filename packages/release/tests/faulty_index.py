@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Final
 
 from torchyard_release._index_server import HANG_UP, Answer, IndexServer
 
-__all__ = ["FaultyIndex"]
+__all__ = ["STALL_SECONDS", "FaultyIndex"]
+
+# How late a stalled upload is answered.
+STALL_SECONDS: Final = 9.0
 
 
 class FaultyIndex(IndexServer):
@@ -16,7 +20,7 @@ class FaultyIndex(IndexServer):
     Attributes:
         refuse: file name -> the statuses that its next uploads are answered with, untaken.
         hang_up: names whose next upload is taken, and whose uploader is told nothing.
-        stall: names whose next upload is taken, and answered after a second.
+        stall: names whose next upload is taken, and answered after STALL_SECONDS.
         late: name -> how often a project's page does not list it yet.
         tampered: names that are served with other bytes than were uploaded.
         down: how many of the next requests for pages are answered 503.
@@ -41,7 +45,7 @@ class FaultyIndex(IndexServer):
         answer = super().take(name, content, said)
         if name in self.stall:
             self.stall.discard(name)
-            time.sleep(1)
+            time.sleep(STALL_SECONDS)
         if name in self.hang_up:
             self.hang_up.discard(name)
             return HANG_UP

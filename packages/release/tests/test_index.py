@@ -44,9 +44,9 @@ def test_what_is_uploaded_is_listed_with_its_digest_and_served(
 def test_both_forms_of_a_page_say_the_same(index: IndexServer, tmp_path: Path) -> None:
     name, digest = write_wheel(index.folder / "files", "base", "1.0.0", requires_python=">=3.11")
     yank(index.folder, {name: "it eats data"})
-    page = requests.get(f"{index.simple}base/", headers={"Accept": "text/html"}, timeout=5).text
+    page = requests.get(f"{index.simple}base/", headers={"Accept": "text/html"}, timeout=60).text
     accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
-    data = requests.get(f"{index.simple}base/", headers=accept, timeout=5).json()
+    data = requests.get(f"{index.simple}base/", headers=accept, timeout=60).json()
     (file,) = data["files"]
     assert f"{name}#sha256={digest}" in page
     assert (file["hashes"], file["yanked"]) == ({"sha256": digest}, "it eats data")
@@ -77,11 +77,11 @@ def test_nothing_but_pages_and_files_is_served(index: IndexServer, path: str) ->
     # As it is: a client would shorten the path.
     request.url = f"{root}{path}"
     with requests.Session() as session:
-        assert session.send(request, timeout=5).status_code == 404
+        assert session.send(request, timeout=60).status_code == 404
 
 
 def test_an_upload_that_is_none_is_refused(index: IndexServer) -> None:
-    answer = requests.post(index.legacy, data={"x": "y"}, timeout=5)
+    answer = requests.post(index.legacy, data={"x": "y"}, timeout=60)
     assert answer.status_code == 400
 
 

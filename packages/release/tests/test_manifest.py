@@ -105,7 +105,7 @@ def test_every_changed_byte_of_it_is_refused(
             read_manifest(path, public, threshold=1)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     noise=st.binary(max_size=200)
     | st.recursive(st.none(), st.lists).map(json.dumps).map(str.encode)

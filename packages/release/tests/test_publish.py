@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from packages.release.tests.faulty_index import FaultyIndex
+from packages.release.tests.faulty_index import STALL_SECONDS, FaultyIndex
 from packages.release.tests.wheels import write_wheel
 from torchyard_release._errors import ReleaseError
 from torchyard_release._publish import Parcel, Publication, Step
@@ -40,7 +40,9 @@ class Site:
     parcels: tuple[Parcel, ...]
 
     def publish(self) -> Publication:
-        remote = Index(self.index.legacy, self.index.simple, timeout=(5.0, 0.5))
+        # Seconds that an index that answers never takes, however busy the machine is.
+        patience = STALL_SECONDS / 3 if self.index.stall else 60.0
+        remote = Index(self.index.legacy, self.index.simple, timeout=(60.0, patience))
         return Publication(self.folder, self.parcels, remote, Lines(), delays=(0.0, 0.0, 0.05))
 
     def steps(self) -> dict[str, Step]:

@@ -187,4 +187,4 @@ def test_the_native_limit_is_the_stated_one() -> None:
 )
 def test_an_import_loads_no_more_than_it_needs(imported: str, absent: str) -> None:
     code = f"import sys, {imported}\nassert {absent!r} not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

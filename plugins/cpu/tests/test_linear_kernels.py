@@ -70,7 +70,10 @@ def test_each_instruction_set_of_the_table_is_known_and_the_best_are_chosen():
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     rows=st.integers(1, 33),
     outputs=st.integers(1, 150),
@@ -117,7 +120,10 @@ def test_more_rows_than_are_packed_at_once_and_more_batches(kernel):
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     panels=st.integers(1, 4),
     outputs=st.integers(1, 150),

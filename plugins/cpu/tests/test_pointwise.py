@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import weakref
@@ -211,10 +212,16 @@ def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() ->
         xs.clear()
         alive.append(sum(x() is not None for x in noted) if not done.is_set() else 4)
 
-    thread = threading.Thread(target=empty)
-    thread.start()
-    found = serve((xs,), (), None)
-    done.set()
+    # The interpreter is not taken away from here, only given up in the kernel.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(60)
+    try:
+        thread = threading.Thread(target=empty)
+        thread.start()
+        found = serve((xs,), (), None)
+        done.set()
+    finally:
+        sys.setswitchinterval(interval)
     thread.join()
     assert alive == [4]
     assert found is None or len(found[0]) == 4

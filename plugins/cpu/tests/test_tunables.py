@@ -147,7 +147,7 @@ def test_processes_that_write_at_once_lose_nothing(cache: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=60)
+        worker.join(timeout=300)
     assert [worker.exitcode for worker in workers] == [0] * 4
     (kernels,) = json.loads(cache.read_text())["machines"].values()
     assert len(kernels) == 20
