@@ -229,7 +229,7 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     backend: str = "gloo",
-    timeout: float = 60,
+    timeout: float = 240,
     fresh: bool = False,
 ) -> list[Any]:
     """Call ``function(*args)`` in each process of a group, and return the results by rank.

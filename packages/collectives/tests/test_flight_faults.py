@@ -30,7 +30,7 @@ def _table(backend: str) -> tuple[str, ...]:
         env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert result.stdout, result.stderr
     return tuple(result.stdout.splitlines())

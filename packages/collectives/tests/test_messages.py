@@ -77,7 +77,7 @@ def _unused_token() -> float:
 
 
 def test_a_compiled_send_is_made_though_its_token_is_unused() -> None:
-    assert run_ranks(2, _unused_token, timeout=20) == [6.0, 3.0]
+    assert run_ranks(2, _unused_token) == [6.0, 3.0]
 
 
 def _barriers() -> list[bool]:

@@ -137,7 +137,7 @@ def _ready(processes: list[subprocess.Popen[str]]) -> None:
 
 
 def _report(process: subprocess.Popen[str]) -> dict[str, object]:
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=300)
     return dict(json.loads(out.splitlines()[-1]))
 
 

@@ -77,7 +77,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[LawResult]:
         cwd=site,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     return read_progress(found).results

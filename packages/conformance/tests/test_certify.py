@@ -27,7 +27,7 @@ def _run(program: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 

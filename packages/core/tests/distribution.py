@@ -73,7 +73,7 @@ def run(
         env={**environ, "TORCHYARD_PLUGINS": ",".join(lists)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
 
 

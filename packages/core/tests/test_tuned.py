@@ -112,7 +112,7 @@ def test_processes_that_write_at_once_lose_nothing(path: Path):
         subprocess.Popen([sys.executable, "-c", _WRITER, str(path), machine, name])
         for machine, name in given
     ]
-    assert [process.wait(timeout=60) for process in running] == [0, 0, 0]
+    assert [process.wait(timeout=300) for process in running] == [0, 0, 0]
     assert len(MeasuredFile(path).read("m")) == 20
     assert len(MeasuredFile(path).read("n")) == 10
     assert json.loads(path.read_text())["schema"] == 1

@@ -66,7 +66,7 @@ while done < 3:
         subprocess.Popen([sys.executable, "-c", program, str(workspace.root), str(number)])
         for number in range(3)
     ]
-    assert [operator.wait(60) for operator in operators] == [0, 0, 0]
+    assert [operator.wait(300) for operator in operators] == [0, 0, 0]
     kinds = [entry.kind for entry in workspace.release.entries()]
     assert kinds == ["command", "step", "ended"] * 9
 

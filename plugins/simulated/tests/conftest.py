@@ -38,7 +38,7 @@ def fresh_python() -> FreshPython:
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout.strip()

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     queue = context.Queue()
     child = context.Process(target=work, args=(queue, x))
     child.start()
-    print(queue.get(timeout=60))
+    print(queue.get(timeout=500))
     child.join()
     assert child.exitcode == 0
     print((torch.ones(2, device="simulated") + 1).tolist())
