@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["RanksError", "run_ranks"]
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+__all__ = ["RanksError", "default_store", "run_ranks"]
 
 # How long the others have to report after a first rank failed, before they are ended.
 _GRACE_SECONDS: Final = 5.0
@@ -219,6 +222,13 @@ def _serve(descriptor: int, log: str) -> None:
             _send(pipe, report)
         except Exception:  # what cannot be pickled
             _send(pipe, (False, traceback.format_exc()))
+
+
+def default_store() -> dist.Store:
+    """Return where ranks tell one another that something is over, beside all collectives."""
+    import torch.distributed as dist
+
+    return dist.distributed_c10d._get_default_store()
 
 
 _kept: list[_Pool] = []

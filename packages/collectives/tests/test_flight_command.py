@@ -19,7 +19,7 @@ from torchyard_collectives.flight import command, disable, enable
 from torchyard_collectives.flight._schema import dumps
 
 from .flight_synthetic import Call, Job
-from .ranks import run_ranks
+from .ranks import default_store, run_ranks
 
 
 def _folder(path: Path, programs: list[list[Call]], *leave_out: int) -> Path:
@@ -93,14 +93,14 @@ def _asks_while_it_runs(folder: str, late: bool) -> dict[str, Any] | None:
     try:
         dist.all_reduce(torch.ones(1))
         if dist.get_rank() == 1:
-            dist.distributed_c10d._get_default_store().wait([f"asked {late}"])
+            default_store().wait([f"asked {late}"])
             dist.all_reduce(torch.ones(1))
             return None
         if late:
             work = dist.all_reduce(torch.ones(1), async_op=True)
             time.sleep(1.2)
         status, text = _run(folder, "--live", "--json", "--wait", 30)
-        dist.distributed_c10d._get_default_store().set(f"asked {late}", "yes")
+        default_store().set(f"asked {late}", "yes")
         if not late:
             work = dist.all_reduce(torch.ones(1), async_op=True)
         assert work is not None

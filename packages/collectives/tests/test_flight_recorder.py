@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torchyard_collectives.flight import FlightSettingError, disable, dump, enable, is_enabled
 from torchyard_collectives.flight._history import RankHistory, Record
 from torchyard_collectives.flight._read import read_folder
+from torchyard_collectives.flight._recorder import Recorder
 from torchyard_collectives.flight._settings import Settings, parse_settings
 
 from .ranks import run_ranks
@@ -268,7 +269,7 @@ def _counts_unfinished(folder: str) -> int:
     return left
 
 
-def _unfinished(recorder: Any) -> int:
+def _unfinished(recorder: Recorder) -> int:
     from torchyard_collectives.flight._history import Ending
 
     return sum(record.state != "completed" for record in recorder.history("", Ending()).records)

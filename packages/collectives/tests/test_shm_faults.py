@@ -24,7 +24,7 @@ from torchyard_collectives.shm import (
     SharedMemoryError,
 )
 
-from .ranks import RanksError, run_ranks
+from .ranks import RanksError, default_store, run_ranks
 
 # Far below the timeout of a group, and far above what a busy machine needs.
 _SOON = 20.0
@@ -132,11 +132,6 @@ def _group_of_all() -> dist.ProcessGroup:
     return group
 
 
-def _store() -> dist.Store:
-    """Return where ranks tell one another that something is over, beside all collectives."""
-    return dist.distributed_c10d._get_default_store()
-
-
 def _caught(call: Callable[[], object], kind: type[SharedMemoryError]) -> tuple[str, float]:
     start = time.monotonic()
     with pytest.raises(kind) as caught:
@@ -147,7 +142,7 @@ def _caught(call: Callable[[], object], kind: type[SharedMemoryError]) -> tuple[
 def _stays_away() -> None:
     group = _group_of_all()
     if dist.get_rank() == 1:
-        _store().wait(["stays away"])
+        default_store().wait(["stays away"])
         with pytest.raises(RankTimeoutError, match="as rank 0 reported before"):
             dist.all_reduce(torch.ones(1), group=group)
         return
@@ -161,7 +156,7 @@ def _stays_away() -> None:
     group.set_timeout(timedelta(seconds=3 * _SOON))
     text, seconds = _caught(lambda: dist.barrier(group), RankTimeoutError)
     assert seconds < _SOON
-    _store().set("stays away", "over")
+    default_store().set("stays away", "over")
 
 
 def test_a_rank_that_stays_away_is_named_at_the_timeout() -> None:
@@ -176,9 +171,9 @@ def _no_message() -> None:
         assert "recv in group" in text
         assert "rank 1 (process" in text
         assert 0.9 < seconds < _SOON
-        _store().set("no message", "over")
+        default_store().set("no message", "over")
     else:
-        _store().wait(["no message"])
+        default_store().wait(["no message"])
 
 
 def _sender_dies() -> None:
@@ -303,9 +298,9 @@ def _interrupted() -> None:
         with pytest.raises(KeyboardInterrupt):
             dist.all_reduce(torch.ones(1), group=group)
         assert time.monotonic() - start < _SOON
-        _store().set("interrupted", "over")
+        default_store().set("interrupted", "over")
     else:
-        _store().wait(["interrupted"])
+        default_store().wait(["interrupted"])
     # It is half done, so nobody can go on with it.
     text, _ = _caught(lambda: dist.all_reduce(torch.ones(1), group=group), GroupClosedError)
     assert "given up" in text
