@@ -75,7 +75,7 @@ def test_each_instruction_set_of_the_table_is_known_and_the_best_are_chosen():
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    rows=st.integers(1, 33),
+    rows=st.one_of(st.integers(1, 33), st.integers(29, 70)),
     outputs=st.integers(1, 150),
     depth=st.one_of(st.integers(0, 90), st.integers(500, 1100)),
     layout=st.sampled_from(["plain", "packed", "transposed"]),
@@ -170,12 +170,14 @@ def test_few_rows_meet_long_rows_of_a_weight_that_lie_apart(kernel, rows):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
 @pytest.mark.parametrize("packed", [False, True])
-def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed):
+# A kernel may leave few rows to another, and others meet one with a number that is not finite.
+@pytest.mark.parametrize("count", [9, 45])
+def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed, count):
     dtype = getattr(torch, kernel[1])
-    x, weight = normal(9, 45, dtype=dtype), normal(70, 45, dtype=dtype, seed=1)
+    x, weight = normal(count, 45, dtype=dtype), normal(70, 45, dtype=dtype, seed=1)
     x[2, 44], weight[33, 0] = math.nan, math.inf
     out = product(kernel[0], x, weight, packed=packed)
-    rows = [row for row in range(9) if row != 2]
+    rows = [row for row in range(count) if row != 2]
     outputs = [output for output in range(70) if output != 33]
     assert out[2].isnan().all()
     assert out[rows, 33].isinf().all()
@@ -184,13 +186,32 @@ def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed):
 
 @pytest.mark.parametrize("kernel", [row for row in KERNELS if row[1] == "float16"], ids=str)
 @pytest.mark.parametrize("packed", [False, True])
-def test_subnormal_float16_and_results_beyond_it_are_kept(kernel, packed):
-    tiny = torch.full((3, 8), 2.0**-24, dtype=torch.float16)
+@pytest.mark.parametrize("rows", [3, 40])
+def test_subnormal_float16_and_results_beyond_it_are_kept(kernel, packed, rows):
+    tiny = torch.full((rows, 8), 2.0**-24, dtype=torch.float16)
     out = product(kernel[0], tiny, torch.eye(8, dtype=torch.float16), packed=packed)
     assert torch.equal(out, tiny)
-    large = torch.full((1, 8), 60000.0, dtype=torch.float16)
+    large = torch.full((rows, 8), 60000.0, dtype=torch.float16)
     out = product(kernel[0], large, torch.eye(8, dtype=torch.float16) * 2, packed=packed)
     assert torch.equal(out, torch.full_like(out, math.inf))
+
+
+@pytest.mark.parametrize("kernel", [row for row in KERNELS if row[1] == "float16"], ids=str)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("infinite", [False, True])
+def test_every_finite_float16_is_multiplied_with_all_its_bits(kernel, packed, infinite):
+    bits = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    x = torch.where(bits.isfinite(), bits, 0).reshape(2048, 32)
+    if (
+        infinite
+    ):  # in each block of rows, so that none is multiplied as blocks of finite numbers are
+        x[::14, 5] = math.inf
+    out = product(kernel[0], x, torch.eye(32, dtype=torch.float16), packed=packed, threads=2)
+    mixed = x.isinf().any(-1)
+    # An infinity times nought is no number, but by one, in its own place, it stays.
+    assert torch.equal(out[~mixed], x[~mixed])
+    assert torch.equal(out[mixed, 5], x[mixed, 5])
+    assert out[mixed][:, :5].isnan().all()
 
 
 class TestErrors:

@@ -191,7 +191,7 @@ const LinearKernel linear_bf16_32x32_amx = {
     kAvx512F | kAvx512Bw | kAvx512Dq | kAvx512Vl | kAvx512Bf16 | kAmxTile | kAmxBf16,
     kTwo,
     MatrixFormat::kPair,
-    true,
+    dot_words,
     MatrixDots::kMostRows,
     LinearPacker<MatrixFormat>::dot_rows,
     MatrixItems::words,
@@ -199,6 +199,7 @@ const LinearKernel linear_bf16_32x32_amx = {
     nullptr,
     nullptr,
     LinearPacker<MatrixFormat>::rows,
-    MatrixDots::run};
+    MatrixDots::run,
+    nullptr};
 
 }  // namespace torchyard

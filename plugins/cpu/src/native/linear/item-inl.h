@@ -11,6 +11,34 @@
 namespace torchyard {
 namespace {
 
+// Of the output, what an item stores: half as many as were multiplied where halves make one.
+inline int stored_columns(const LinearArgs& args, const LinearItem& item) {
+  const int64_t left = args.columns() - item.first[0];
+  const int64_t columns = item.panels / args.halves() * kPanelColumns;
+  return static_cast<int>(left < columns ? left : columns);
+}
+
+// What of the weight is read after a chunk that ends at `depth`: the next of the same panel, or the
+// first of the panel that likely comes next. So memory is read while products are taken.
+template <class Element, class Fetch>
+Fetch fetch_later(const LinearArgs& args, const LinearItem& item, int p, int64_t depth, bool last) {
+  const LinearWeight& weight = args.weight;
+  const int64_t output = item.first[p] + (last ? item.panels * kPanelColumns / args.halves() : 0);
+  if (last) depth = 0;
+  constexpr int64_t kBytes = sizeof(Element);
+  int64_t at, row;
+  if (weight.packed) {
+    constexpr int64_t kStored = std::is_same_v<Element, Bf16> ? 2 : 1;
+    const int64_t deep = (args.depth + kStored - 1) / kStored * kStored;
+    at = output / kPanelColumns * deep * kPanelColumns + depth * kPanelColumns;
+    row = Fetch::kRowBytes;
+  } else {
+    at = item.blocks[0].batch * weight.batch + output * weight.row + depth * weight.column;
+    row = weight.row * kBytes;
+  }
+  return {static_cast<const char*>(weight.data) + at * kBytes, row};
+}
+
 template <class Format>
 struct LinearItems {
   using Isa = typename Format::Isa;
@@ -54,13 +82,14 @@ struct LinearItems {
             // A second block meets the panel in a cache.
             i == 0 ? few(product, FetchAhead{}) : few(product, FetchNothing{});
           } else if ((p + i) % item.block_count == 0) {
-            many(product, i == 0, later(args, item, p, first + count, last));
+            many(product, i == 0,
+                 fetch_later<Element, FetchWeight>(args, item, p, (first + count) * Format::kPair,
+                                                   last));
           } else if (p == item.panels - 1 && i + 1 < item.block_count) {
             const LinearBlock& next = item.blocks[i + 1];
             const uint32_t* x = next.words + first * next.rows;
             many(product, i == 0,
-                 FetchRows<1>{reinterpret_cast<const char*>(x),
-                              FetchRows<1>::kSteps * FetchRows<1>::kLine});
+                 FetchRows<1>{reinterpret_cast<const char*>(x), FetchRows<1>::kRowBytes});
           } else {
             many(product, i == 0, FetchNothing{});
           }
@@ -119,27 +148,6 @@ struct LinearItems {
     }
   }
 
-  // What of the weight is read after a chunk: the next of the same panel, or the first of the panel
-  // that likely comes next. So memory is read while products are taken.
-  static FetchWeight later(const LinearArgs& args, const LinearItem& item, int p, int64_t first,
-                           bool last) {
-    const LinearWeight& weight = args.weight;
-    const int64_t output = item.first[p] + (last ? item.panels * kPanelColumns / args.halves() : 0);
-    const int64_t depth = last ? 0 : first * Format::kPair;
-    int64_t at, row;
-    if (weight.packed) {
-      constexpr int64_t kStored = std::is_same_v<Element, Bf16> ? 2 : 1;
-      const int64_t deep = (args.depth + kStored - 1) / kStored * kStored;
-      at = output / kPanelColumns * deep * kPanelColumns + depth * kPanelColumns;
-      row = FetchWeight::kSteps * Format::kPair * kPanelColumns;
-    } else {
-      at = item.blocks[0].batch * weight.batch + output * weight.row + depth * weight.column;
-      row = weight.row;
-    }
-    constexpr int64_t kBytes = sizeof(Element);
-    return {static_cast<const char*>(weight.data) + at * kBytes, row * kBytes};
-  }
-
   // Few rows, with what is in the weight as it is there.
   template <class Fetch>
   static void few(const Product& of, Fetch fetch) {
@@ -171,13 +179,6 @@ struct LinearItems {
     const int64_t second = item.panels / args.halves() * kPanelColumns;
     finish_tile<Format>(args, block, sums, kRowFloats, second, item.first[0],
                         stored_columns(args, item), item.memory);
-  }
-
-  // Of the output: half as many as were multiplied where halves make one.
-  static int stored_columns(const LinearArgs& args, const LinearItem& item) {
-    const int64_t left = args.columns() - item.first[0];
-    const int64_t columns = item.panels / args.halves() * kPanelColumns;
-    return static_cast<int>(left < columns ? left : columns);
   }
 };
 

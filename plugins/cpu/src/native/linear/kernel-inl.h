@@ -14,7 +14,7 @@
                              required,                                    \
                              TileShape<typename __VA_ARGS__::Isa>::kRows, \
                              __VA_ARGS__::kPair,                          \
-                             false,                                       \
+                             words_of,                                    \
                              LinearDots<__VA_ARGS__>::kMostRows,          \
                              LinearPacker<__VA_ARGS__>::rows,             \
                              LinearItems<__VA_ARGS__>::words,             \
@@ -22,4 +22,5 @@
                              LinearTurned<__VA_ARGS__>::words,            \
                              LinearTurned<__VA_ARGS__>::run,              \
                              LinearPacker<__VA_ARGS__>::dot_rows,         \
-                             LinearDots<__VA_ARGS__>::run};
+                             LinearDots<__VA_ARGS__>::run,                \
+                             nullptr};

@@ -54,8 +54,8 @@ struct Pass {
     const bool dots = takes_dots(args, kernel);
     const bool turned = takes_turned(args, kernel);
     const int64_t words = words_of(args.depth, kernel.pair);
-    const int64_t row_words = std::max<int64_t>(
-        1, dots || kernel.packs_vectors ? dot_words(args.depth, kernel.pair) : words);
+    const int64_t row_words =
+        std::max<int64_t>(1, (dots ? dot_words : kernel.row_words)(args.depth, kernel.pair));
     block_rows = dots ? args.rows : turned ? kPanelColumns : kernel.block_rows;
     const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
     // Every pass reads the weight anew: passes of equal size, and none for a few rows more.
@@ -249,6 +249,9 @@ class Run {
 
 Status linear(const LinearArgs& args, const LinearKernel& kernel, int threads, bool poison) {
   if (args.batches == 0 || args.rows == 0 || args.outputs == 0) return Status::kOk;
+  if (kernel.few != nullptr && args.rows <= kFewRows) {
+    return linear(args, *kernel.few, threads, poison);
+  }
   const Pass pass(args, kernel, threads);
   Scratch& scratch = thread_scratch();
   std::byte* memory = scratch.acquire(pass.total);

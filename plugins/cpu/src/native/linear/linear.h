@@ -101,8 +101,8 @@ struct LinearKernel {
   FeatureSet required;
   int block_rows;
   int pair;  // elements of a word
-  // Whether `pack` lays out as `words` does.
-  bool packs_vectors;
+  // Words of one row as `pack` lays it out, by the depth and the elements of a word.
+  int64_t (*row_words)(int64_t depth, int pair);
   // Up to so many rows those of a plain weight are taken as they lie, without packing.
   int dot_rows;
   // Packs a block of x.
@@ -121,6 +121,8 @@ struct LinearKernel {
   // Of halves: of the first, with those of the second beside them. `memory` is of programs.
   void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
                std::byte* memory);
+  // What takes up to kFewRows rows in its place; nullptr: it takes them itself.
+  const LinearKernel* few;
 };
 
 inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }

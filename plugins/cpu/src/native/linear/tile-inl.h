@@ -76,11 +76,12 @@ struct KeptHalfSource {
 };
 
 // Asks for lines that are read later, while words are multiplied that lie in a cache: at each step
-// kLines of them, 16 steps from each row. No address is wrong here: none is read.
-template <int kLinesOfStep>
+// kLines of them, some steps from each row. No address is wrong here: none is read.
+template <int kLinesOfStep, int kStepsOfRow = 16>
 struct FetchRows {
-  static constexpr int64_t kSteps = 16;
+  static constexpr int64_t kSteps = kStepsOfRow;
   static constexpr int kLine = 64;
+  static constexpr int64_t kRowBytes = kSteps * kLinesOfStep * kLine;
   const char* first;
   int64_t row;  // bytes from one row to the next
 

@@ -64,6 +64,23 @@ struct TileSums {
     }
   }
 
+  // As `add`, where one factor stays for several products.
+  static TORCHYARD_INLINE void load_left(const TilePlace& left) {
+    TORCHYARD_TILE_LOAD(4, left.first, left.stride);
+    if constexpr (kLeft == 2) TORCHYARD_TILE_LOAD(5, left.first + left.second, left.stride);
+  }
+  static TORCHYARD_INLINE void load_right(const TilePlace& right) {
+    static_assert(kRight < 3, "a third one lies where the left factor may be");
+    TORCHYARD_TILE_LOAD(6, right.first, right.stride);
+    if constexpr (kRight == 2) TORCHYARD_TILE_LOAD(7, right.first + right.second, right.stride);
+  }
+  static TORCHYARD_INLINE void multiply() {
+    TORCHYARD_TILE_PRODUCT(0, 4, 6);
+    if constexpr (kRight == 2) TORCHYARD_TILE_PRODUCT(1, 4, 7);
+    if constexpr (kLeft == 2) TORCHYARD_TILE_PRODUCT(2, 5, 6);
+    if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_PRODUCT(3, 5, 7);
+  }
+
   static TORCHYARD_INLINE void end(float* c, int64_t row) {
     const size_t stride = static_cast<size_t>(row) * sizeof(float);
     float* const lower = c + kMatrixRows * row;
