@@ -1,7 +1,9 @@
 // The machine's own limits: what a loop of nothing but one operation reaches.
 //
-// usage: limits THREADS SECONDS [read], prints a line "NAME OPERATIONS_PER_SECOND" for each limit,
-// or for that of reading memory alone; one whose instructions the processor lacks is left out.
+// usage: limits THREADS SECONDS [read | flops], prints a line "NAME OPERATIONS_PER_SECOND" for each
+// limit, or for that of reading memory alone, or for all others; one whose instructions the
+// processor lacks is left out. Memory is read in two orders, of which the faster counts;
+// "read_by_parts" is 1 where that is the second.
 // benchmarks/limits.py compiles it for the processor at hand, as a program and as a library.
 #include <immintrin.h>
 #include <pthread.h>
@@ -124,12 +126,32 @@ static void read_lines(const uint64_t* from, size_t lines) {
   for (int p = 0; p < 8; ++p) __asm__ volatile("" : : "r"(parts[p]));
 }
 
-static double read_memory(void* state) {
-  Reading* reading = state;
-  read_lines(reading->data + reading->next / 8, kSliceBytes / 64);
+// Likewise, a line of each part of a block in turn: some processors fetch ahead for several pages
+// at once what they do not fetch for one.
+static void read_parts(const uint64_t* from, size_t lines) {
+  enum { kParts = 8, kPartLines = 128, kWords = 8 };
+  uint64_t parts[kWords] = {0};
+  for (; lines >= kParts * kPartLines; lines -= kParts * kPartLines) {
+    for (size_t i = 0; i < kPartLines; ++i) {
+      for (size_t part = 0; part < kParts; ++part) {
+        const uint64_t* line = from + (part * kPartLines + i) * kWords;
+        for (int p = 0; p < kWords; ++p) parts[p] += line[p];
+      }
+    }
+    from += kParts * kPartLines * kWords;
+  }
+  for (int p = 0; p < kWords; ++p) __asm__ volatile("" : : "r"(parts[p]));
+  read_lines(from, lines);
+}
+
+static double read_slice(Reading* reading, void (*read)(const uint64_t*, size_t)) {
+  read(reading->data + reading->next / 8, kSliceBytes / 64);
   reading->next = (reading->next + kSliceBytes) % kReadBytes;
   return kSliceBytes;
 }
+
+static double read_memory_by_lines(void* state) { return read_slice(state, read_lines); }
+static double read_memory_by_parts(void* state) { return read_slice(state, read_parts); }
 
 static double now(void) {
   struct timespec t;
@@ -185,7 +207,7 @@ static void* run(void* argument) {
 typedef struct {
   const uint64_t* const* starts;
   const size_t* lines;
-  int count, number, threads;
+  int count, number, threads, by_parts;
   atomic_int* arrived;
   double start, end;
 } Share;
@@ -199,21 +221,22 @@ static void* read_share(void* argument) {
   for (int i = 0; i < share->count; ++i) {
     const size_t first = share->lines[i] * (size_t)share->number / (size_t)share->threads;
     const size_t last = share->lines[i] * (size_t)(share->number + 1) / (size_t)share->threads;
-    read_lines(share->starts[i] + 8 * first, last - first);
+    (share->by_parts ? read_parts : read_lines)(share->starts[i] + 8 * first, last - first);
   }
   share->end = now();
   return NULL;
 }
 
-// Reads arrays of whole lines, one after the other, each thread its part of every one; returns the
-// seconds, or a negative number where there are too many threads.
-double seconds_to_read(const uint64_t* const* starts, const size_t* lines, int count, int threads) {
+// Reads arrays of whole lines, one after the other, each thread its part of every one, by lines or
+// by parts; returns the seconds, or a negative number where there are too many threads.
+double seconds_to_read(const uint64_t* const* starts, const size_t* lines, int count, int threads,
+                       int by_parts) {
   pthread_t ids[kMaxThreads];
   Share shares[kMaxThreads];
   atomic_int arrived = 0;
   if (threads < 1 || threads > kMaxThreads) return -1;
   for (int t = 0; t < threads; ++t) {
-    shares[t] = (Share){starts, lines, count, t, threads, &arrived, 0, 0};
+    shares[t] = (Share){starts, lines, count, t, threads, by_parts, &arrived, 0, 0};
     if (t > 0 && pthread_create(&ids[t], NULL, read_share, &shares[t]) != 0) exit(1);
   }
   read_share(&shares[0]);
@@ -234,8 +257,7 @@ static int by_size(const void* a, const void* b) {
 // Of arithmetic the best round counts: that limit is not lowered by whoever else uses the machine.
 // Memory gives what it gives at the time, more and less by turns: of it, as of the contestants'
 // times, the median counts.
-static void report(const char* name, Slice slice, void** states, int threads, double seconds,
-                   int best) {
+static double measured(Slice slice, void** states, int threads, double seconds, int best) {
   pthread_t ids[kMaxThreads];
   static Job jobs[kMaxThreads];
   Crew crew = {.slice = slice, .deadline = now() + seconds, .stop = 0};
@@ -251,8 +273,10 @@ static void report(const char* name, Slice slice, void** states, int threads, do
   pthread_barrier_destroy(&crew.meeting);
   const int rounds = jobs[0].rounds;
   qsort(jobs[0].rates, (size_t)rounds, sizeof(double), by_size);
-  printf("%s %.6g\n", name, jobs[0].rates[best ? rounds - 1 : rounds / 2]);
+  return jobs[0].rates[best ? rounds - 1 : rounds / 2];
 }
+
+static void report(const char* name, double value) { printf("%s %.6g\n", name, value); }
 
 int main(int count, char** arguments) {
   if (count != 3 && count != 4) return 2;
@@ -263,14 +287,14 @@ int main(int count, char** arguments) {
   double seconds = atof(arguments[2]);
   if (threads < 1 || threads > kMaxThreads || !(seconds > 0)) return 2;
 #if defined(FMA)
-  if (!read_only) report("float32_flops", fma_float32, NULL, threads, seconds, 1);
+  if (!read_only) report("float32_flops", measured(fma_float32, NULL, threads, seconds, 1));
 #endif
 #if defined(__AVX512BF16__)
   Slice bfloat16 = dot_bfloat16;
 #if defined(__AMX_BF16__) && defined(__linux__)
   if (may_use_tiles()) bfloat16 = tiles_bfloat16;
 #endif
-  if (!read_only) report("bfloat16_flops", bfloat16, NULL, threads, seconds, 1);
+  if (!read_only) report("bfloat16_flops", measured(bfloat16, NULL, threads, seconds, 1));
 #endif
   if (flops_only) return 0;
   Reading readings[kMaxThreads];
@@ -282,6 +306,9 @@ int main(int count, char** arguments) {
     readings[t] = (Reading){(const uint64_t*)data, 0};
     states[t] = &readings[t];
   }
-  report("read_bytes", read_memory, states, threads, seconds, 0);
+  const double by_lines = measured(read_memory_by_lines, states, threads, seconds / 2, 0);
+  const double by_parts = measured(read_memory_by_parts, states, threads, seconds / 2, 0);
+  report("read_bytes", by_lines > by_parts ? by_lines : by_parts);
+  report("read_by_parts", by_parts > by_lines);
   return 0;
 }

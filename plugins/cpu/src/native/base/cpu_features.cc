@@ -125,7 +125,9 @@ FeatureSet detect_features() { return 0; }
 
 #endif
 
-bool has_slow_bf16_pairs() {
+namespace {
+
+bool is_of_intel() {
 #if defined(__x86_64__)
   uint32_t highest = 0;
   uint32_t vendor[3] = {};  // in the order of its letters
@@ -134,6 +136,16 @@ bool has_slow_bf16_pairs() {
 #else
   return false;
 #endif
+}
+
+}  // namespace
+
+bool has_slow_bf16_pairs() { return is_of_intel(); }
+
+bool reads_in_parts() {
+  // A virtual machine takes long to answer.
+  static const bool found = is_of_intel();
+  return found;
 }
 
 FeatureSet feature_from_name(const char* name) {

@@ -53,7 +53,7 @@ struct PanelProducts<MatrixFormat> {
 #pragma GCC unroll 16
       for (int step = 0; step < kMatrixWords; ++step) {
         if constexpr (std::is_same_v<Fetch, FetchAhead>) {
-          fetch_ahead(panel + (w + step) * kPanelColumns);
+          fetch(panel + (w + step) * kPanelColumns);
         } else {
           fetch(w + step);
         }
@@ -125,6 +125,7 @@ struct MatrixDots {
                        kTileRowBytes};
     // Line by line of the rows of the tile that likely comes next.
     const char* later = weight + kTwo * row;
+    const ReadAhead ahead(0, kTwo * row);
     const int64_t lines = args.depth / kStep;
     int64_t line = 0;
     Sums::begin(turned, kTwo, true);
@@ -133,7 +134,7 @@ struct MatrixDots {
     for (; count == kTwo && at + kStep <= args.depth; at += kStep) {
 #pragma GCC unroll 8
       for (int i = 0; i < kTwo; ++i) {
-        __builtin_prefetch(later + line * kLine, 0, 2);
+        ahead.second_level(later + line * kLine);
         if (++line == lines) {
           line = 0;
           later += row;

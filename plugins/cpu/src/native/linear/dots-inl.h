@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "base/read_ahead.h"
 #include "linear/finish-inl.h"
 #include "linear/pack-inl.h"
 
@@ -66,6 +67,7 @@ struct LinearDots {
     int64_t depth;
     const Element* later;  // of which `fetched` vectors are asked for at each step
     int fetched;
+    int64_t lead;  // bytes from `weight` to there
   };
 
   // Sums of `count` rows of the weight with all rows of x, [rows][kTile].
@@ -75,9 +77,9 @@ struct LinearDots {
     const int rows = block.rows;
     for (int i = 0; i < rows * kTile; ++i) sums[i] = 0.0f;
     if (rows == 1) {
-      // Several streams from memory are slower than one.
+      // One after another, as they lie: how memory is read is for what asks ahead to say.
       for (int i = 0; i < count; ++i) {
-        dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0},
+        dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0, 0},
                       sums + i);
       }
       return;
@@ -98,7 +100,8 @@ struct LinearDots {
                                    rows * kLanes,
                                    depth,
                                    later,
-                                   fetched};
+                                   fetched,
+                                   count * stride * static_cast<int64_t>(sizeof(Element))};
           const int present = rows * (g + 1) / groups - from;
           float* to = sums + from * kTile + i;
           taken == 1 ? some<1>(present, stretch, to) : some<kOutputs>(present, stretch, to);
@@ -124,7 +127,8 @@ struct LinearDots {
   // addition.
   template <int kOut, int kIn, int kParts>
   static TORCHYARD_NOINLINE void dots(const Stretch& of, float* sums) {
-    constexpr int64_t kAhead = 2048 / static_cast<int64_t>(sizeof(Element));
+    constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
+    const ReadAhead ahead = kParts > 1 ? ReadAhead(2048) : ReadAhead(0, of.lead);
     const Element* later = of.later;
     const uint32_t* x = of.x;
     Vec sum[kParts][kOut][kIn];
@@ -144,13 +148,16 @@ struct LinearDots {
 #pragma GCC unroll 4
         for (int o = 0; o < kOut; ++o) {
           const Element* place = of.weight + o * of.stride + at + i * kStep;
-          if (kParts > 1 && i * kStep * static_cast<int>(sizeof(Element)) % 64 == 0) {
-            __builtin_prefetch(place + kAhead);
-          }
+          if (kParts > 1 && i * kStep % kLine == 0) ahead.first_level(place);
           right[o] = Format::words(place, kStep);
         }
         if (kParts == 1) {
-          for (int o = 0; o < of.fetched; ++o, later += kStep) __builtin_prefetch(later, 0, 2);
+          for (int o = 0; o < of.fetched; ++o, later += kStep) {
+            // Once where two vectors are a line.
+            if (kStep % kLine == 0 || (reinterpret_cast<uintptr_t>(later) & 32) == 0) {
+              ahead.second_level(later);
+            }
+          }
         }
 #pragma GCC unroll 8
         for (int r = 0; r < kIn; ++r) {

@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "attention/format.h"
+#include "base/read_ahead.h"
 #include "linear/linear.h"
 
 namespace torchyard {
@@ -21,13 +22,18 @@ struct TileShape {
 };
 
 // Asks for what a loop that reads a panel from memory is at some steps later.
-template <class Element>
-TORCHYARD_INLINE void fetch_ahead(const Element* step) {
-  constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
-  constexpr int64_t kAhead = 12288 / static_cast<int64_t>(sizeof(Element));
+class FetchAhead {
+ public:
+  template <class Element>
+  TORCHYARD_INLINE void operator()(const Element* step) const {
+    constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
 #pragma GCC unroll 4
-  for (int at = 0; at < kPanelColumns; at += kLine) __builtin_prefetch(step + kAhead + at);
-}
+    for (int at = 0; at < kPanelColumns; at += kLine) ahead_.first_level(step + at);
+  }
+
+ private:
+  ReadAhead ahead_{12288};
+};
 
 // A panel's words, ready to be multiplied. Like every source: one step of depth after another, from
 // some column on.
@@ -37,7 +43,7 @@ struct WordSource {
 
   TORCHYARD_INLINE typename Isa::Vec load(int column) const { return Isa::load(words + column); }
   TORCHYARD_INLINE void advance() { words += kPanelColumns; }
-  TORCHYARD_INLINE void fetch_ahead() const { torchyard::fetch_ahead(words); }
+  TORCHYARD_INLINE const uint32_t* step() const { return words; }
   TORCHYARD_INLINE WordSource from(int column) const { return {words + column}; }
 };
 
@@ -50,7 +56,7 @@ struct HalfSource {
     return Isa::load_first(halves + column, Isa::kLanes);
   }
   TORCHYARD_INLINE void advance() { halves += kPanelColumns; }
-  TORCHYARD_INLINE void fetch_ahead() const { torchyard::fetch_ahead(halves); }
+  TORCHYARD_INLINE const F16* step() const { return halves; }
   TORCHYARD_INLINE HalfSource from(int column) const { return {halves + column}; }
 };
 
@@ -92,9 +98,6 @@ struct FetchRows {
   }
 };
 
-// What lies ahead of the panel that is multiplied, which comes from memory itself.
-struct FetchAhead {};
-
 struct FetchNothing {
   TORCHYARD_INLINE void operator()(int64_t) const {}
 };
@@ -134,7 +137,7 @@ TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, floa
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) column[j] = source.load(j * Isa::kLanes);
     if constexpr (std::is_same_v<Fetch, FetchAhead>) {
-      source.fetch_ahead();
+      fetch(source.step());
     } else {
       fetch(w + i);
     }

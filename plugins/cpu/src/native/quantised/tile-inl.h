@@ -4,15 +4,13 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/read_ahead.h"
 #include "quantised/quantised.h"
 #include "quantised/sums-inl.h"
 #include "simd/element.h"
 
 namespace torchyard {
 namespace {
-
-// Read ahead of the loop by so much: processors' own prefetchers stop at the ends of pages.
-constexpr int64_t kPrefetchBytes = 3072;
 
 template <class SumT, int kBits>
 struct QuantisedTile {
@@ -50,6 +48,7 @@ struct QuantisedTile {
     const int64_t x_stride = rows.row_bytes / 4;
     const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.words) + row * x_stride;
     const int32_t* row_sums = rows.sums + row * segments;
+    const ReadAhead ahead(3072);
     for (int64_t s = 0; s < segments; ++s) {
       typename Sum::Total total[kRows][kVectors];
 #pragma GCC unroll 6
@@ -65,7 +64,7 @@ struct QuantisedTile {
         if (kRows == 1) {
 #pragma GCC unroll 8
           for (int64_t b = 0; b < kOctetBytes; b += 64) {
-            __builtin_prefetch(codes + kPrefetchBytes + b);
+            ahead.first_level(codes + b);
           }
         }
         Sum::template step<kBits>(total, codes, 0, x, x_stride);
