@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "base/cpu_features.h"
 #include "programs/program.h"
 
 namespace torchyard {
@@ -32,32 +33,35 @@ class ProgramStreams {
 
   // Says what comes next: `columns` from `column` on.
   void aim(int64_t row, int64_t column, int64_t columns) {
-    int64_t lines = 0;
+    left_ = 0;
     at_ = 0;
     for (int64_t i = 0; i < count_ && columns > 0; ++i) {
       Stream& stream = streams_[i];
       stream.next = stream.data + row * stream.row + column * stream.bytes;
       stream.end = stream.next + columns * stream.bytes;
-      lines += (columns * stream.bytes + kLine - 1) / kLine;
+      left_ += (columns * stream.bytes + kLine - 1) / kLine;
     }
-    if (columns <= 0) at_ = count_;
-    share_ = (lines + steps_ - 1) / steps_;
+    share_ = (left_ + steps_ - 1) / steps_;
   }
 
-  // A step's share.
+  // A step's share: of one stream after another, or of each a line in turn, so that memory is asked
+  // for several pages at once.
   inline __attribute__((always_inline)) void fetch_some() {
-    int64_t left = share_;
-    for (; at_ < count_; ++at_) {
+    int64_t share = share_ < left_ ? share_ : left_;
+    left_ -= share;
+    while (share > 0) {
       Stream& stream = streams_[at_];
-      for (; stream.next < stream.end; stream.next += kLine) {
-        if (left-- == 0) return;
+      if (stream.next < stream.end) {
         __builtin_prefetch(stream.next);
+        stream.next += kLine;
+        --share;
       }
+      if ((in_turn_ || stream.next >= stream.end) && ++at_ == count_) at_ = 0;
     }
   }
 
   void fetch_rest() {
-    while (at_ < count_) fetch_some();
+    while (left_ > 0) fetch_some();
   }
 
  private:
@@ -74,9 +78,11 @@ class ProgramStreams {
     streams_[count_++] = {place.data, nullptr, nullptr, place.row * bytes, bytes};
   }
 
+  const bool in_turn_ = reads_in_parts();
   Stream streams_[kMaxProgramPlaces];
   int64_t count_ = 0;
   int64_t at_ = 0;
+  int64_t left_ = 0;  // lines
   int64_t share_ = 0;
   int64_t steps_ = 1;
 };
