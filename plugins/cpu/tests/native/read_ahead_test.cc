@@ -21,7 +21,7 @@ intptr_t asked(const ReadAhead& ahead, intptr_t at) { return ahead.later(place(a
 
 // Returns what is wrong where a loop that is `offset` bytes into a block reads on, or nullptr.
 const char* fault(int64_t lead, intptr_t offset) {
-  const ReadAhead ahead(0, lead, true);
+  const ReadAhead ahead(true, 0, lead);
   const intptr_t distance = lead < ReadAhead::kBlock ? ReadAhead::kBlock - lead : 0;
   std::set<intptr_t> lines;
   for (int block = 0; block < 2; ++block) {
@@ -55,12 +55,16 @@ int main() {
       }
     }
   }
-  const ReadAhead single(4096, 1 << 20, false);
+  const ReadAhead single(false, 4096, 1 << 20);
   for (intptr_t at = 0; at < ReadAhead::kBlock; at += 2) {
     if (asked(single, at) != at + 4096) {
       std::printf("read_ahead: a single stream leaves its order\n");
       return 1;
     }
+  }
+  if (ReadAhead::by_parts(ReadAhead::kWhole - 1)) {
+    std::printf("read_ahead: what a cache holds is asked for by parts\n");
+    return 1;
   }
   std::printf("read_ahead: ok\n");
   return 0;

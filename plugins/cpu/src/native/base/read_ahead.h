@@ -16,11 +16,16 @@ class ReadAhead {
   static constexpr int64_t kLine = 64;
   static constexpr int kLineBits = 10, kPartBits = 3;  // of the numbers of lines and parts
   static constexpr int64_t kBlock = kLine << kLineBits;
+  static constexpr int64_t kWhole = int64_t{4} << 20;
+
+  // Whether to ask by parts for a whole of so many bytes. What is smaller lies in a cache of the
+  // processor's own when it is read again, and then whatever is asked for too far ahead is a loss.
+  static bool by_parts(int64_t whole) { return whole >= kWhole && reads_in_parts(); }
 
   // `bytes`: how far ahead a single stream is asked for. `lead`: how many bytes ahead the places
   // that are given lie by themselves.
-  explicit ReadAhead(int64_t bytes, int64_t lead = 0, bool in_parts = reads_in_parts())
-      : number_(in_parts ? kBlock - kLine : 0),
+  ReadAhead(bool in_parts, int64_t bytes, int64_t lead = 0)
+      : in_parts_(in_parts),
         distance_(!in_parts       ? bytes
                   : lead < kBlock ? kBlock - lead
                                   : 0) {}
@@ -35,15 +40,17 @@ class ReadAhead {
 
   // What to ask for where the loop is at a place.
   inline __attribute__((always_inline)) const char* later(const void* at) const {
-    const char* const place = static_cast<const char*>(at);
+    const char* const place = static_cast<const char*>(at) + distance_;
+    if (!in_parts_) return place;
     // The number of a line in its block, and turned, so that its lowest bits choose the part.
-    const uint64_t line = reinterpret_cast<uintptr_t>(place) & number_;
-    const uint64_t turned = (line >> kPartBits | line << (kLineBits - kPartBits)) & number_;
-    return place + distance_ + static_cast<int64_t>(turned - line);
+    constexpr uint64_t kNumber = kBlock - kLine;
+    const uint64_t line = reinterpret_cast<uintptr_t>(at) & kNumber;
+    const uint64_t turned = (line >> kPartBits | line << (kLineBits - kPartBits)) & kNumber;
+    return place + static_cast<int64_t>(turned - line);
   }
 
  private:
-  uint64_t number_;  // the bits of an address that number a line of its block, or none
+  bool in_parts_;
   int64_t distance_;
 };
 

@@ -125,7 +125,8 @@ struct MatrixDots {
                        kTileRowBytes};
     // Line by line of the rows of the tile that likely comes next.
     const char* later = weight + kTwo * row;
-    const ReadAhead ahead(0, kTwo * row);
+    const int64_t whole = args.weight_elements() * static_cast<int64_t>(sizeof(Bf16));
+    const ReadAhead ahead(ReadAhead::by_parts(whole), 0, kTwo * row);
     const int64_t lines = args.depth / kStep;
     int64_t line = 0;
     Sums::begin(turned, kTwo, true);

@@ -67,7 +67,7 @@ struct LinearDots {
     int64_t depth;
     const Element* later;  // of which `fetched` vectors are asked for at each step
     int fetched;
-    int64_t lead;  // bytes from `weight` to there
+    ReadAhead ahead;
   };
 
   // Sums of `count` rows of the weight with all rows of x, [rows][kTile].
@@ -75,11 +75,14 @@ struct LinearDots {
                    int count, float* sums) {
     const int64_t stride = args.weight.row;
     const int rows = block.rows;
+    constexpr int64_t kBytes = sizeof(Element);
+    const bool by_parts = ReadAhead::by_parts(args.weight_elements() * kBytes);
     for (int i = 0; i < rows * kTile; ++i) sums[i] = 0.0f;
     if (rows == 1) {
       // One after another, as they lie: how memory is read is for what asks ahead to say.
+      const ReadAhead ahead(by_parts, 2048);
       for (int i = 0; i < count; ++i) {
-        dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0, 0},
+        dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0, ahead},
                       sums + i);
       }
       return;
@@ -87,6 +90,7 @@ struct LinearDots {
     const int groups = (rows + kRows - 1) / kRows;
     const int64_t most = kChunk / (rows + 2 * kOutputs) / kLanes * kStep;
     const Element* later = weight + count * stride;
+    const ReadAhead ahead(by_parts, 0, count * stride * kBytes);
     for (int64_t first = 0; first < args.depth; first += most) {
       const int64_t depth = args.depth - first < most ? args.depth - first : most;
       for (int i = 0; i < count;) {
@@ -101,7 +105,7 @@ struct LinearDots {
                                    depth,
                                    later,
                                    fetched,
-                                   count * stride * static_cast<int64_t>(sizeof(Element))};
+                                   ahead};
           const int present = rows * (g + 1) / groups - from;
           float* to = sums + from * kTile + i;
           taken == 1 ? some<1>(present, stretch, to) : some<kOutputs>(present, stretch, to);
@@ -127,8 +131,8 @@ struct LinearDots {
   // addition.
   template <int kOut, int kIn, int kParts>
   static TORCHYARD_NOINLINE void dots(const Stretch& of, float* sums) {
-    constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
-    const ReadAhead ahead = kParts > 1 ? ReadAhead(2048) : ReadAhead(0, of.lead);
+    constexpr int kLine = ReadAhead::kLine / static_cast<int>(sizeof(Element));
+    const ReadAhead ahead = of.ahead;
     const Element* later = of.later;
     const uint32_t* x = of.x;
     Vec sum[kParts][kOut][kIn];

@@ -63,6 +63,7 @@ struct LinearItems {
     // One block takes each panel at once where it takes it from the weight: memory is then read in
     // one stream.
     constexpr bool kInPlace = kReady || std::is_same_v<Element, F16>;
+    const FetchAhead ahead(args.weight_elements() * static_cast<int64_t>(sizeof(Element)));
     const bool whole = kInPlace && item.few_rows && item.block_count == 1;
     const int64_t most = whole && depth > kChunkWords ? depth : kChunkWords;
     for (int64_t first = 0; first < depth || first == 0; first += most) {
@@ -80,7 +81,7 @@ struct LinearItems {
           const Product product = {block, panels[p], first, count, at + p * kPanelColumns};
           if (item.few_rows) {
             // A second block meets the panel in a cache.
-            i == 0 ? few(product, FetchAhead{}) : few(product, FetchNothing{});
+            i == 0 ? few(product, ahead) : few(product, FetchNothing{});
           } else if ((p + i) % item.block_count == 0) {
             many(product, i == 0,
                  fetch_later<Element, FetchWeight>(args, item, p, (first + count) * Format::kPair,

@@ -72,6 +72,7 @@ struct LinearArgs {
   // An epilogue of two inputs takes the halves of the outputs.
   int halves() const { return epilogue == nullptr ? 1 : epilogue->inputs; }
   int64_t columns() const { return outputs / halves(); }
+  int64_t weight_elements() const { return (weight.batch == 0 ? 1 : batches) * outputs * depth; }
 };
 
 // A block of rows of one batch.

@@ -24,15 +24,18 @@ struct TileShape {
 // Asks for what a loop that reads a panel from memory is at some steps later.
 class FetchAhead {
  public:
+  // Of a weight of so many bytes.
+  explicit FetchAhead(int64_t whole) : ahead_(ReadAhead::by_parts(whole), 12288) {}
+
   template <class Element>
   TORCHYARD_INLINE void operator()(const Element* step) const {
-    constexpr int kLine = 64 / static_cast<int>(sizeof(Element));
+    constexpr int kLine = ReadAhead::kLine / static_cast<int>(sizeof(Element));
 #pragma GCC unroll 4
     for (int at = 0; at < kPanelColumns; at += kLine) ahead_.first_level(step + at);
   }
 
  private:
-  ReadAhead ahead_{12288};
+  ReadAhead ahead_;
 };
 
 // A panel's words, ready to be multiplied. Like every source: one step of depth after another, from

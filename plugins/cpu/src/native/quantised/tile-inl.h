@@ -48,7 +48,7 @@ struct QuantisedTile {
     const int64_t x_stride = rows.row_bytes / 4;
     const uint32_t* x = reinterpret_cast<const uint32_t*>(rows.words) + row * x_stride;
     const int32_t* row_sums = rows.sums + row * segments;
-    const ReadAhead ahead(3072);
+    const ReadAhead ahead(ReadAhead::by_parts(args.panel_bytes() * args.panels()), 3072);
     for (int64_t s = 0; s < segments; ++s) {
       typename Sum::Total total[kRows][kVectors];
 #pragma GCC unroll 6
@@ -63,7 +63,7 @@ struct QuantisedTile {
       for (int64_t o = 0; o < count; ++o) {
         if (kRows == 1) {
 #pragma GCC unroll 8
-          for (int64_t b = 0; b < kOctetBytes; b += 64) {
+          for (int64_t b = 0; b < kOctetBytes; b += ReadAhead::kLine) {
             ahead.first_level(codes + b);
           }
         }
