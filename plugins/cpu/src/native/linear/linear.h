@@ -126,10 +126,12 @@ struct LinearKernel {
   const LinearKernel* few;
 };
 
-inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }
+static inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }
 
 // Words of one row for `dots`: whole vectors of any instruction set.
-inline int64_t dot_words(int64_t depth, int pair) { return (words_of(depth, pair) + 15) / 16 * 16; }
+static inline int64_t dot_words(int64_t depth, int pair) {
+  return (words_of(depth, pair) + 15) / 16 * 16;
+}
 
 // Runs a kernel on at most `threads` threads; results have the same bits for any number. `poison`
 // fills working memory with NaN first. kOutOfMemory: nothing was written.
