@@ -58,9 +58,14 @@ struct PanelProducts<MatrixFormat> {
           fetch(w + step);
         }
       }
-      Sums::add(left, right);
+      const TilePlace left_now = left, right_now = right;
       left.first += kMatrixWords * rows * kWord;
       right.first += kMatrixWords * kPanelColumns * kWord;
+      if constexpr (!std::is_same_v<Fetch, FetchAhead>) {
+        Sums::ask_for_left(left);
+        Sums::ask_for_right(right);
+      }
+      Sums::add(left_now, right_now);
     }
     if (w < count) {
       // What lies behind a panel is no number to be multiplied, by nought either.

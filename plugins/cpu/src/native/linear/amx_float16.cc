@@ -217,14 +217,20 @@ struct SplitProducts {
     for (int64_t step = 0; step < steps; ++step) {
 #pragma GCC unroll 16
       for (int i = 0; i < kMatrixWords; ++i) fetch(step * kMatrixWords + i);
+      const TilePlace next_left = {left.first + 2 * plane, left.stride, left.second};
+      const TilePlace next_right = {right.first + 2 * kPlane, right.stride, right.second};
+      Sums::ask_for_left(next_left);
+      Sums::ask_for_right(next_right);
       // Each pair of factors shares one with the pair before.
       Sums::load_left(left);
       Sums::load_right(right);
       Sums::multiply();
       right.first += kPlane;
+      Sums::ask_for_right({next_right.first + kPlane, right.stride, right.second});
       Sums::load_right(right);
       Sums::multiply();
       left.first += plane;
+      Sums::ask_for_left({next_left.first + plane, left.stride, left.second});
       Sums::load_left(left);
       Sums::multiply();
       right.first -= kPlane;

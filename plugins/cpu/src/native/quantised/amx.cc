@@ -130,9 +130,12 @@ struct MatrixPanels {
       float* to = sums + half * kTwo;
       Sums::begin(to, kQuantisedColumns, fresh);
       for (int64_t step = 0; step < steps; ++step) {
-        Sums::add(left, right);
+        const TilePlace left_now = left, right_now = right;
         left.first += kTileRowBytes;
         right.first += kStep;
+        Sums::ask_for_left(left);
+        Sums::ask_for_right(right);
+        Sums::add(left_now, right_now);
       }
       if (over != 0) Sums::add({end, kTileRowBytes, kMatrixRows * kTileRowBytes}, right);
       Sums::end(to, kQuantisedColumns);

@@ -19,6 +19,7 @@ constexpr int64_t kRowsAtOnce = 8;
 // Waking a thread costs about as much as reading so many bytes.
 constexpr int64_t kBytesPerThread = int64_t{1} << 16;
 constexpr int kMostThreads = 1024;
+constexpr int64_t kLine = 64;
 
 // The next panel of a thread's own, in a cache line of its own.
 struct alignas(64) Run {
@@ -41,7 +42,9 @@ struct Plan {
     panels_at_once = std::clamp<int64_t>(args.panels() / threads, 1, kernel.panels_at_once);
     const int64_t element = sum == QuantisedSum::kBytes ? 1 : sum == QuantisedSum::kPairs ? 2 : 4;
     // Whole vectors beyond the padding may be written.
-    row_bytes = ((args.padded() + 15) / 16 * 16) * element;
+    const int64_t lines = ((args.padded() + 15) / 16 * 16 * element + kLine - 1) / kLine;
+    // An odd number: of rows that are a power of two apart, few lie in a cache at once.
+    row_bytes = (lines | 1) * kLine;
     size_t at = 0;
     const auto place = [&at](int64_t size) {
       const size_t start = at;

@@ -64,6 +64,11 @@ struct TileSums {
     }
   }
 
+  // Asks for what is loaded some time later: a tile is loaded at the speed of the first-level cache
+  // where all of it lies there, and waits for the second-level one a line after another.
+  static TORCHYARD_INLINE void ask_for_left(const TilePlace& left) { ask_for<kLeft>(left); }
+  static TORCHYARD_INLINE void ask_for_right(const TilePlace& right) { ask_for<kRight>(right); }
+
   // As `add`, where one factor stays for several products.
   static TORCHYARD_INLINE void load_left(const TilePlace& left) {
     TORCHYARD_TILE_LOAD(4, left.first, left.stride);
@@ -90,6 +95,17 @@ struct TileSums {
     if constexpr (kLeft == 2) TORCHYARD_TILE_STORE(2, lower, stride);
     if constexpr (kLeft * kRight == 4) TORCHYARD_TILE_STORE(3, lower + kMatrixWords, stride);
     matrix_fence();
+  }
+
+ private:
+  template <int kTiles>
+  static TORCHYARD_INLINE void ask_for(const TilePlace& place) {
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma GCC unroll 16
+      for (size_t row = 0; row < kMatrixRows; ++row) {
+        __builtin_prefetch(place.first + tile * place.second + row * place.stride);
+      }
+    }
   }
 };
 
