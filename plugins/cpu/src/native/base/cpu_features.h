@@ -45,9 +45,9 @@ FeatureSet detect_features();
 // that it stands for, as on every processor of Intel's so far; AMD's do it in the time of one.
 bool has_slow_bf16_pairs();
 
-// Whether memory is read faster in several pages at once than line after line, as on Intel's
+// Whether one tensor is read faster in several pages at once than line after line, as on Intel's
 // processors: each of them fetches ahead within a page only, and for many pages at a time. On AMD's
-// Zen 5 one stream is the faster.
+// Zen 5 one stream is the faster. (Several tensors are several pages anywhere: programs/streams.h.)
 bool reads_in_parts();
 
 // Returns the bit of `name`, or 0 for a name that no kernel here asks for.

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "base/cpu_features.h"
 #include "programs/program.h"
 
 namespace torchyard {
@@ -44,8 +43,8 @@ class ProgramStreams {
     share_ = (left_ + steps_ - 1) / steps_;
   }
 
-  // A step's share: of one stream after another, or of each a line in turn, so that memory is asked
-  // for several pages at once.
+  // A step's share, of each stream a line in turn, so that memory is asked for several pages at
+  // once.
   inline __attribute__((always_inline)) void fetch_some() {
     int64_t share = share_ < left_ ? share_ : left_;
     left_ -= share;
@@ -56,7 +55,7 @@ class ProgramStreams {
         stream.next += kLine;
         --share;
       }
-      if ((in_turn_ || stream.next >= stream.end) && ++at_ == count_) at_ = 0;
+      if (++at_ == count_) at_ = 0;
     }
   }
 
@@ -78,7 +77,6 @@ class ProgramStreams {
     streams_[count_++] = {place.data, nullptr, nullptr, place.row * bytes, bytes};
   }
 
-  const bool in_turn_ = reads_in_parts();
   Stream streams_[kMaxProgramPlaces];
   int64_t count_ = 0;
   int64_t at_ = 0;
