@@ -78,8 +78,10 @@ struct LinearDots {
     constexpr int64_t kBytes = sizeof(Element);
     const bool by_parts = ReadAhead::by_parts(args.weight_elements() * kBytes);
     for (int i = 0; i < rows * kTile; ++i) sums[i] = 0.0f;
-    if (rows == 1) {
-      // One after another, as they lie: how memory is read is for what asks ahead to say.
+    if (rows == 1 && by_parts) {
+      // One after another, as they lie, since what asks ahead is what divides them. Elsewhere
+      // several are read at once: each part of x serves them all, where x and one row of the
+      // weight would fill the first cache between them.
       const ReadAhead ahead(by_parts, 2048);
       for (int i = 0; i < count; ++i) {
         dots<1, 1, 8>({weight + i * stride, 0, block.words, kLanes, args.depth, nullptr, 0, ahead},
