@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchyard_kernels._accelerate._gate import Gate
 from torchyard_kernels._linear._api import linear
 from torchyard_kernels._linear._bound import decide, served
 from torchyard_kernels._linear._packed_weight import PackedWeight
@@ -154,9 +155,17 @@ class GatedMlp(torch.nn.Module):
         self.gate_up = gate_up
         self.down_proj = down
         self.act_fn = act
+        self._gate = Gate()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the shape of x."""
-        gate, up = self.gate_up(x).chunk(2, -1)
-        out: Tensor = self.down_proj(self.act_fn(gate) * up)
+        layer, gated = self.gate_up, None
+        if type(layer) is PackedLinear and not (
+            torch.compiler.is_compiling() or torch.is_grad_enabled()
+        ):
+            gated = self._gate.product(layer, self.act_fn, x)
+        if gated is None:
+            gate, up = layer(x).chunk(2, -1)
+            gated = self.act_fn(gate) * up
+        out: Tensor = self.down_proj(gated)
         return out
