@@ -423,6 +423,6 @@ def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None
             for _ in range(2):
                 (found,) = foreach_map(twice, [torch.ones(3, dtype=dtype)])
             assert torch.equal(found, torch.full((3,), 5, dtype=dtype))
-            (kinds,) = registry().conclusions()[_direct._KEY].values()
+            (kinds,) = registry().conclusions()[_direct._MAKING].values()
             assert kinds[0][0].inputs[0][0] == str(dtype)[6:]
         assert len(kinds) == 2

@@ -167,7 +167,7 @@ def test_of_several_kinds_the_one_that_was_served_last_is_asked_first(counted):
             if last == _recordings.record(twice, "epilogue", False, x).text
         )
         assert kinds[0][0].dtype == str(dtype)[6:]
-    assert sorted(request.dtype for request, _ in kinds) == ["bfloat16", "float16", "float32"]
+    assert sorted(request.dtype for request, *_ in kinds) == ["bfloat16", "float16", "float32"]
     counted.clear()
     for dtype in DTYPES:
         x, weight = torch.randn(3, 64).to(dtype), torch.randn(40, 64).to(dtype)

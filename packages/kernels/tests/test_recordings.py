@@ -165,16 +165,16 @@ def test_programs_are_kept_for_each_role_dtype_and_number_of_arguments() -> None
         return (y * z).to(y.dtype)
 
     of_linear.recorded(curve, "epilogue", False, x)
-    assert of_linear.kept(curve, "epilogue", False, x) is not None
-    assert of_linear.kept(curve, "prologue", False, x) is None
-    assert of_linear.kept(curve, "epilogue", False, x.bfloat16()) is None
+    assert of_linear.EPILOGUES.kept(curve, x.dtype) is not None
+    assert of_linear.PROLOGUES.kept(curve, x.dtype) is None
+    assert of_linear.EPILOGUES.kept(curve, torch.bfloat16) is None
     # Of torch's own functions too, which other tests may have recorded in any role.
     of_linear.recorded(torch.tanh, "epilogue", False, x)
-    assert of_linear.kept(torch.tanh, "epilogue", False, x) is not None
+    assert of_linear.EPILOGUES.kept(torch.tanh, x.dtype) is not None
     texts = set()
     for dtype in (torch.float32, torch.bfloat16):
         of_linear.recorded(pair, "epilogue", True, x.to(dtype))
-        found = of_linear.kept(pair, "epilogue", True, x.to(dtype))
+        found = of_linear.GATED_EPILOGUES.kept(pair, dtype)
         assert found is not None
         text, captured = found
         assert '"gate"' in text

@@ -229,7 +229,7 @@ _NOT_KEPT: dict[str, Mod] = {
     "device": lambda s, h, q, k: s * (2 if s.device == _CPU else 3),
     "keyword default": lambda s, h, q, k, *, t=2.0: s * t,
     "a function's attribute": _helped(_with(lambda s: s * 2, dim=2.0)),
-    "a tensor's attribute": _alibi(_with(torch.rand(4), e=2.0)),
+    "a tensor's attribute": _indexed(_with(torch.rand(4), e=2.0)),
     "a subclass": _capturing(torch.tensor(2.0).as_subclass(_Subclass)),
 }
 

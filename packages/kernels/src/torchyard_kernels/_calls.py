@@ -6,8 +6,8 @@ and its op's kernel takes the implementation from :meth:`Calls.chosen`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torchyard import registry
 from torchyard_programs import is_undisturbed
@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from torchyard import Request
     from torchyard_kernels.contracts.direct import DirectCall
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "foremost"]
+
+_Item = TypeVar("_Item")
+
+
+def foremost(item: _Item, items: Sequence[_Item]) -> list[_Item]:
+    """Return items with one of them first, since the next call is most likely like the last.
+
+    Another list, since threads read the one before.
+    """
+    return [item, *(other for other in items if other is not item)]
 
 
 class _Known:

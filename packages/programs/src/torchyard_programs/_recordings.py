@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from torchyard_programs._captured import is_readable_on
+from torchyard_programs._plain import PlainFunction, plain_function
 from torchyard_programs._repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
 from torchyard_programs._undisturbed import is_undisturbed
 
@@ -44,14 +45,16 @@ class _Code:
         code: held, so that its address is no other's.
         outer: names that it looks for among globals and builtins.
         known: the bits.
+        asking: as of :class:`Repeatable`.
     """
 
-    __slots__ = ("code", "known", "outer")
+    __slots__ = ("asking", "code", "known", "outer")
 
     def __init__(self, code: CodeType) -> None:
         found = repeatable(code)
         self.code = code
         self.outer = () if found is None else found.outer
+        self.asking = found is None or found.asking
         self.known = _UNKNOWN if found is None else _SAME | _SIZED if found.sized else _SAME
 
 
@@ -84,6 +87,8 @@ class Recordings:
     def __init__(self, record: Callable[..., tuple[str, list[Tensor]]]) -> None:
         self._record = record
         self._known: dict[tuple[Any, ...], _Kept] = {}
+        # Of each context by the address of what each holds.
+        self._plain: dict[tuple[Any, ...], dict[int, PlainFunction]] = {}
         # Keys that vary and were met once: one that is another each time is not worth keeping.
         self._met: set[int] = set()
         self._texts: dict[str, str] = {}
@@ -99,6 +104,16 @@ class Recordings:
             function: to be computed.
             context: what a program depends on beside its function, hashable.
         """
+        known = self._plain.get(context)
+        if known is not None:
+            code = function.__code__ if type(function) is FunctionType else function
+            plain = known.get(id(code))
+            if plain is not None:
+                if plain.fixed is function:
+                    return plain.alone
+                program = plain.program(function)
+                if program is not None:
+                    return program
         tensors: list[Tensor] = []
         key = _key(function, context, tensors)
         if key is None:
@@ -146,6 +161,7 @@ class Recordings:
         places = self._order(function, context, text, captured, tensors)
         if places is not None:
             text = self._keep(key, text, places)
+            self._keep_plain(function, context, text, captured)
         return text, captured
 
     def is_kept(self, text: str) -> bool:
@@ -170,9 +186,17 @@ class Recordings:
         self._known[key] = _Kept(text, order)
         return text
 
+    def _keep_plain(
+        self, function: Callable[..., Any], context: tuple[Any, ...], text: str, captured: Any
+    ) -> None:
+        plain = plain_function(function, text, captured)
+        if plain is not None:
+            self._plain.setdefault(context, {}).setdefault(plain.address, plain)
+
     def _make_room(self, table: Sized) -> None:
         if len(table) >= _MOST:
             self._known.clear()
+            self._plain.clear()
             self._texts.clear()
 
     def _order(

@@ -93,10 +93,13 @@ class Repeatable(NamedTuple):
     Attributes:
         outer: names that it looks for among globals and builtins.
         sized: whether it may ask for the shape of a tensor.
+        asking: whether it may read an attribute of anything but a name among globals, such as
+            ``torch``.
     """
 
     outer: tuple[str, ...]
     sized: bool
+    asking: bool
 
 
 def repeatable(code: CodeType) -> Repeatable | None:
@@ -110,8 +113,9 @@ def repeatable(code: CodeType) -> Repeatable | None:
     if not _TEXTS.isdisjoint(code.co_varnames):  # a function of its own would be given the text
         return None
     outer: dict[str, None] = {}
-    sized = False
-    text = False
+    sized = asking = text = False
+    # Whether what lies on top of the stack is a global, or an attribute of one.
+    outside = False
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
         if text and name != "KW_NAMES":
@@ -122,6 +126,7 @@ def repeatable(code: CodeType) -> Repeatable | None:
             if value not in ATTRIBUTES:
                 return None
             sized = sized or value in _SIZED
+            asking = asking or not outside
         elif name in ("LOAD_CONST", "RETURN_CONST"):
             text = name == "LOAD_CONST" and type(value) is str
             if not text and not _is_plain(value):
@@ -136,7 +141,8 @@ def repeatable(code: CodeType) -> Repeatable | None:
         elif name not in _INSTRUCTIONS:
             return None
         sized = sized or name in _COUNTING
-    return Repeatable(tuple(outer), sized)
+        outside = name == "LOAD_GLOBAL" or (outside and name in ("LOAD_ATTR", "LOAD_METHOD"))
+    return Repeatable(tuple(outer), sized, asking)
 
 
 def _is_plain(value: Any) -> bool:

@@ -15,7 +15,12 @@ from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
 from torchyard_kernels._linear._ops import CALLS, fused, product
 from torchyard_kernels._linear._packed_weight import PackedWeight
-from torchyard_kernels._linear._recordings import kept, recorded
+from torchyard_kernels._linear._recordings import (
+    EPILOGUES,
+    GATED_EPILOGUES,
+    PROLOGUES,
+    recorded,
+)
 from torchyard_kernels._linear._tuning import active
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 from torchyard_kernels.contracts.linear import PLAIN_WEIGHT, SECOND_FACTOR
@@ -60,14 +65,7 @@ def linear(
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
-    if is_cast(x):
-        packed = isinstance(weight, PackedWeight)
-        dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
-        x, weight, bias = cast(dtype, x, weight, bias)
-        if prologue is not None or epilogue is not None:
-            # The functions are part of the product: they compute in what they are given.
-            with torch.autocast(x.device.type, enabled=False):
-                return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
+    # Nothing is served so where anything is cast.
     if not is_dynamo_compiling() and active() is None:
         served: Tensor | None = (
             _served(x, weight, bias)
@@ -76,6 +74,14 @@ def linear(
         )
         if served is not None:
             return served
+    if is_cast(x):
+        packed = isinstance(weight, PackedWeight)
+        dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
+        x, weight, bias = cast(dtype, x, weight, bias)
+        if prologue is not None or epilogue is not None:
+            # The functions are part of the product: they compute in what they are given.
+            with torch.autocast(x.device.type, enabled=False):
+                return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
     check_linear(x, weight, bias)
     if isinstance(weight, Tensor):
         held, spec = [weight], ""
@@ -121,12 +127,12 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
-    if is_cast(a):
-        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     if not is_dynamo_compiling() and active() is None:
         served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
         if served is not None:
             return served
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_matmul("matmul", a, b)
     depth = b.shape[-2] if b.ndim > 1 else b.numel()
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != depth:
@@ -167,12 +173,12 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         TypeError: dtypes that differ or are none of those; devices that differ.
         ValueError: shapes that do not fit.
     """
-    if is_cast(a):
-        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
         served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
         if served is not None:
             return served
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_batches(a, b)
     return product(a, [b.mT], "", None)
 
@@ -206,15 +212,18 @@ def _served_fused(
         if weight.format != "panels":
             return None
         data, form = weight._buffers["data"], weight.shape
-    before = after = None
+    before = after = _fused_calls.NO_FUNCTION
     gated = False
+    dtype = x.dtype
     if prologue is not None:
-        before = kept(prologue, "prologue", False, x)
-        if before is None:
+        known = PROLOGUES.kept(prologue, dtype)
+        if known is None:
             return None
+        before = known
     if epilogue is not None:
         gated = required(epilogue) == 2
-        after = kept(epilogue, "epilogue", gated, x)
-        if after is None:
+        known = (GATED_EPILOGUES if gated else EPILOGUES).kept(epilogue, dtype)
+        if known is None:
             return None
+        after = known
     return _fused_calls.served(before, after, gated, x, data, form, bias)

@@ -114,7 +114,8 @@ def required(function: Callable[..., Tensor]) -> int:
     """Return how many parameters a Python function demands; 1 for any other callable."""
     if type(function) is FunctionType:
         # No method, which is looked for longer than the rest takes.
-        return function.__code__.co_argcount - len(function.__defaults__ or ())
+        count, defaults = function.__code__.co_argcount, function.__defaults__
+        return count if defaults is None else count - len(defaults)
     code = getattr(function, "__code__", None)
     if code is None:
         return 1

@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_kernels._calls import foremost
 from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
 from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard_kernels.contracts.direct import DirectCall
 
-__all__ = ["remember", "served"]
+__all__ = ["NO_FUNCTION", "remember", "served"]
 
 _KEY: Final = f"{LINEAR}: fused"
 # Functions of more structures than this push all others out.
 _MOST: Final = 256
+# Text and captured tensors, as they were recorded.
 _Function: TypeAlias = tuple[str, tuple[Tensor, ...]]
-_NO_FUNCTION: Final[_Function] = "", ()
+NO_FUNCTION: Final[_Function] = "", ()
 
-# Of the two programs and of whether there are halves: what serves each kind of captured tensors.
-_Known: TypeAlias = dict[tuple[str, str, bool], list[tuple[LinearRequest, "DirectCall | None"]]]
+# A kind of captured tensors, what serves it, and how it is called.
+_Kind: TypeAlias = tuple[LinearRequest, "DirectCall | None", Callable[..., Tensor | None] | None]
+# Of the two programs and of whether there are halves.
+_Known: TypeAlias = dict[tuple[str, str, bool], list[_Kind]]
 
 
 def served(
-    before: _Function | None,
-    after: _Function | None,
+    before: _Function,
+    after: _Function,
     gated: bool,
     x: Tensor,
     weight: Any,
@@ -41,29 +46,26 @@ def served(
     is for the caller to know.
 
     Args:
-        before, after: text and captured tensors of the functions, as they were recorded.
+        before, after: the functions; NO_FUNCTION: there is none.
         gated: whether the second takes halves.
         x, weight, form, bias: as ``serve`` takes them.
     """
     known: _Known | None = registry().conclusions().get(_KEY)
     if known is None or not is_undisturbed():
         return None
-    first, first_captured = before or _NO_FUNCTION
-    last, last_captured = after or _NO_FUNCTION
+    first, first_captured = before
+    last, last_captured = after
     key = (first, last, gated)
     kinds = known.get(key)
     if kinds is None:
         return None
     for kind in kinds:
-        direct = kind[1]
-        if direct is not None:
-            found: Tensor | None = direct.serve(
-                x, weight, form, bias, first_captured, last_captured
-            )
+        serve = kind[2]
+        if serve is not None:
+            found: Tensor | None = serve(x, weight, form, bias, first_captured, last_captured)
             if found is not None:
                 if kind is not kinds[0]:
-                    # The next call is most likely alike. Another list, since threads read it.
-                    known[key] = [kind, *(other for other in kinds if other is not kind)]
+                    known[key] = foremost(kind, kinds)
                 return found
     return None
 
@@ -84,10 +86,11 @@ def remember(conclusions: dict[str, Any], kernel: object, request: LinearRequest
         known.clear()
     kinds = known.setdefault((request.prologue, request.epilogue, request.gated), [])
     kind = _kind(request)
-    direct = next((offer for other, offer in kinds if other == kind), None)
-    if direct is None and all(other != kind for other, _ in kinds) and len(kinds) < _MOST:
+    met = next((other for other in kinds if other[0] == kind), None)
+    direct: DirectCall | None = None if met is None else met[1]
+    if met is None and len(kinds) < _MOST:
         direct = make(request)
-        kinds.append((kind, direct))
+        kinds.append((kind, direct, None if direct is None else direct.serve))
     if direct is not None:
         direct.admit(request)
 

@@ -88,8 +88,8 @@ def _served_fused(*args: Any) -> Tensor | None:
     form = _form(spec)
     if form is None:
         return None
-    first = (before, tuple(before_captured or ())) if before else None
-    last = (after, tuple(after_captured or ())) if after else None
+    first = before, tuple(before_captured or ())
+    last = after, tuple(after_captured or ())
     return _fused_calls.served(first, last, gated, x, weight[0], form, bias)
 
 

@@ -14,7 +14,7 @@ from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
 from torchyard_kernels._pointwise._direct import count_write, served
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
-from torchyard_kernels._pointwise._recordings import recorded
+from torchyard_kernels._pointwise._recordings import kept, recorded
 from torchyard_programs import result_count
 
 __all__ = ["foreach_map", "foreach_map_", "write"]
@@ -49,9 +49,11 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         torchyard_programs.ProgramError: ``fn`` cannot be recorded, or is not pointwise.
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
-    text, captured = recorded(fn, "foreach_map", lists)
+    dynamo = is_dynamo_compiling()
+    known = None if dynamo else kept(fn, "foreach_map", len(lists))
+    text, captured = recorded(fn, "foreach_map", lists) if known is None else known
     several = result_count(text)
-    if not is_dynamo_compiling() and implementation is None:
+    if not dynamo and implementation is None:
         found = served(text, lists, captured, None)
         if found is not None:
             return found[0] if several is None else found
@@ -92,7 +94,8 @@ def foreach_map_(
         As :func:`foreach_map`; InPlaceGradientError: a tensor to write to, or one that is read,
         requires a gradient while gradients are recorded.
     """
-    text, captured = recorded(fn, "foreach_map_", lists)
+    known = None if is_dynamo_compiling() else kept(fn, "foreach_map_", len(lists))
+    text, captured = recorded(fn, "foreach_map_", lists) if known is None else known
     if out is None:
         out = _first_lists(lists, result_count(text) or 1)
     write(text, captured, lists, out, implementation)
@@ -100,8 +103,8 @@ def foreach_map_(
 
 def write(
     text: str,
-    captured: Sequence[Tensor],
-    lists: Sequence[Any],
+    captured: tuple[Tensor, ...],
+    lists: tuple[Any, ...],
     out: Sequence[Sequence[Tensor]],
     implementation: str | None = None,
 ) -> None:
@@ -115,7 +118,7 @@ def write(
         As :func:`foreach_map_`.
     """
     plain = not is_dynamo_compiling() and implementation is None
-    if plain and served(text, lists, captured, out) is not None:
+    if plain and served(text, lists, captured, tuple(out)) is not None:
         count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)

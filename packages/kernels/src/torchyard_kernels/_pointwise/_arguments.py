@@ -47,7 +47,7 @@ class Arguments(NamedTuple):
             for letter, item in zip(self.form, self.passed(), strict=True)
         ]
 
-    def passed(self) -> list[Any]:
+    def passed(self) -> tuple[Any, ...]:
         """Return them as foreach_map was given them: lists, and what all groups share."""
         found: list[Any] = []
         for at, kind in _places(self.form, self.groups):
@@ -57,7 +57,7 @@ class Arguments(NamedTuple):
                 found.append([kind(value) for value in self.numbers[at]])
             else:
                 found.append(kind(self.numbers[at]))
-        return found
+        return tuple(found)
 
 
 @lru_cache(maxsize=1024)

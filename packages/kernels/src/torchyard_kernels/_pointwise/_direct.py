@@ -9,24 +9,27 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from torchyard import registry
+from torchyard_kernels._calls import foremost
 from torchyard_kernels.contracts.pointwise import POINTWISE, PointwiseKernel, PointwiseRequest
 from torchyard_programs import is_undisturbed
 
 __all__ = ["count_write", "remember", "served"]
 
-_KEY: Final = f"{POINTWISE}: direct"
+# Of calls that return new tensors, and of those that write to given ones.
+_MAKING: Final = f"{POINTWISE}: direct"
+_WRITING: Final = f"{POINTWISE}: direct, in place"
 # Programs of more structures than this push all others out.
 _MOST: Final = 256
 
-# Of each program and way, the ``serve`` of every kind of operands that was met.
-_Known = dict[tuple[str, bool], list[tuple[PointwiseRequest, Callable[..., Any]]]]
+# Of each program the ``serve`` of every kind of operands that was met.
+_Known = dict[str, list[tuple[PointwiseRequest, Callable[..., Any]]]]
 
 
 def served(
     text: str,
-    lists: Sequence[Any],
-    captured: Sequence[Tensor],
-    out: Sequence[Sequence[Tensor]] | None,
+    lists: tuple[Any, ...],
+    captured: tuple[Tensor, ...],
+    out: tuple[Sequence[Tensor], ...] | None,
 ) -> Any:
     """Compute a call like one that was decided before; None, without an effect, for any other.
 
@@ -36,20 +39,17 @@ def served(
     Returns:
         A tuple of lists; True where ``out`` was written to.
     """
-    known: _Known | None = registry().conclusions().get(_KEY)
+    known: _Known | None = registry().conclusions().get(_MAKING if out is None else _WRITING)
     if known is None or not is_undisturbed():
         return None
-    written = None if out is None else tuple(out)
-    key = (text, out is not None)
-    kinds = known.get(key)
+    kinds = known.get(text)
     if kinds is None:
         return None
     for kind in kinds:
-        found = kind[1](tuple(lists), tuple(captured), written)
+        found = kind[1](lists, captured, out)
         if found is not None:
             if kind is not kinds[0]:
-                # The next call is most likely alike. Another list, since threads read it.
-                known[key] = [kind, *(other for other in kinds if other is not kind)]
+                known[text] = foremost(kind, kinds)
             return found
     return None
 
@@ -76,10 +76,10 @@ def remember(
     make = getattr(kernel, "direct", None)
     if make is None:
         return
-    known: _Known = conclusions.setdefault(_KEY, {})
+    known: _Known = conclusions.setdefault(_WRITING if request.out else _MAKING, {})
     if len(known) >= _MOST:
         known.clear()
-    kinds = known.setdefault((request.text, bool(request.out)), [])
+    kinds = known.setdefault(request.text, [])
     if all(other != request for other, _ in kinds) and len(kinds) < _MOST:
         serve = make(request)
         if serve is not None:

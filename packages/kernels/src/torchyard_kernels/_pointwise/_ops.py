@@ -107,7 +107,7 @@ def _pointwise(
     use: str,
 ) -> list[Tensor]:
     arguments = _arguments(tensors, numbers, form, groups)
-    results = None if use else served(text, arguments.passed(), captured or (), None)
+    results = None if use else served(text, arguments.passed(), tuple(captured or ()), None)
     if results is None:
         with torch.no_grad():
             results = compute(arguments, stored(captured), text, use=use or None)
@@ -147,7 +147,7 @@ def _pointwise_in_place(
 ) -> None:
     arguments = _arguments(tensors, numbers, form, groups)
     written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
-    if use or not served(text, arguments.passed(), captured or (), written):
+    if use or not served(text, arguments.passed(), tuple(captured or ()), written):
         with torch.no_grad():
             compute(arguments, stored(captured), text, written, use or None)
     count_write(written)

@@ -32,4 +32,4 @@ class PreparedMap:
     def __call__(self, *lists: Any, out: Sequence[Sequence[Tensor]] | None = None) -> None:
         """Compute, and write to ``out``, or to the first lists, as many as there are results."""
         written = lists[: self._results] if out is None else out
-        write(self._text, [], lists, written)
+        write(self._text, (), lists, written)

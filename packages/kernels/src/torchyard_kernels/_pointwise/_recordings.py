@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
 
 from torchyard_kernels._pointwise._arguments import device_of
 from torchyard_programs import ProgramError, Recordings, result_count, trace
 
-__all__ = ["recorded"]
+__all__ = ["kept", "recorded"]
 
 _CPU: Final = torch.device("cpu")
 # A union of types would be made anew in every call.
@@ -21,7 +20,7 @@ _LISTS: Final = (list, tuple)
 
 def recorded(
     fn: Callable[..., Any], function: str, lists: Sequence[Any]
-) -> tuple[str, Sequence[Tensor]]:
+) -> tuple[str, tuple[Tensor, ...]]:
     """Return a function's program and the tensors that it captures.
 
     Args:
@@ -33,13 +32,11 @@ def recorded(
         ProgramError: it cannot be recorded, or returns nothing.
     """
     arguments = len(lists)
-    # Dynamo may not trace what looks at a function.
-    found = None if is_dynamo_compiling() else _RECORDINGS.kept(fn, function, arguments)
-    if found is not None:
-        return found
     if torch.compiler.is_compiling():
-        return _record(fn, _device(lists), function, arguments)
-    return _RECORDINGS.recorded(fn, _device(lists), function, arguments)
+        text, captured = _record(fn, _device(lists), function, arguments)
+    else:
+        text, captured = _RECORDINGS.recorded(fn, _device(lists), function, arguments)
+    return text, tuple(captured)
 
 
 def _device(lists: Sequence[Any]) -> torch.device:
@@ -60,3 +57,6 @@ def _record(
 
 
 _RECORDINGS: Final = Recordings(_record)
+# Takes the function, who asks and the number of lists; see Recordings.kept. Not for Dynamo, which
+# may not trace what looks at a function.
+kept: Final = _RECORDINGS.kept

@@ -211,8 +211,7 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
       continue;
     }
     SeenTensor& seen = group.seen[group.count];
-    if (!map.torch.see_one_of_many(item, &seen) ||
-        map.torch.dtype_index(seen.dtype) != kind.dtype ||
+    if (!map.torch.see(item, &seen) || map.torch.dtype_index(seen.dtype) != kind.dtype ||
         (seen.dim > 0) != (kind.dimensions > 0)) {
       return false;
     }
@@ -240,7 +239,7 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
       continue;
     }
     PyObject* item = item_of(PyTuple_GetItem(out, r), g, call->groups);
-    if (item == nullptr || !map.torch.see_one_of_many(item, &seen) ||
+    if (item == nullptr || !map.torch.see(item, &seen) ||
         map.torch.dtype_index(seen.dtype) != map.dtypes[r] || seen.dim != dim) {
       return false;
     }

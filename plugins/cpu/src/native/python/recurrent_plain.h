@@ -45,7 +45,7 @@ class PlainReader {
     for (int64_t i = 0; i < given; ++i) {
       PyObject* object = list ? PyList_GetItem(weights, i) : PyTuple_GetItem(weights, i);
       SeenTensor seen;
-      if (!torch_.see_one_of_many(object, &seen) || seen.dtype != dtype_ || !is_contiguous(seen) ||
+      if (!torch_.see(object, &seen) || seen.dtype != dtype_ || !is_contiguous(seen) ||
           !place(seen, i / each, i % each, each, out)) {
         return false;
       }

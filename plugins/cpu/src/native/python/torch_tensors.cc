@@ -66,6 +66,19 @@ bool TorchFunctions::find() {
          look_up(library, "aoti_torch_layout_strided", &layout_strided);
 }
 
+namespace {
+
+// What the first word of a tensor of torch's own class with strides holds, as of every object with
+// virtual functions: where these are, behind the two words that a table of them starts with.
+const void* find_strided_class() {
+  const char* table = nullptr;
+  void* library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr || !look_up(library, "_ZTVN3c1010TensorImplE", &table)) return nullptr;
+  return table + 2 * sizeof(void*);
+}
+
+}  // namespace
+
 bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
                     PyObject* parameter_type, PyObject* wrap, bool takes) {
   void** object = static_cast<void**>(PyCapsule_GetPointer(handle, nullptr));
@@ -74,8 +87,8 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
     return false;
   }
   if (!functions_.find()) return false;
+  strided_class_ = find_strided_class();
   cdata_name_ = PyUnicode_InternFromString("_cdata");
-  nested_name_ = PyUnicode_InternFromString("is_nested");
   requires_grad_name_ = PyUnicode_InternFromString("requires_grad");
   is_neg_ = PyObject_GetAttrString(tensor_type, "is_neg");
   Py_INCREF(tensor_type);
@@ -103,14 +116,18 @@ bool Torch::connect(PyObject* probe, PyObject* handle, PyObject* tensor_type,
   }
   functions_.delete_tensor_object(object);
   PyErr_Clear();
-  if (holds) find_place(probe, impl);
-  if (holds) find_sign(probe, impl);
+  if (holds) {
+    find_place(probe, impl);
+    find_sign(probe, impl);
+    find_gradient(probe, impl);
+    find_wrap(probe, impl);
+  }
   return holds;
 }
 
 void Torch::disconnect() {
-  for (PyObject* object : {tensor_type_, parameter_type_, wrap_, is_neg_, cdata_name_, nested_name_,
-                           requires_grad_name_}) {
+  for (PyObject* object :
+       {tensor_type_, parameter_type_, wrap_, is_neg_, cdata_name_, requires_grad_name_}) {
     Py_XDECREF(object);
   }
 }
@@ -140,6 +157,37 @@ void Torch::find_sign(PyObject* probe, void* impl) {
   PyErr_Clear();
 }
 
+void Torch::find_gradient(PyObject* probe, const void* impl) {
+  bool (*found)(const void*) = nullptr;
+  void* library = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr || !look_up(library, "_ZNK3c1010TensorImpl13requires_gradEv", &found)) {
+    return;
+  }
+  PyObject* other = PyObject_CallMethod(probe, "detach", nullptr);
+  PyObject* wanting =
+      other == nullptr ? nullptr : PyObject_CallMethod(other, "requires_grad_", nullptr);
+  void* asked = nullptr;
+  if (wanting != nullptr && handle_of(wanting, &asked) && found(asked) && !found(impl)) {
+    requires_grad_ = found;
+  }
+  Py_XDECREF(wanting);
+  Py_XDECREF(other);
+  PyErr_Clear();
+}
+
+void Torch::find_wrap(PyObject* probe, const void* impl) {
+  PyObject* (*found)(const void*) = nullptr;
+  void* library = dlopen("libtorch_python.so", RTLD_LAZY | RTLD_NOLOAD);
+  if (library == nullptr || !look_up(library, "_Z16THPVariable_WrapRKN2at10TensorBaseE", &found)) {
+    return;
+  }
+  // A tensor that Python has already is given as it is.
+  PyObject* same = found(&impl);
+  if (same == probe) python_of_ = found;
+  Py_XDECREF(same);
+  PyErr_Clear();
+}
+
 bool Torch::is_positive(PyObject* object, void** impl) const {
   if (negated_ != nullptr) return !negated_(impl);
   PyObject* negated = PyObject_CallFunctionObjArgs(is_neg_, object, nullptr);
@@ -147,6 +195,16 @@ bool Torch::is_positive(PyObject* object, void** impl) const {
   const bool positive = negated == Py_False;
   Py_DECREF(negated);
   return positive;
+}
+
+bool Torch::is_without_gradient(PyObject* object, const void* impl) const {
+  if (!functions_.grad_mode_is_enabled()) return true;
+  return requires_grad_ != nullptr ? !requires_grad_(impl)
+                                   : is_false(object, requires_grad_name_) == 1;
+}
+
+bool Torch::is_strided_class(const void* impl) const {
+  return *static_cast<const void* const*>(impl) == strided_class_;
 }
 
 bool Torch::handle_of(PyObject* object, void** impl) const {
@@ -188,30 +246,19 @@ bool Torch::see(PyObject* object, int64_t dim, SeenTensor* out) const {
 
 bool Torch::see(PyObject* object, SeenTensor* out) const { return see_plain(object, -1, out); }
 
-bool Torch::see_one_of_many(PyObject* object, SeenTensor* out) const {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-  if (type != tensor_type_ && type != parameter_type_) return false;
-  if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
-  void* impl;
-  return handle_of(object, &impl) && is_positive(object, &impl) && see_memory(&impl, -1, out) &&
-         out->data != nullptr;
-}
-
 bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
   if (type != tensor_type_ && type != parameter_type_) return false;
-  if (functions_.grad_mode_is_enabled() && is_false(object, requires_grad_name_) != 1) return false;
-  if (is_false(object, nested_name_) != 1) return false;
   void* impl;
   // A tensor of zeros that are not stored has no memory either.
-  return handle_of(object, &impl) && is_positive(object, &impl) && see_memory(&impl, dim, out) &&
-         out->data != nullptr;
+  return handle_of(object, &impl) && is_strided_class(impl) && is_without_gradient(object, impl) &&
+         is_positive(object, &impl) && see_memory(&impl, dim, out) && out->data != nullptr;
 }
 
 bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
   void* impl;
   if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != tensor_type_ || !handle_of(object, &impl) ||
-      !is_positive(object, &impl) || !see_memory(&impl, dim, out)) {
+      !is_strided_class(impl) || !is_positive(object, &impl) || !see_memory(&impl, dim, out)) {
     return false;
   }
   bool empty = false;
@@ -230,6 +277,11 @@ void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data)
 }
 
 PyObject* Torch::give(void* made) const {
+  if (python_of_ != nullptr) {
+    PyObject* given = python_of_(made);
+    drop(made);
+    return given;
+  }
   PyObject* capsule = PyCapsule_New(made, nullptr, nullptr);
   if (capsule == nullptr) {
     drop(made);

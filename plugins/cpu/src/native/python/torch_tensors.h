@@ -84,9 +84,6 @@ class Torch {
   bool see(PyObject* object, int64_t dim, SeenTensor* out) const;
   // The same of any dimension up to kMaxTensorDim.
   bool see(PyObject* object, SeenTensor* out) const;
-  // The same in less time, for lists of many: a nested tensor, which has no sizes, is refused too,
-  // but torch tells stderr that it was asked for them.
-  bool see_one_of_many(PyObject* object, SeenTensor* out) const;
   // Sees a tensor that needs no look at gradients, since it holds integers; it may be empty.
   bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
 
@@ -109,12 +106,21 @@ class Torch {
 
  private:
   bool handle_of(PyObject* object, void** impl) const;
+  // Whether a tensor is of torch's own class of tensors with strides, as nested and sparse ones,
+  // which have others, are not.
+  bool is_strided_class(const void* impl) const;
   // Finds where tensors of Python keep what `_cdata` shows.
   void find_place(PyObject* probe, const void* impl);
   // Finds torch's own function that says whether a tensor is negated lazily.
   void find_sign(PyObject* probe, void* impl);
+  // The same of whether it wants a gradient.
+  void find_gradient(PyObject* probe, const void* impl);
+  // The same of what makes a Python tensor.
+  void find_wrap(PyObject* probe, const void* impl);
   // Whether a tensor is not negated lazily; false with an exception set where Python's code failed.
   bool is_positive(PyObject* object, void** impl) const;
+  // Whether a tensor wants no gradient, or none is recorded; else as above.
+  bool is_without_gradient(PyObject* object, const void* impl) const;
   // `dim` of -1: any.
   bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
   bool see_plain(PyObject* object, int64_t dim, SeenTensor* out) const;
@@ -126,10 +132,12 @@ class Torch {
   PyObject* parameter_type_ = nullptr;
   PyObject* wrap_ = nullptr;
   bool wrap_takes_ = false;
-  PyObject* is_neg_ = nullptr;              // the method of the type
-  bool (*negated_)(const void*) = nullptr;  // the same of a handle, or null
+  PyObject* is_neg_ = nullptr;                     // the method of the type
+  bool (*negated_)(const void*) = nullptr;         // the same of a handle, or null
+  bool (*requires_grad_)(const void*) = nullptr;   // of what a handle points at, or null
+  PyObject* (*python_of_)(const void*) = nullptr;  // of a handle, or null: then `wrap_` is asked
+  const void* strided_class_ = nullptr;
   PyObject* cdata_name_ = nullptr;
-  PyObject* nested_name_ = nullptr;
   PyObject* requires_grad_name_ = nullptr;
 };
 
