@@ -214,6 +214,8 @@ def test_a_step_of_decoding_asks_only_whether_all_listed_keys_are_shown() -> Non
     listed = torch.ones((4, 8192), dtype=torch.bool)
     listed[1, :100] = False
     function = masking.sliding_window_causal_mask_function(8000)
+    # What kind of function it is takes operators, and is found once.
+    prepare(4, 1, 8192, 8191, 0, function)
     for attention_mask, wanted in (
         (None, []),
         (listed, ["slice", "all", "_local_scalar_dense"]),
