@@ -43,16 +43,31 @@ WORDS: dict[str, tuple[Callable[..., Any], float]] = {
     "choice": (lambda x, y: torch.where((x > y) & ~(y > 0), x, y * 2), 4),
     "pairs": (lambda x, y: (x - y) / (y * y + 2) - (3 - (x + y)) * (1 / (x * x + 1)), 16),
     "round": (lambda x, y: torch.round(x * 4) + torch.floor(y) - torch.trunc(x), 4),
+    "sign": (lambda x, y: torch.sign(x) * y + torch.sgn(y), 4),
     "clamp": (lambda x, y: torch.clamp(x, -0.5, 0.5) + y.clamp(min=0), 4),
 }
 
 
-def call_of(
-    function: Callable[..., Any], *lists: list[torch.Tensor], captured: int = 0
-) -> PointwiseCall:
+# Functions that compute with plain numbers alone, a and b, of which some may be whole.
+OF_NUMBERS: dict[str, Callable[..., Any]] = {
+    "difference": lambda x, a, b: x * (1 - b) + a,
+    "several": lambda x, a, b: (x * (a + b) * 0.5, x / (a * a + 1) - (b - a)),
+    "chain": lambda x, a, b: x + ((a * 2 - b) * 3 + 1),
+    "negative": lambda x, a, b: torch.lerp(x, x * x, -a) * -b,
+    "captured": lambda x, a, b: x * _SCALE + (a - b),
+}
+_SCALE = torch.tensor([0.5])
+
+
+def call_of(function: Callable[..., Any], *lists: list[Any], captured: int = 0) -> PointwiseCall:
     names = tuple((f"x{index}", None) for index in range(len(lists)))
     text, tensors = trace(function, "fn", names, torch.device("cpu"))
-    inputs = tuple((str(item[0].dtype)[6:], min(item[0].dim(), 1)) for item in lists)
+    inputs = tuple(
+        (str(item[0].dtype)[6:], min(item[0].dim(), 1))
+        if isinstance(item[0], torch.Tensor)
+        else (type(item[0]).__name__, -1)
+        for item in lists
+    )
     traits = tuple((str(tensor.dtype)[6:], min(tensor.dim(), 1)) for tensor in tensors)
     request = PointwiseRequest("cpu", text, inputs, traits, (), len(lists[0]))
     return PointwiseCall(request, tuple(lists), tuple(tensors))
@@ -71,6 +86,13 @@ def test_words_are_as_exact_as_float32_allows(word: str, isa: str) -> None:
         exact = function(x.double(), y.double())
         bound = steps * torch.finfo(torch.float32).eps
         torch.testing.assert_close(result.double(), exact, rtol=bound, atol=bound)
+
+
+@isas
+def test_the_sign_of_what_is_no_number_is_torchs(isa: str) -> None:
+    x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -0.0, 1e-45, -1e-45, 3.0] * 3)
+    ((found,),) = NativePointwise(isa)(call_of(torch.sign, [x]))
+    assert torch.equal(found, torch.sign(x))
 
 
 @isas
@@ -164,6 +186,65 @@ def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+_NUMBER = st.one_of(st.floats(-8, 8, width=32), st.integers(-100, 100), st.booleans())
+
+
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(sorted(OF_NUMBERS)),
+    groups=st.integers(1, 3),
+    data=st.data(),
+    listed=st.tuples(st.booleans(), st.booleans()),
+)
+def test_a_decided_call_computes_with_plain_numbers_as_its_kernel_does(
+    name: str, groups: int, data: st.DataObject, listed: tuple[bool, bool]
+) -> None:
+    xs = [torch.randn(5 + group) for group in range(groups)]
+    numbers = []
+    for each in listed:
+        one = data.draw(_NUMBER)
+        more = st.from_type(type(one)).filter(lambda v: abs(v) < 1e6)
+        numbers.append([one, *(data.draw(more) if each else one for _ in range(groups - 1))])
+    call = call_of(OF_NUMBERS[name], xs, *numbers)
+    kernel = NativePointwise("")
+    serve = kernel.direct(call.request)
+    assert serve is not None
+    given = [values if each else values[0] for each, values in zip(listed, numbers, strict=True)]
+
+    served, computed = serve((xs, *given), call.captured, None), kernel(call)
+
+    assert served is not None
+    for one, other in zip(served, computed, strict=True):
+        for a, b in zip(one, other, strict=True):
+            assert a.dtype == b.dtype
+            assert torch.equal(a, b)
+
+
+def test_other_numbers_than_were_decided_are_not_served() -> None:
+    xs = [torch.randn(8), torch.randn(3)]
+    call = call_of(OF_NUMBERS["difference"], xs, [0.5, 0.5], [2, 2])
+    serve = NativePointwise("").direct(call.request)
+    assert serve is not None
+    for right in ((0.5, 2), ([0.5, 0.25], 2), (0.5, (2, 3)), ([0.5, 1.5], [2, 3])):
+        assert serve((xs, *right), (), None) is not None
+    others: tuple[tuple[Any, ...], ...] = (
+        (1, 2),
+        (0.5, 2.0),
+        (0.5, True),
+        (0.5,),
+        (0.5, 2, 3),
+        ([0.5], 2),
+        ([0.5, 1], 2),
+        ([0.5, 0.5, 0.5], 2),
+        ([0.5, 0.5], [2]),
+        ([], 2),
+        (torch.tensor(0.5), 2),
+        (0.5, 1 << 60),
+    )
+    for other in others:
+        assert serve((xs, *other), (), None) is None, other
+
+
 def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(lambda x, y: x + y, xs, xs)
@@ -233,6 +314,27 @@ def test_public_calls_take_the_short_way_after_the_first() -> None:
         foreach_map(lambda x: x * 11.25, xs)
     known = registry().conclusions()["pointwise/1: direct"]
     assert any("11.25" in text for text in known)
+
+
+def test_a_function_of_plain_numbers_takes_the_short_way_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    xs = [torch.randn(5), torch.randn(7)]
+
+    def run(beta: Any) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = foreach_map(lambda x, beta: x * (1 - beta), xs, beta)
+        return found
+
+    run(0.25)
+    monkeypatch.setattr(NativePointwise, "__call__", _must_not_be_called)
+    for beta in (0.25, 0.75, [0.5, 0.25]):
+        each = beta if isinstance(beta, list) else [beta] * 2
+        for x, found, b in zip(xs, run(beta), each, strict=True):
+            torch.testing.assert_close(found, x * (1 - b))
+
+
+def _must_not_be_called(self: NativePointwise, call: PointwiseCall) -> None:
+    raise AssertionError("the long way was taken")
 
 
 @pytest.mark.parametrize(

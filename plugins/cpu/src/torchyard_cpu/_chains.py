@@ -87,7 +87,7 @@ def _encoded(stage: Pointwise) -> Any | None:
     except UnsupportedProgramError:
         return None
     # Numbers that are computed of other numbers are operands too, and have no place here.
-    return None if program.numbers else program.encoded
+    return None if program.number_kinds else program.encoded
 
 
 def _places(places: Iterable[Place]) -> bytes:

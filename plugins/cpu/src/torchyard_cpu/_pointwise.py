@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchyard_cpu import _native
 from torchyard_cpu._features import features
+from torchyard_cpu._pointwise_numbers import WithNumbers
 from torchyard_cpu._programs import (
     TILE,
     UNIFORM,
@@ -78,23 +79,29 @@ class NativePointwise:
         """Return what serves calls that make such requests without this class; see the contract."""
         program = native_program(request.text, operands_of(request), request.out or None)
         functions = torch_functions()
-        if functions is None or program.computed is not None:
+        if functions is None:
             return None
         kinds = array("q")
         for name, ndim in (*request.inputs, *request.captured):
             dtypes = _NUMBERS if ndim < 0 else TENSOR_DTYPES
             kinds.extend((dtypes.index(name), ndim))
+        for kind in program.number_kinds:
+            kinds.extend((_NUMBERS.index(kind.__name__), -1))
         results = request.out or tuple(str(dtype)[6:] for dtype in program.results)
         native = _native.direct_map(
             self._kernel,
             program.encoded,
             kinds.tobytes(),
-            len(request.captured),
+            len(request.captured) + len(program.number_kinds),
             array("q", [TENSOR_DTYPES.index(name) for name in results]).tobytes(),
             bool(request.out),
             *functions,
         )
-        return None if native is None else native.serve
+        if native is None:
+            return None
+        if program.computed is None:
+            return native.serve
+        return WithNumbers(request, program.computed, native.serve)
 
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:
         """Compute a call; see the contract. Tensors of odd layouts are copied, one by one."""

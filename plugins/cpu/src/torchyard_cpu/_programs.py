@@ -76,14 +76,15 @@ class NativeProgram:
     Attributes:
         encoded: what ``_native`` takes: steps, counts, slots, operands, results.
         results: the dtype that torch gives each result.
-        numbers: what the operands after the given ones hold, each UNIFORM: plain numbers.
+        number_kinds: the types of what the operands after the given ones hold, each UNIFORM: plain
+            numbers.
         computed: computes them, from the values of all inputs in their order; tensors among these
             are not looked at.
     """
 
     encoded: Encoded
     results: tuple[torch.dtype, ...]
-    numbers: tuple[str, ...]
+    number_kinds: tuple[type, ...]
     computed: Callable[..., tuple[Any, ...]] | None
 
 
@@ -118,11 +119,13 @@ def native_program(
     shapes = {operand.name: operand for operand in operands}
     numbers = _numbers(lowering.numbers, program.result, program.steps)
     elements = [operand.element for operand in operands]
+    kinds: list[type] = []
     for step in lowering.numbers:
         if step.result in numbers:
             element = _NUMBERS[step.dtype]
             shapes[step.result] = ProgramOperand(step.result, step.dtype, element, UNIFORM, 0)
             elements.append(element)
+            kinds.append(step.dtype)
     if len(elements) + len(stored) > _MOST:
         raise UnsupportedProgramError(
             f"has {len(elements)} arguments and {len(stored)} results, more than {_MOST} together"
@@ -148,7 +151,7 @@ def native_program(
             ended.tobytes(),
         ),
         dtypes,
-        numbers,
+        tuple(kinds),
         _computing(lowering.numbers, numbers, tuple(item.name for item in inputs)),
     )
 

@@ -123,12 +123,6 @@ def _round(x: Term) -> Term:
     return low + up
 
 
-def _sign(x: Term) -> Term:
-    # 0 of NaN, as torch's.
-    above = x.like(0.0).of("lt", x, dtype="bool")
-    return above.where(1.0, (x < 0.0).where(-1.0, 0.0))
-
-
 def _elu(x: Term) -> Term:
     # Also of large x, where e^x overflows; the choice takes nothing of it.
     return (x < 0.0).where(_expm1(x.of("min", 0.0)), x)
@@ -183,8 +177,8 @@ UNARY: Final[dict[str, Callable[[Term], Term]]] = {
     "rad2deg": lambda x: x * (180 / math.pi),
     "relu6": _relu6,
     "round": _round,
-    "sgn": _sign,
-    "sign": _sign,
+    "sgn": lambda x: x.of("sign"),
+    "sign": lambda x: x.of("sign"),
     "softplus": _softplus,
     "softsign": lambda x: x / (abs(x) + 1.0),
     "tanhshrink": lambda x: x - x.of("tanh"),

@@ -77,6 +77,13 @@ struct ProgramSteps {
     return L::choose(small, whole - L::choose(above, Isa::set1(1.0f), Isa::zero()), x);
   }
 
+  // Truth is -1, and comparisons with NaN are false.
+  static inline Float sign(Float x) {
+    const Int below = x < Isa::zero();
+    const Int above = x > Isa::zero();
+    return __builtin_convertvector(below - above, Float);
+  }
+
   // In float64 the quotient of an int32 that does not divide is never rounded to a whole number.
   static inline Int floor_divide(Int a, double divisor) {
     const Double exact = __builtin_convertvector(a, Double) / divisor;
@@ -261,6 +268,7 @@ struct ProgramSteps {
         TORCHYARD_UNARY(abs_f, Float, Float, L::floats(L::bits(x) & 0x7fffffff))
         TORCHYARD_UNARY(sqrt_f, Float, Float, Isa::sqrt(x))
         TORCHYARD_UNARY(floor_f, Float, Float, floor(x))
+        TORCHYARD_UNARY(sign_f, Float, Float, sign(x))
         TORCHYARD_UNARY(exp_f, Float, Float, Fn::exp(x))
         TORCHYARD_UNARY(exp2_f, Float, Float, Fn::exp2(x))
         TORCHYARD_UNARY(log_f, Float, Float, Fn::log(x))

@@ -202,8 +202,9 @@ bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObj
   int64_t dim = 0;
   int64_t shape[kMaxTensorDim] = {};
   for (int64_t i = 0; i < program.operand_count; ++i) {
-    PyObject* item = i < map.inputs ? item_of(PyTuple_GetItem(lists, i), g, call->groups)
-                                    : PyTuple_GetItem(captured, i - map.inputs);
+    PyObject* item = i < map.inputs
+                         ? item_of(PyTuple_GetItem(lists, i), g, call->groups)
+                         : item_of(PyTuple_GetItem(captured, i - map.inputs), g, call->groups);
     const Kind& kind = map.kinds[i];
     if (item == nullptr) return false;
     if (kind.dimensions < 0) {
