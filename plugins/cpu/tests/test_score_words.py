@@ -43,6 +43,8 @@ EXACT: dict[str, Function] = {
 }
 CLOSE: dict[str, Function] = {
     **{word: _function(word) for word in (UNARY | BINARY) if word not in EXACT},
+    "rsqrt": torch.rsqrt,
+    "power of -1/2": lambda x: x**-0.5,
     "gelu with tanh": lambda x: functional.gelu(x, approximate="tanh"),
 }
 

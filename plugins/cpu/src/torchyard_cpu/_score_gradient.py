@@ -172,6 +172,10 @@ class _Differentiation:
     def sqrt(self, node: Node, number: int, given: int) -> _Parts:
         yield 0, self._times(given, self._add("div", self._number(0.5), number))
 
+    def rsqrt(self, node: Node, number: int, given: int) -> _Parts:
+        cube = self._add("mul", self._add("mul", number, number), number)
+        yield 0, self._times(given, self._add("mul", cube, self._number(-0.5)))
+
     def exp(self, node: Node, number: int, given: int) -> _Parts:
         yield 0, self._times(given, number)
 
@@ -244,6 +248,7 @@ _RULES: Final[dict[str, Callable[[_Differentiation, Node, int, int], _Parts]]] =
     "mul": _Differentiation.mul,
     "named": _Differentiation.named,
     "neg": _Differentiation.neg,
+    "rsqrt": _Differentiation.rsqrt,
     "sigmoid": _Differentiation.sigmoid,
     "sqrt": _Differentiation.sqrt,
     "sub": _Differentiation.sub,

@@ -40,7 +40,7 @@ COMPUTED: Final = {
     torch.bool: "bool",
 }
 _INPUTS: Final = {"s": torch.float32, **dict.fromkeys("bhqk", torch.int64)}
-_FLOAT_WORDS: Final = frozenset({"exp", "exp2", "log", "log2", "sigmoid", "sqrt", "tanh"})
+_FLOAT_WORDS: Final = frozenset({"exp", "exp2", "log", "log2", "rsqrt", "sigmoid", "sqrt", "tanh"})
 _SAME: Final = frozenset({"clone", "contiguous", "detach", "positive"})
 CASTS: Final = frozenset({"bfloat16", "bool", "float", "half", "int", "long", "to", "type_as"})
 _COMPARISONS: Final = {
@@ -318,14 +318,12 @@ class Lowering:
         return self.graph.add("neg", (self._rounded("floor", negated),), "float32")
 
     def _inverse(self, step: Step) -> int:
-        """Lower reciprocal, rsqrt and silu."""
+        """Lower reciprocal and silu."""
         (value,) = self._plain(step, 1)
         number = self.as_dtype(value, "float32")
         if step.word == "silu":
             gate = self.graph.add("sigmoid", (number,), "float32")
             return self.graph.add("mul", (number, gate), "float32")
-        if step.word == "rsqrt":
-            number = self.graph.add("sqrt", (number,), "float32")
         return self.graph.add("div", (self.graph.constant(1, "float32"), number), "float32")
 
     def _clamp(self, step: Step) -> int:
@@ -352,8 +350,8 @@ class Lowering:
             raise self._refuse(step, "with anything but base 2 or a plain exponent")
         number = self.as_dtype(base, dtype)
         if exponent in (0.5, -0.5) and dtype == "float32":
-            number = self.graph.add("sqrt", (number,), dtype)
-        elif exponent not in (1, 2, 3, 4, -1, -2) or (exponent < 0 and dtype != "float32"):
+            return self.graph.add("sqrt" if exponent > 0 else "rsqrt", (number,), dtype)
+        if exponent not in (1, 2, 3, 4, -1, -2) or (exponent < 0 and dtype != "float32"):
             raise self._refuse(step, f"with exponent {exponent}")
         result = number
         for _ in range(int(abs(exponent)) - 1):
@@ -424,7 +422,7 @@ def _table() -> dict[str, Callable[[Lowering, Step], int]]:
         (Lowering._choice, ("where", "masked_fill")),
         (Lowering._function, _FLOAT_WORDS),
         (Lowering._sign_or_step, ("neg", "abs", "relu", "square", "floor", "ceil")),
-        (Lowering._inverse, ("reciprocal", "rsqrt", "silu")),
+        (Lowering._inverse, ("reciprocal", "silu")),
         (Lowering._clamp, ("clamp", "clamp_min", "clamp_max")),
         (Lowering._power, ("pow",)),
         (Lowering._same, _SAME | CASTS),

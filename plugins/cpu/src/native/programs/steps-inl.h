@@ -267,6 +267,7 @@ struct ProgramSteps {
         TORCHYARD_UNARY(neg_f, Float, Float, -x)
         TORCHYARD_UNARY(abs_f, Float, Float, L::floats(L::bits(x) & 0x7fffffff))
         TORCHYARD_UNARY(sqrt_f, Float, Float, Isa::sqrt(x))
+        TORCHYARD_UNARY(rsqrt_f, Float, Float, Isa::rsqrt(x))
         TORCHYARD_UNARY(floor_f, Float, Float, floor(x))
         TORCHYARD_UNARY(sign_f, Float, Float, sign(x))
         TORCHYARD_UNARY(exp_f, Float, Float, Fn::exp(x))

@@ -31,6 +31,7 @@ struct Avx2 {
   static Vec mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
   static Vec sqrt(Vec v) { return _mm256_sqrt_ps(v); }
+  static Vec rsqrt(Vec v) { return set1(1.0f) / sqrt(v); }
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) { return _mm256_max_ps(maybe_nan, b); }
 
   static Mask mask(uint64_t bits, int vector) {

@@ -31,6 +31,15 @@ struct Avx512 {
   static Vec mul(Vec a, Vec b) { return _mm512_mul_ps(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
   static Vec sqrt(Vec v) { return _mm512_sqrt_ps(v); }
+  // An estimate within 2^-14 and one step of Newton's. Of zeros and infinities the estimate is
+  // exact, and the step would not be a number.
+  static Vec rsqrt(Vec v) {
+    constexpr int kZeroOrInfinite = 0x1e;
+    const Vec estimate = _mm512_rsqrt14_ps(v);
+    const Vec error = _mm512_fnmadd_ps(mul(v, estimate), estimate, set1(1.0f));
+    const Vec refined = fma(error, mul(estimate, set1(0.5f)), estimate);
+    return select(_mm512_fpclass_ps_mask(estimate, kZeroOrInfinite), estimate, refined);
+  }
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) { return _mm512_max_ps(maybe_nan, b); }
 
   static Mask mask(uint64_t bits, int vector) {

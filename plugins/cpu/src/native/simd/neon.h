@@ -34,6 +34,7 @@ struct Neon {
   static Vec mul(Vec a, Vec b) { return vmulq_f32(a, b); }
   static Vec fma(Vec a, Vec b, Vec c) { return vfmaq_f32(c, a, b); }
   static Vec sqrt(Vec v) { return vsqrtq_f32(v); }
+  static Vec rsqrt(Vec v) { return set1(1.0f) / sqrt(v); }
   // Not vmaxnmq: that one lets a signalling NaN through.
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) {
     return vbslq_f32(vcgtq_f32(maybe_nan, b), maybe_nan, b);

@@ -39,6 +39,7 @@ struct Scalar {
     for (int i = 0; i < kLanes; ++i) v[i] = __builtin_sqrtf(v[i]);
     return v;
   }
+  static Vec rsqrt(Vec v) { return set1(1.0f) / sqrt(v); }
   static Vec max_ignoring_nan(Vec maybe_nan, Vec b) { return maybe_nan > b ? maybe_nan : b; }
 
   static Mask mask(uint64_t bits, int vector) {
