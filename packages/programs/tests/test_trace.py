@@ -76,8 +76,8 @@ def test_what_was_recorded_computes_as_the_function_does(
 
 
 _ACTIVATIONS = (
-    "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu "
-    "sigmoid silu softplus softsign tanh tanhshrink"
+    "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 "
+    "selu sigmoid silu softplus softshrink softsign tanh tanhshrink"
 ).split()
 
 

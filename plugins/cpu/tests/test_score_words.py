@@ -37,12 +37,31 @@ EXACT: dict[str, Function] = {
         word: _function(word)
         for word in ("fmax", "fmin", "frac", "relu6", "round", "sgn", "sign", "trunc")
     },
+    "hardshrink": functional.hardshrink,
+    "hardshrink to 2": lambda x: functional.hardshrink(x, lambd=2.0),
+    "hardshrink to less than 0": lambda x: functional.hardshrink(x, -1.0),
+    "hardtanh": functional.hardtanh,
+    "hardtanh from -2 to 3": lambda x: functional.hardtanh(x, -2.0, 3.0),
+    "leaky_relu": functional.leaky_relu,
+    "leaky_relu that falls": lambda x: functional.leaky_relu(x, -0.5),
+    "nan_to_num": torch.nan_to_num,
+    "softshrink": functional.softshrink,
+    "softshrink by 2": lambda x: functional.softshrink(x, 2.0),
+    "threshold": lambda x: functional.threshold(x, 0.25, -7.0),
     "fmod by 2": lambda x: torch.fmod(x, 2.0),
     "remainder by 2": lambda x: torch.remainder(x, 2.0),
     "remainder by 1/8": lambda x: x % 0.125,
 }
 CLOSE: dict[str, Function] = {
     **{word: _function(word) for word in (UNARY | BINARY) if word not in EXACT},
+    "celu": functional.celu,
+    "celu of 2": lambda x: functional.celu(x, alpha=2.0),
+    "elu": functional.elu,
+    "elu of 1/2": lambda x: functional.elu(x, 0.5),
+    "selu": functional.selu,
+    "softplus": functional.softplus,
+    "softplus of 1/2": lambda x: functional.softplus(x, beta=0.5),
+    "softplus of 2 up to 5": lambda x: functional.softplus(x, 2.0, 5.0),
     "rsqrt": torch.rsqrt,
     "power of -1/2": lambda x: x**-0.5,
     "gelu with tanh": lambda x: functional.gelu(x, approximate="tanh"),
@@ -154,6 +173,53 @@ def test_the_derivative_of_a_word_is_torchs(word: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "corners"),
+    [
+        ("celu", [0.0]),
+        ("celu of 2", [0.0]),
+        ("elu", [0.0]),
+        ("elu of 1/2", [0.0]),
+        ("hardshrink", [-0.5, 0.0, 0.5]),
+        ("hardtanh from -2 to 3", [-2.0, 3.0]),
+        ("leaky_relu", [0.0]),
+        ("relu6", [0.0, 6.0]),
+        ("selu", [0.0]),
+        ("softplus of 2 up to 5", [2.5]),
+        ("softshrink", [-0.5, 0.0, 0.5]),
+        ("threshold", [0.25]),
+    ],
+)
+def test_the_derivative_at_a_corner_is_torchs(word: str, corners: list[float]) -> None:
+    function = {**EXACT, **CLOSE}[word]
+    values = torch.tensor(corners, requires_grad=True)
+    query, key = torch.zeros(1, 1, len(corners), 1), torch.zeros(1, 1, 1, 1)
+
+    def score_mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return function(values[q]) + 0 * s
+
+    _, aux = flex_attention(query, key, key, score_mod, return_aux=AuxRequest(lse=True))
+    (found,) = torch.autograd.grad(aux.lse.sum(), values)
+    (wanted,) = torch.autograd.grad(function(values).sum(), values)
+
+    assert explain(query, key, key, score_mod, backward=True).name == "cpu.native"
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: functional.celu(x, -0.0), "celu with alpha=0"),
+        (lambda x: functional.softplus(x, 0.0), "softplus with beta=0"),
+    ],
+)
+def test_what_divides_by_0_is_left_to_torch(function: Function, reason: str) -> None:
+    call = make_call(q_length=3, kv_length=3, score_mod=lambda s, b, h, q, k: function(s))
+    verdict = attention.supports(request_of(call), probe_platform())
+    assert not verdict.supported
+    assert reason in verdict.text
+
+
+@pytest.mark.parametrize(
     ("word", "value", "expected"),
     [
         ("erf", math.inf, 1.0),
@@ -165,6 +231,16 @@ def test_the_derivative_of_a_word_is_torchs(word: str) -> None:
         ("sign", -math.inf, -1.0),
         ("hardsigmoid", math.inf, 1.0),
         ("relu6", math.inf, 6.0),
+        ("hardtanh", -math.inf, -1.0),
+        ("leaky_relu", -math.inf, -math.inf),
+        ("softshrink", -math.inf, -math.inf),
+        ("celu", -math.inf, -1.0),
+        ("nan_to_num", math.nan, 0.0),
+        ("isfinite", math.inf, 0.0),
+        ("isfinite", math.nan, 0.0),
+        ("isfinite", -3.0, 1.0),
+        ("isposinf", math.inf, 1.0),
+        ("isposinf", -math.inf, 0.0),
     ],
 )
 def test_what_infinities_and_nan_give(word: str, value: float, expected: float) -> None:
@@ -173,7 +249,10 @@ def test_what_infinities_and_nan_give(word: str, value: float, expected: float) 
     assert float(native(_function(word), (values,), "")[0]) == expected
 
 
-@pytest.mark.parametrize("word", ["erf", "log1p", "round", "gelu", "trunc", "softplus"])
+@pytest.mark.parametrize(
+    "word",
+    "elu erf gelu hardshrink hardtanh leaky_relu log1p round selu softplus trunc".split(),
+)
 def test_nan_stays_nan(word: str) -> None:
     assert native(_function(word), (torch.tensor([math.nan]),), "").isnan().all()
 

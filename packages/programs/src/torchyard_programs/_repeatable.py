@@ -49,8 +49,8 @@ ATTRIBUTES: Final = (
 _TEXTS: Final = frozenset(("approximate", "rounding_mode"))
 _KEYWORDS: Final = _TEXTS | frozenset(
     """
-    alpha beta decimals dtype end eps exponent inplace input max max_val min min_val nan neginf
-    negative_slope other posinf threshold value weight
+    alpha beta decimals dtype end eps exponent inplace input lambd max max_val min min_val nan
+    neginf negative_slope other posinf threshold value weight
     """.split()
 )
 

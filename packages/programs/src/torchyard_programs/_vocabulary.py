@@ -55,8 +55,8 @@ _METHODS: Final = (
     "new_zeros clone to type_as"
 ).split()
 _ACTIVATIONS: Final = (
-    "celu elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 selu silu "
-    "softplus softsign tanhshrink"
+    "celu elu gelu hardshrink hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu relu6 "
+    "selu silu softplus softshrink softsign tanhshrink threshold"
 ).split()
 _ALIASES: Final = {
     "abs": "absolute",

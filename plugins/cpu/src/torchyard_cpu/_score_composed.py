@@ -15,7 +15,7 @@ from typing import Final
 
 from torchyard_cpu._score_graph import ScoreGraph
 
-__all__ = ["BINARY", "UNARY", "Term", "gelu_tanh", "lerp", "wrapped"]
+__all__ = ["BINARY", "UNARY", "Term", "expm1", "gelu_tanh", "lerp", "softplus", "wrapped"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,9 @@ def _named(word: str, result: Term, x: Term) -> Term:
     return Term(x.graph, x.graph.add("named", numbers, "float32", word))
 
 
-def _expm1(x: Term) -> Term:
-    # e^x - 1 = tanh(x / 2) (e^x + 1), where nothing cancels.
+def expm1(x: Term) -> Term:
+    """Return e^x - 1."""
+    # tanh(x / 2) (e^x + 1), where nothing cancels.
     return _named("expm1", (x * 0.5).of("tanh") * (x.of("exp") + 1.0), x)
 
 
@@ -87,7 +88,8 @@ def _log1p(x: Term) -> Term:
     return _named("log1p", lost.where(x, whole.is_equal(math.inf).where(x, exact)), x)
 
 
-def _softplus(x: Term) -> Term:
+def softplus(x: Term) -> Term:
+    """Return log(1 + e^x)."""
     return _log1p((-abs(x)).of("exp")) + x.of("max", 0.0)
 
 
@@ -121,11 +123,6 @@ def _round(x: Term) -> Term:
     # A whole number minus itself is 0, but infinity's is NaN.
     up = x.like(0.5).of("lt", rest, dtype="bool").where(1.0, rest.is_equal(0.5).where(odd, 0.0))
     return low + up
-
-
-def _elu(x: Term) -> Term:
-    # Also of large x, where e^x overflows; the choice takes nothing of it.
-    return (x < 0.0).where(_expm1(x.of("min", 0.0)), x)
 
 
 def _relu6(x: Term) -> Term:
@@ -163,23 +160,23 @@ def wrapped(word: str, x: Term, divisor: float) -> Term:
 
 UNARY: Final[dict[str, Callable[[Term], Term]]] = {
     "deg2rad": lambda x: x * (math.pi / 180),
-    "elu": _elu,
     "erf": lambda x: x.of("erf"),
-    "expm1": _expm1,
+    "expm1": expm1,
     "frac": lambda x: x - _trunc(x),
     "gelu": _gelu,
     "hardsigmoid": _hardsigmoid,
     "hardswish": lambda x: x * _hardsigmoid(x),
     "log10": lambda x: x.of("log2") * math.log10(2.0),
     "log1p": _log1p,
-    "logsigmoid": lambda x: -_softplus(-x),
-    "mish": lambda x: x * _softplus(x).of("tanh"),
+    "logsigmoid": lambda x: -softplus(-x),
+    "mish": lambda x: x * softplus(x).of("tanh"),
     "rad2deg": lambda x: x * (180 / math.pi),
+    "reciprocal": lambda x: x.like(1.0) / x,
     "relu6": _relu6,
     "round": _round,
     "sgn": lambda x: x.of("sign"),
     "sign": lambda x: x.of("sign"),
-    "softplus": _softplus,
+    "silu": lambda x: x * x.of("sigmoid"),
     "softsign": lambda x: x / (abs(x) + 1.0),
     "tanhshrink": lambda x: x - x.of("tanh"),
     "trunc": _trunc,

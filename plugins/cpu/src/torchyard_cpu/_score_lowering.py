@@ -17,6 +17,7 @@ import torch
 
 from torchyard_cpu._score_composed import BINARY, UNARY, Term, gelu_tanh, lerp, wrapped
 from torchyard_cpu._score_graph import ScoreGraph, UnsupportedProgramError
+from torchyard_cpu._score_parametric import PARAMETRIC
 from torchyard_programs import Input, Reference, Step, typed_program
 
 __all__ = ["CASTS", "COMPUTED", "STORED", "Lowering", "lower"]
@@ -64,11 +65,9 @@ _FILLS: Final = {
 _DEFAULTS: Final[dict[str, Any]] = {
     "alpha": 1,
     "approximate": "none",
-    "beta": 1,
     "decimals": 0,
     "inplace": False,
     "rounding_mode": None,
-    "threshold": 20,
 }
 _TRUTHS: Final = {
     "logical_and": "and",
@@ -278,6 +277,21 @@ class Lowering:
             return self._composed_whole(step, value, dtype)
         return UNARY[step.word](self._term(value)).number
 
+    def _parametric(self, step: Step) -> int:
+        """Lower functions of one value and plain numbers."""
+        value, *rest = step.args
+        keywords = dict(step.kwargs)
+        if self.computed[step.dtype] != "float32":
+            raise self._refuse(step, f"of {self.computed[step.dtype]}")
+        if step.word == "nan_to_num":  # what it was not given depends on the dtype
+            keywords |= zip(("nan", "posinf", "neginf"), rest, strict=False)
+            given = {name: item for name, item in keywords.items() if item is not None}
+            finite = torch.finfo(step.dtype)
+            rest, keywords = [], {"posinf": finite.max, "neginf": finite.min} | given
+        if not all(isinstance(item, int | float) for item in (*rest, *keywords.values())):
+            raise self._refuse(step, "with anything but plain numbers")
+        return PARAMETRIC[step.word](self._term(value), *rest, **keywords).number
+
     def _composed_whole(self, step: Step, value: Any, dtype: str) -> int:
         """Lower what integers have of the composed words, which otherwise give float32."""
         if dtype == "bool" or step.word not in ("round", "sgn", "sign", "trunc"):
@@ -316,15 +330,6 @@ class Lowering:
             return self.graph.add("floor", (number,), "float32")
         negated = self.graph.add("neg", (number,), "float32")
         return self.graph.add("neg", (self._rounded("floor", negated),), "float32")
-
-    def _inverse(self, step: Step) -> int:
-        """Lower reciprocal and silu."""
-        (value,) = self._plain(step, 1)
-        number = self.as_dtype(value, "float32")
-        if step.word == "silu":
-            gate = self.graph.add("sigmoid", (number,), "float32")
-            return self.graph.add("mul", (number, gate), "float32")
-        return self.graph.add("div", (self.graph.constant(1, "float32"), number), "float32")
 
     def _clamp(self, step: Step) -> int:
         value, *rest = step.args
@@ -393,15 +398,16 @@ class Lowering:
         return self.graph.constant(value, self.computed[step.dtype])
 
     def _special(self, step: Step) -> int:
-        """Lower isnan, isinf and isneginf."""
+        """Lower isnan, isinf, isneginf, isposinf and isfinite."""
         (value,) = self._plain(step, 1)
         number = self.as_dtype(value, "float32")
         if step.word == "isnan":
             return self.graph.add("ne", (number, number), "bool")
         infinity = float("-inf" if step.word == "isneginf" else "inf")
-        if step.word == "isinf":
+        if step.word in ("isinf", "isfinite"):
             number = self.graph.add("abs", (number,), "float32")
-        return self.graph.add("eq", (number, self.graph.constant(infinity, "float32")), "bool")
+        word = "lt" if step.word == "isfinite" else "eq"
+        return self.graph.add(word, (number, self.graph.constant(infinity, "float32")), "bool")
 
 
 def _is_power_of_two(number: float) -> bool:
@@ -415,6 +421,7 @@ def _table() -> dict[str, Callable[[Lowering, Step], int]]:
         (Lowering._arithmetic, ("add", "sub", "mul", "div", "maximum", "minimum")),
         (Lowering._whole_division, ("floor_divide", "fmod", "remainder")),
         (Lowering._composed, UNARY | BINARY),
+        (Lowering._parametric, PARAMETRIC),
         (Lowering._shift, ("bitwise_left_shift", "bitwise_right_shift")),
         (Lowering._comparison, _COMPARISONS),
         (Lowering._truth, _TRUTHS),
@@ -422,13 +429,12 @@ def _table() -> dict[str, Callable[[Lowering, Step], int]]:
         (Lowering._choice, ("where", "masked_fill")),
         (Lowering._function, _FLOAT_WORDS),
         (Lowering._sign_or_step, ("neg", "abs", "relu", "square", "floor", "ceil")),
-        (Lowering._inverse, ("reciprocal", "silu")),
         (Lowering._clamp, ("clamp", "clamp_min", "clamp_max")),
         (Lowering._power, ("pow",)),
         (Lowering._same, _SAME | CASTS),
         (Lowering._fill, _FILLS),
         (Lowering._mixed, ("addcdiv", "addcmul", "lerp")),
-        (Lowering._special, ("isnan", "isinf", "isneginf")),
+        (Lowering._special, ("isfinite", "isinf", "isnan", "isneginf", "isposinf")),
     ]
     return {word: handler for handler, words in groups for word in words}
 
