@@ -24,23 +24,16 @@ def overhead(
 
     Args:
         case: its name.
-        module: an LSTM or a GRU; one that oneDNN has the dtype of is served by torch's own layer.
+        module: an LSTM or a GRU.
         x: [T, B, I].
         state: as the module takes it.
         quick: few rounds, whose figures mean nothing.
     """
     weights: list[Tensor] = list(module.parameters())
     lstm = isinstance(module, torch.nn.LSTM)
-    if lstm and x.dtype != torch.float16:
-        whose, bare = "torch.lstm", _torch_lstm(x, state, weights)
-    else:
-        whose, bare = "the kernel", _native(x, state if lstm else (state,), weights)
+    bare = _native(x, state if lstm else (state,), weights)
     function: Any = torchyard_kernels.lstm if lstm else torchyard_kernels.gru
-    yield from around(case, whose, lambda: function(x, state, weights), bare, quick=quick)
-
-
-def _torch_lstm(x: Tensor, state: Any, weights: list[Tensor]) -> Callable[[], Any]:
-    return lambda: torch.lstm(x, state, weights, True, 1, 0.0, False, False, False)
+    yield from around(case, "the kernel", lambda: function(x, state, weights), bare, quick=quick)
 
 
 def _native(x: Tensor, state: tuple[Tensor, ...], weights: list[Tensor]) -> Callable[[], Any]:

@@ -23,6 +23,7 @@ from torchyard_kernels import (
     topk,
 )
 from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
+from torchyard_kernels.contracts.recurrent import FORWARD, RecurrentKind, RecurrentRequest
 
 LOW = (torch.bfloat16, torch.float16)
 INT8 = (("activation", 0), ("asymmetric", 0), ("group", 0))
@@ -183,12 +184,23 @@ def layers(kind, dtype=torch.float32):
 
 
 LAYERS = [("lstm", lstm), ("gru", gru)]
-FORWARD = torchyard.registry().order(ContractId.parse("recurrent/1"), "cpu")
 
 
-@pytest.mark.parametrize(("kind", "function"), LAYERS)
-@pytest.mark.parametrize("name", [None, *FORWARD])
-@pytest.mark.parametrize("recorded", [False, True])
+def serving(kind, recorded):
+    asked = RecurrentRequest("cpu", "bfloat16", RecurrentKind(kind), 3, 2, 16, 24, bias=False)
+    decision = torchyard.registry().decide(FORWARD, replace(asked, grad=recorded))
+    return [c.name for c in decision.trace if c.verdict is not None and c.verdict.supported]
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "name", "recorded"),
+    [
+        (kind, function, name, recorded)
+        for kind, function in LAYERS
+        for recorded in (False, True)
+        for name in (None, *serving(kind, recorded))
+    ],
+)
 def test_a_recurrent_layer_is_that_of_the_cast_arguments(kind, function, name, recorded):
     low = function(*layers(kind, torch.bfloat16), implementation=name)
     x, state, weights = layers(kind)

@@ -186,8 +186,15 @@ def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewher
     def brief(kind, dtype, steps, batch=1, **more):
         return chosen(RecurrentRequest("cpu", dtype, kind, steps, batch, 256, 256, **more))
 
-    assert chosen(request()) == "cpu.torch"
+    def state(numbers, dtype="float32"):
+        lstm = RecurrentKind.LSTM
+        return chosen(RecurrentRequest("cpu", dtype, lstm, 128, 64, 64, numbers // 64))
+
+    assert chosen(request()) == "cpu.native"
     assert chosen(request(grad=True)) == "cpu.torch"
+    assert state(8192) == "cpu.native"
+    assert state(8256) == "cpu.torch"
+    assert state(8256, "float16") == "cpu.native"
     assert chosen(request(dtype="float16")) == "cpu.native"
     assert chosen(request(ragged=True)) == "cpu.native"
     assert chosen(request(proj_size=8)) == "cpu.native"
@@ -205,19 +212,27 @@ def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewher
     assert brief(gru, "float16", 1, 8) == "cpu.native"
     assert brief(gru, "float32", 1, packed=True) == "cpu.native"
     assert brief(RecurrentKind.LSTM, "float32", 1, packed=True) == "cpu.native"
-    assert brief(RecurrentKind.LSTM, "float32", 128, packed=True) == "cpu.torch"
+    assert brief(RecurrentKind.LSTM, "float32", 1) == "cpu.native"
+    assert brief(RecurrentKind.LSTM, "float32", 1, 64) == "cpu.torch"
+    assert brief(RecurrentKind.LSTM, "float32", 128, 64, packed=True) == "cpu.torch"
     assert chosen(request(dtype="float64")) == "kernels.aten"
     trace = registry().decide(FORWARD, request(gru)).render()
     assert "E_PURPOSE: stands for calls that torch's own layers serve best; this is gru" in trace
 
 
-def test_bfloat16_is_onednns_where_torch_gives_it_to_it():
+def test_much_bfloat16_is_onednns_where_torch_gives_it_to_it():
+    many = {"batch": 64, "hidden_size": 256}
     platform = probe_platform()
     new = replace(platform, cpu_features=frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}))
     old = replace(platform, cpu_features=frozenset({"avx2", "fma", "f16c"}))
-    assert supports_torch(request(dtype="bfloat16"), new).supported
-    assert supports_torch(request(dtype="bfloat16"), old).code is ReasonCode.PURPOSE
-    assert supports_torch(request(dtype="float16"), new).code is ReasonCode.PURPOSE
+    asked = replace(request(dtype="bfloat16"), **many)
+    assert supports_torch(asked, new).supported
+    assert supports_torch(request(dtype="bfloat16"), new).code is ReasonCode.PURPOSE
+    assert supports_torch(asked, old).code is ReasonCode.PURPOSE
+    assert supports_torch(replace(asked, dtype="float16"), new).code is ReasonCode.PURPOSE
+    # A step whose weights torch takes as they are, and oneDNN would not.
+    assert not supports_torch(replace(request(dtype="bfloat16"), steps=1), new).supported
+    assert supports_torch(replace(request(dtype="bfloat16"), steps=1), old).supported
 
 
 def test_bfloat16_is_onednns_where_only_it_has_matrix_tiles():
@@ -235,10 +250,10 @@ def test_bfloat16_is_onednns_where_only_it_has_matrix_tiles():
         assert not layer(gru, batch, on=none)
         assert not layer(gru, batch, "float16", grad=True)
         assert not layer(lstm, batch)
-        assert layer(lstm, batch, on=none)
-        assert layer(lstm, batch, isa="avx512bf16")
+        assert layer(lstm, batch, on=none) == (batch == 64)
+        assert layer(lstm, batch, isa="avx512bf16") == (batch >= 8)
         assert layer(lstm, batch, grad=True)
-        assert layer(lstm, batch, "float32")
+        assert layer(lstm, batch, "float32") == (batch == 64)
     assert layer(gru, 8, grad=True)
     assert layer(gru, 8, isa="avx512bf16")
     assert not layer(gru, 7, grad=True)

@@ -54,7 +54,8 @@ TILED: Final = "amx"
 _CROWD: Final = 64
 _THIN: Final = 256
 # Numbers of a state of all sequences from which on oneDNN's matrix tiles pay where no kernel has
-# them: in the backward pass, and where kernels are held to less.
+# them: in the backward pass, and where kernels are held to less. Beyond it products are nearly all
+# of an LSTM, and oneDNN's as good.
 _MANY_NUMBERS: Final = 8192
 # Layers times directions.
 _MOST_CELLS: Final = 256
@@ -90,9 +91,10 @@ def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") ->
 def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether torch's own layers are the best there is for the request.
 
-    They are where torch gives an LSTM to oneDNN and no kernel of matrix tiles is faster, where
-    laying out weights for a few steps would cost more than the steps, and where many sequences
-    train in bfloat16, whose gradients the recorded backward computes in float32.
+    They are for an LSTM that torch gives to oneDNN, where it trains or has so much state that all
+    is products, where laying out weights for a few steps of other layers would cost more than the
+    steps, and where many sequences train in bfloat16, whose gradients the recorded backward
+    computes in float32.
 
     Args:
         request: the call.
@@ -107,19 +109,24 @@ def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = 
         what = "has lengths" if request.ragged else "records its own gradient"
         return _for_others(f"a call that {'projects' if request.proj_size else what}")
     best = ""
-    brief = request.steps < _BRIEF
-    if request.kind is RecurrentKind.LSTM:
-        missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
-        tiled = request.dtype in _NARROW and not request.grad and _has_tiles(platform, isa)
-        crowded = request.batch >= _CROWD and request.hidden_size < _THIN
-        if not missing and not (brief and request.packed) and (crowded or not tiled):
-            best = "an lstm by oneDNN"
+    numbers = request.batch * request.hidden_size
+    missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
+    onednn = request.kind is RecurrentKind.LSTM and not missing
+    if request.dtype in _NARROW and _has_tiles(platform, isa):
+        outdone = request.batch >= _CROWD and request.hidden_size < _THIN
+    else:
+        outdone = numbers > _MANY_NUMBERS
+    few = request.steps < _BRIEF
+    # oneDNN lays out weights in every call.
+    if onednn and (request.grad or outdone) and not (few and request.packed):
+        best = "an lstm by oneDNN"
+    brief = few and not request.packed and not onednn
     calls = request.steps * request.batch
-    if brief and not request.packed and (request.dtype not in _SLOW or calls < _BRIEF):
+    if brief and (request.dtype not in _SLOW or calls < _BRIEF):
         best = best or "few steps with weights as they are"
     if request.grad and request.dtype in _NARROW and request.batch >= _MANY:
         best = best or "training on many sequences"
-    many = request.batch * request.hidden_size >= _MANY_NUMBERS
+    many = numbers >= _MANY_NUMBERS
     alone = _has_tiles(platform, "") and (request.grad or not _has_tiles(platform, isa))
     if request.dtype in _NARROW and many and alone:
         best = best or "many sequences by oneDNN's matrix tiles"
