@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from torchyard_cpu._pointwise import NativePointwise
@@ -33,7 +32,7 @@ def test_rsqrt_is_within_two_units_and_torchs_of_what_is_no_number(isa: str) -> 
 def test_nan_to_num_is_torchs_whose_bounds_are_the_dtypes(dtype: torch.dtype, isa: str) -> None:
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -2.5] * 5, dtype=dtype)
 
-    def both(x: Any) -> Any:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.nan_to_num(x), torch.nan_to_num(x, 1.0, neginf=-3.0)
 
     found = [result for (result,) in NativePointwise(isa)(call_of(both, [x]))]
@@ -47,7 +46,7 @@ def test_what_activations_make_of_infinities_and_nan_is_torchs(isa: str) -> None
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, 0.5, -0.5, 1e38, -1e38] * 5)
     names = "celu elu hardshrink hardtanh leaky_relu selu softplus softshrink".split()
 
-    def every(x: Any) -> Any:
+    def every(x: Tensor) -> tuple[Tensor, ...]:
         return tuple(getattr(functional, name)(x) for name in names)
 
     found = [result for (result,) in NativePointwise(isa)(call_of(every, [x]))]
@@ -59,7 +58,7 @@ def test_what_activations_make_of_infinities_and_nan_is_torchs(isa: str) -> None
 def test_what_is_finite_is_torchs(isa: str) -> None:
     x = torch.tensor([torch.nan, torch.inf, -torch.inf, 0.0, -2.5] * 5)
 
-    def several(x: Any) -> Any:
+    def several(x: Tensor) -> tuple[Tensor, ...]:
         return torch.isfinite(x), torch.isposinf(x), torch.isneginf(x), torch.isinf(x)
 
     found = [result for (result,) in NativePointwise(isa)(call_of(several, [x]))]

@@ -186,15 +186,20 @@ def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewher
     def brief(kind, dtype, steps, batch=1, **more):
         return chosen(RecurrentRequest("cpu", dtype, kind, steps, batch, 256, 256, **more))
 
-    def state(numbers, dtype="float32"):
+    def layer(batch, hidden, dtype="float32"):
         lstm = RecurrentKind.LSTM
-        return chosen(RecurrentRequest("cpu", dtype, lstm, 128, 64, 64, numbers // 64))
+        return chosen(RecurrentRequest("cpu", dtype, lstm, 128, batch, hidden, hidden))
 
     assert chosen(request()) == "cpu.native"
     assert chosen(request(grad=True)) == "cpu.torch"
-    assert state(8192) == "cpu.native"
-    assert state(8256) == "cpu.torch"
-    assert state(8256, "float16") == "cpu.native"
+    assert layer(64, 128) == "cpu.native"
+    assert layer(64, 129) == "cpu.torch"
+    assert layer(64, 129, "float16") == "cpu.native"
+    assert layer(32, 32) == "cpu.native"
+    assert layer(33, 32) == "cpu.torch"  # decided as 64, like all up to there
+    assert layer(64, 48) == "cpu.native"
+    assert layer(64, 47) == "cpu.torch"
+    assert layer(64, 47, "float16") == "cpu.native"
     assert chosen(request(dtype="float16")) == "cpu.native"
     assert chosen(request(ragged=True)) == "cpu.native"
     assert chosen(request(proj_size=8)) == "cpu.native"

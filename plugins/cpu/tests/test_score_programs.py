@@ -177,6 +177,7 @@ def test_an_index_out_of_range_of_a_hidden_pair_is_none(q_length: int, isa: str)
         (lambda s, b, h, q, k: torch.erfinv(s), "score_mod: has no erfinv"),
         (lambda s, b, h, q, k: torch.round(s, decimals=1), "round with decimals="),
         (lambda s, b, h, q, k: torch.nn.functional.softplus(s, beta=0), "softplus with beta=0"),
+        (lambda s, b, h, q, k: torch.nn.functional.celu(s, -0.0), "celu with alpha=0"),
         (lambda s, b, h, q, k: s.double(), "computes in float64"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: s + LOW[h, k] * 2, "mul computes in bfloat16"),

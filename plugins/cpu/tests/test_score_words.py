@@ -173,53 +173,6 @@ def test_the_derivative_of_a_word_is_torchs(word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "corners"),
-    [
-        ("celu", [0.0]),
-        ("celu of 2", [0.0]),
-        ("elu", [0.0]),
-        ("elu of 1/2", [0.0]),
-        ("hardshrink", [-0.5, 0.0, 0.5]),
-        ("hardtanh from -2 to 3", [-2.0, 3.0]),
-        ("leaky_relu", [0.0]),
-        ("relu6", [0.0, 6.0]),
-        ("selu", [0.0]),
-        ("softplus of 2 up to 5", [2.5]),
-        ("softshrink", [-0.5, 0.0, 0.5]),
-        ("threshold", [0.25]),
-    ],
-)
-def test_the_derivative_at_a_corner_is_torchs(word: str, corners: list[float]) -> None:
-    function = {**EXACT, **CLOSE}[word]
-    values = torch.tensor(corners, requires_grad=True)
-    query, key = torch.zeros(1, 1, len(corners), 1), torch.zeros(1, 1, 1, 1)
-
-    def score_mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
-        return function(values[q]) + 0 * s
-
-    _, aux = flex_attention(query, key, key, score_mod, return_aux=AuxRequest(lse=True))
-    (found,) = torch.autograd.grad(aux.lse.sum(), values)
-    (wanted,) = torch.autograd.grad(function(values).sum(), values)
-
-    assert explain(query, key, key, score_mod, backward=True).name == "cpu.native"
-    torch.testing.assert_close(found, wanted)
-
-
-@pytest.mark.parametrize(
-    ("function", "reason"),
-    [
-        (lambda x: functional.celu(x, -0.0), "celu with alpha=0"),
-        (lambda x: functional.softplus(x, 0.0), "softplus with beta=0"),
-    ],
-)
-def test_what_divides_by_0_is_left_to_torch(function: Function, reason: str) -> None:
-    call = make_call(q_length=3, kv_length=3, score_mod=lambda s, b, h, q, k: function(s))
-    verdict = attention.supports(request_of(call), probe_platform())
-    assert not verdict.supported
-    assert reason in verdict.text
-
-
-@pytest.mark.parametrize(
     ("word", "value", "expected"),
     [
         ("erf", math.inf, 1.0),

@@ -15,7 +15,17 @@ from typing import Final
 
 from torchyard_cpu._score_graph import ScoreGraph
 
-__all__ = ["BINARY", "UNARY", "Term", "expm1", "gelu_tanh", "lerp", "softplus", "wrapped"]
+__all__ = [
+    "BINARY",
+    "UNARY",
+    "Term",
+    "expm1",
+    "gelu_tanh",
+    "hardtanh",
+    "lerp",
+    "softplus",
+    "wrapped",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,9 @@ class Term:
 
     def __lt__(self, other: Term | float) -> Term:
         return self.of("lt", other, dtype="bool")
+
+    def __le__(self, other: Term | float) -> Term:
+        return self.of("le", other, dtype="bool")
 
     def is_equal(self, other: Term | float) -> Term:
         """Return whether the values are equal, which NaN never is."""
@@ -121,14 +134,19 @@ def _round(x: Term) -> Term:
     rest = x - low
     odd = low - (low * 0.5).of("floor") * 2.0
     # A whole number minus itself is 0, but infinity's is NaN.
-    up = x.like(0.5).of("lt", rest, dtype="bool").where(1.0, rest.is_equal(0.5).where(odd, 0.0))
+    up = (x.like(0.5) < rest).where(1.0, rest.is_equal(0.5).where(odd, 0.0))
     return low + up
 
 
+def hardtanh(x: Term, min_val: float = -1.0, max_val: float = 1.0) -> Term:
+    """Return x within bounds."""
+    # Choices, which have torch's derivative at the bounds.
+    above = (x <= min_val).where(min_val, x)
+    return (x.like(max_val) <= x).where(max_val, above)
+
+
 def _relu6(x: Term) -> Term:
-    # Choices, which have torch's derivative at 0 and 6.
-    above = x.of("le", 0.0, dtype="bool").where(0.0, x)
-    return x.like(6.0).of("le", x, dtype="bool").where(6.0, above)
+    return hardtanh(x, 0.0, 6.0)
 
 
 def _hardsigmoid(x: Term) -> Term:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from torchyard_cpu._score_composed import Term, expm1, softplus
+from torchyard_cpu._score_composed import Term, expm1, hardtanh, softplus
 from torchyard_cpu._score_graph import UnsupportedProgramError
 
 __all__ = ["PARAMETRIC"]
@@ -19,14 +19,6 @@ __all__ = ["PARAMETRIC"]
 # Klambauer et al., arXiv 1706.02515, equation 2; the digits are torch's.
 _SELU_ALPHA: Final = 1.6732632423543772
 _SELU_SCALE: Final = 1.0507009873554805
-
-
-def _is_at_most(x: Term, bound: float) -> Term:
-    return x.of("le", bound, dtype="bool")
-
-
-def _is_above(x: Term, bound: float) -> Term:
-    return x.like(bound).of("lt", x, dtype="bool")
 
 
 def _celu(x: Term, alpha: float = 1.0) -> Term:
@@ -40,24 +32,19 @@ def _elu(x: Term, alpha: float = 1.0) -> Term:
 
 
 def _exponential(x: Term, factor: float, rate: float) -> Term:
-    low = _is_at_most(x, 0.0)
+    low = x <= 0.0
     # Also of large x, where e^x overflows; the choice takes nothing of it.
     return low.where(expm1(low.where(x, 0.0) * rate) * factor, x)
 
 
 def _hardshrink(x: Term, lambd: float = 0.5) -> Term:
     # Of a negative lambd nothing is within; NaN is not.
-    inside = x.like(-lambd).of("le", x, dtype="bool").of("and", _is_at_most(x, lambd), dtype="bool")
+    inside = (x.like(-lambd) <= x).of("and", x <= lambd, dtype="bool")
     return inside.where(0.0, x)
 
 
-def _hardtanh(x: Term, min_val: float = -1.0, max_val: float = 1.0) -> Term:
-    above = _is_at_most(x, min_val).where(min_val, x)
-    return x.like(max_val).of("le", x, dtype="bool").where(max_val, above)
-
-
 def _leaky_relu(x: Term, negative_slope: float = 0.01) -> Term:
-    return _is_above(x, 0.0).where(x, x * negative_slope)
+    return (x <= 0.0).where(x * negative_slope, x)
 
 
 def _nan_to_num(x: Term, *, posinf: float, neginf: float, nan: float = 0.0) -> Term:
@@ -75,24 +62,24 @@ def _softplus(x: Term, beta: float = 1.0, threshold: float = 20.0) -> Term:
     if beta == 1 and threshold == 20:
         return softplus(x)  # beyond the threshold it is x, to the last bit
     scaled = x * beta
-    return _is_above(scaled, threshold).where(x, softplus(scaled) * (1.0 / beta))
+    return (x.like(threshold) < scaled).where(x, softplus(scaled) * (1.0 / beta))
 
 
 def _softshrink(x: Term, lambd: float = 0.5) -> Term:
     within = x.is_equal(x).where(0.0, x)
     below = (x < -lambd).where(x + lambd, within)
-    return _is_above(x, lambd).where(x - lambd, below)
+    return (x.like(lambd) < x).where(x - lambd, below)
 
 
 def _threshold(x: Term, threshold: float, value: float) -> Term:
-    return _is_at_most(x, threshold).where(value, x)
+    return (x <= threshold).where(value, x)
 
 
 PARAMETRIC: Final[dict[str, Callable[..., Term]]] = {
     "celu": _celu,
     "elu": _elu,
     "hardshrink": _hardshrink,
-    "hardtanh": _hardtanh,
+    "hardtanh": hardtanh,
     "leaky_relu": _leaky_relu,
     "nan_to_num": _nan_to_num,
     "selu": _selu,

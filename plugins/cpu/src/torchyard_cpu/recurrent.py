@@ -48,11 +48,13 @@ _SLOW: Final = ("float16",)
 # What oneDNN multiplies faster than float32, and from how many sequences on that counts.
 _NARROW: Final = ("bfloat16",)
 _MANY: Final = 16
-# The instruction set whose kernel keeps up with oneDNN's matrix tiles, and where it does not: as
-# many sequences, and states that are narrower, since the gates are then most of the work.
+# The instruction set whose kernel keeps up with oneDNN's matrix tiles.
 TILED: Final = "amx"
+# Where oneDNN is ahead, since gates are most of the work: as many sequences, and states that are
+# narrower, by vectors or by tiles.
 _CROWD: Final = 64
-_THIN: Final = 256
+_THIN: Final = 48
+_THIN_BY_TILES: Final = 256
 # Numbers of a state of all sequences from which on oneDNN's matrix tiles pay where no kernel has
 # them: in the backward pass, and where kernels are held to less. Beyond it products are nearly all
 # of an LSTM, and oneDNN's as good.
@@ -91,10 +93,10 @@ def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") ->
 def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = "") -> Verdict:
     """Say whether torch's own layers are the best there is for the request.
 
-    They are for an LSTM that torch gives to oneDNN, where it trains or has so much state that all
-    is products, where laying out weights for a few steps of other layers would cost more than the
-    steps, and where many sequences train in bfloat16, whose gradients the recorded backward
-    computes in float32.
+    They are for an LSTM that torch gives to oneDNN, where it trains, where gates are most of its
+    work or products nearly all; where laying out weights for a few steps of other layers would
+    cost more than the steps; and where many sequences train in bfloat16, whose gradients the
+    recorded backward computes in float32.
 
     Args:
         request: the call.
@@ -112,10 +114,9 @@ def supports_torch(request: RecurrentRequest, platform: Platform, *, isa: str = 
     numbers = request.batch * request.hidden_size
     missing = _ONEDNN.get(request.dtype, frozenset({request.dtype})) - platform.cpu_features
     onednn = request.kind is RecurrentKind.LSTM and not missing
-    if request.dtype in _NARROW and _has_tiles(platform, isa):
-        outdone = request.batch >= _CROWD and request.hidden_size < _THIN
-    else:
-        outdone = numbers > _MANY_NUMBERS
+    tiled = request.dtype in _NARROW and _has_tiles(platform, isa)
+    thin = request.hidden_size < (_THIN_BY_TILES if tiled else _THIN)
+    outdone = (request.batch >= _CROWD and thin) or (not tiled and numbers > _MANY_NUMBERS)
     few = request.steps < _BRIEF
     # oneDNN lays out weights in every call.
     if onednn and (request.grad or outdone) and not (few and request.packed):
