@@ -1,7 +1,7 @@
 // Quantised weights for processors with matrix tiles of bfloat16 (AMX-BF16).
 //
 // A tile of the right factor reads pairs of bfloat16 as pairs-inl.h makes them of a panel's codes,
-// and one of the left factor reads rows of x as they lie.
+// and one of the left factor reads rows of x as they were made ready.
 #include <cstring>
 
 #include "quantised/dots_avx512.h"
@@ -98,9 +98,10 @@ struct MatrixPanels {
       for (int v = 0; v < Pairs::kVectors; ++v) {
         total[0][v] = _mm512_load_ps(codes + r * kQuantisedColumns + v * 16);
       }
-      Pairs::Tile::template add<1, Pairs::kVectors>(
-          scaled, total, part.depth / args.segment(), part.panel, 0,
-          part.rows.sums + row * args.segments(), sums + r * kQuantisedColumns);
+      const int64_t segments = args.segments();
+      const int32_t* row_sums = part.rows.sums + row * segments + part.depth / args.segment();
+      Pairs::Tile::template add<1, Pairs::kVectors>(scaled, total, {part.panel, row_sums, segments},
+                                                    0, sums + r * kQuantisedColumns);
     }
   }
 

@@ -36,7 +36,7 @@ struct PairPanel {
     Group found;
     const int64_t group = panel * args.groups() + depth / args.group;
     for (int v = 0; v < kVectors; ++v) {
-      const __m512 weight = Tile::scale(args, group, v * Isa::kLanes);
+      const __m512 weight = Tile::scale(args, group * kQuantisedColumns + v * Isa::kLanes);
       found.scale[v] = Isa::mul(weight, Isa::set1(Sum::kWeight));
       found.offset[v] = Isa::zero();
       if (args.zeros != nullptr) {
@@ -47,8 +47,9 @@ struct PairPanel {
     return found;
   }
 
-  // pairs[octets * 4][64] of the codes of `octets` from `depth` on. Of groups they are the weights,
-  // rounded to bfloat16 as the weight was before; otherwise the codes, which that holds exactly.
+  // pairs[octets * 4][64] of the codes of `octets` from `depth` on, in PairSum's order. Of groups
+  // they are the weights, rounded to bfloat16 as the weight was before; otherwise the codes, which
+  // that holds exactly.
   static TORCHYARD_NOINLINE void turn(const QuantisedArgs& args, int64_t panel, int64_t depth,
                                       int64_t octets, uint32_t* pairs) {
     const __m512i interleave =
@@ -63,15 +64,15 @@ struct PairPanel {
       for (int half = 0; half < 2; ++half) {
         for (int v = 0; v < kVectors; ++v) {
           const auto words = Floats::load(codes + v * 64, half);
-          for (int j = 0; j < 4; j += 2) {
+          for (int j = 0; j < 2; ++j) {
             __m512 low = Floats::value(words, j);
-            __m512 high = Floats::value(words, j + 1);
+            __m512 high = Floats::value(words, j + 2);
             if (args.group != 0) {
               low = Isa::mul(Isa::sub(low, group.offset[v]), group.scale[v]);
               high = Isa::mul(Isa::sub(high, group.offset[v]), group.scale[v]);
             }
             const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-            _mm512_storeu_si512(pairs + j / 2 * kQuantisedColumns + v * 16,
+            _mm512_storeu_si512(pairs + j * kQuantisedColumns + v * 16,
                                 _mm512_permutexvar_epi16(interleave, both));
           }
         }
@@ -112,9 +113,9 @@ struct PairPanel {
       // What the zeros add is the whole segment's: with its first part.
       QuantisedArgs part = args;
       if (depth % args.segment() != 0) part.zeros = nullptr;
-      const int32_t* row_sums = rows.sums + row * args.segments();
-      Tile::template add<kRows, kVectors>(part, total, depth / args.segment(), panel, 0, row_sums,
-                                          sums);
+      const int64_t segments = args.segments();
+      const int32_t* row_sums = rows.sums + row * segments + depth / args.segment();
+      Tile::template add<kRows, kVectors>(part, total, {panel, row_sums, segments}, 0, sums);
       return;
     }
 #pragma GCC unroll 6
@@ -154,18 +155,17 @@ struct PairPanel {
   }
 };
 
-// As Quantised, and many rows of bfloat16 by pairs.
+// As Quantised, and bfloat16 by pairs: many rows by a panel's that are made once.
 template <class Dot>
 struct QuantisedPairs : Quantised<Avx512, Dot> {
   using Base = Quantised<Avx512, Dot>;
 
   static QuantisedSum sum(const QuantisedArgs& args) {
-    const bool pairs =
-        !args.bytes && args.element == QuantisedElement::kBFloat16 && args.rows >= kPairRows;
+    const bool pairs = !args.bytes && args.element == QuantisedElement::kBFloat16;
     return pairs ? QuantisedSum::kPairs : Base::sum(args);
   }
   static size_t scratch_bytes(const QuantisedArgs& args, int64_t rows) {
-    if (sum(args) != QuantisedSum::kPairs) return 0;
+    if (sum(args) != QuantisedSum::kPairs || rows < kPairRows) return 0;
     return static_cast<size_t>((kPairDepth / 2 + rows) * kQuantisedColumns) * 4;
   }
   static void prepare(const QuantisedArgs& args, const QuantisedRows& rows, int64_t from,
@@ -175,8 +175,17 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
   static void panel(const QuantisedArgs& args, const QuantisedRows& rows, int64_t panel,
                     std::byte* scratch) {
     if (sum(args) != QuantisedSum::kPairs) return Base::panel(args, rows, panel, scratch);
-    if (args.bits == 8) return PairPanel<8>::run(args, rows, panel, scratch);
-    PairPanel<4>::run(args, rows, panel, scratch);
+    if (args.bits == 8) return panel_of<8>(args, rows, panel, scratch);
+    panel_of<4>(args, rows, panel, scratch);
+  }
+
+ private:
+  template <int kBits>
+  static void panel_of(const QuantisedArgs& args, const QuantisedRows& rows, int64_t panel,
+                       std::byte* scratch) {
+    if (rows.end - rows.first >= kPairRows)
+      return PairPanel<kBits>::run(args, rows, panel, scratch);
+    Panel<PairSum<1>, kBits>::run(args, rows, panel);
   }
 };
 

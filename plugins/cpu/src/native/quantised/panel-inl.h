@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "quantised/prepare-inl.h"
 #include "quantised/quantised.h"
@@ -48,7 +49,6 @@ inline void store_panel(const QuantisedArgs& args, const QuantisedRows& rows, bo
 template <class Sum, int kBits>
 struct Panel {
   using Isa = typename Sum::Isa;
-  using Tile = QuantisedTile<Sum, kBits>;
 
   template <int kRows>
   static TORCHYARD_NOINLINE void tile(const QuantisedArgs& args, const QuantisedRows& rows,
@@ -58,7 +58,8 @@ struct Panel {
     constexpr int kVectors = kRows == 1 ? (kAll < 8 ? kAll : 8) : Isa::kTileVectors;
     alignas(64) float sums[kRows * kQuantisedColumns] = {};
     for (int c = 0; c < kQuantisedColumns; c += kVectors * Isa::kLanes) {
-      Tile::template run<kRows, kVectors>(args, rows, row, panel, c, sums);
+      using Of = std::conditional_t<kRows == 1, typename Sum::OfOneRow, Sum>;
+      QuantisedTile<Of, kBits>::template run<kRows, kVectors>(args, rows, row, panel, c, sums);
     }
     store_panel<Isa>(args, rows, args.bytes, row, kRows, panel, sums);
   }
