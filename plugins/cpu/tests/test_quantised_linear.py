@@ -86,7 +86,7 @@ def exact(packed):
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(max_examples=60)
 @given(
-    st.sampled_from([1, 2, 3, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 49]),
+    st.sampled_from([1, 2, 3, 5, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 49, 128, 131]),
     st.integers(1, 200),
     st.integers(1, 400) | st.sampled_from([1024, 1032, 2055]),
     st.sampled_from(FORMS),
@@ -144,9 +144,10 @@ def test_a_row_has_the_same_bits_whatever_rows_are_beside_it(activation):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("rows", [1028, 1050])
-def test_rows_beyond_a_thousand_are_those_of_a_call_of_their_own(kernel, rows):
+@pytest.mark.parametrize("bits", [8, 4])
+def test_rows_beyond_a_thousand_are_those_of_a_call_of_their_own(kernel, rows, bits):
     torch.manual_seed(0)
-    packed = quantize(torch.randn(300, 72).bfloat16(), bits=8)
+    packed = quantize(torch.randn(300, 72).bfloat16(), bits=bits)
     x = torch.randn(rows, 72).bfloat16()
     run = native(kernel)
     out = run(call_of(x, packed))
@@ -158,7 +159,7 @@ def test_rows_beyond_a_thousand_are_those_of_a_call_of_their_own(kernel, rows):
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("rows", [9, 40])
+@pytest.mark.parametrize("rows", [9, 40, 130])
 def test_what_is_not_finite_stays_in_its_row(kernel, rows, dtype, bits, activation):
     packed = quantize(torch.randn(70, 100).to(dtype), bits=bits, activation=activation)
     x = torch.randn(rows, 100).to(dtype)
@@ -172,7 +173,7 @@ def test_what_is_not_finite_stays_in_its_row(kernel, rows, dtype, bits, activati
     assert not out[4].isfinite().any()
 
 
-@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("rows", [1, 40, 130])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(
     ("dtype", "activation"), [(torch.float32, "int8"), (torch.bfloat16, None)], ids=str

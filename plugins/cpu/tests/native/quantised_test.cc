@@ -154,7 +154,7 @@ int main() {
     if ((kernel.required & ~features) != 0) continue;
     for (const int bits : {8, 4}) {
       for (const int64_t group : {0, 32, 128}) {
-        for (const int64_t rows : {1, 3, 8, 21}) {
+        for (const int64_t rows : {1, 3, 8, 21, 130}) {
           for (const bool bytes : {false, true}) {
             for (const bool low : {false, true}) {
               QuantisedArgs args = {};

@@ -12,8 +12,9 @@
 namespace torchyard {
 namespace {
 
-// From so many rows on turning codes into pairs pays.
-constexpr int64_t kPairRows = 8;
+// From so many rows on turning codes into pairs once pays; fewer look them up for each six.
+template <int kBits>
+constexpr int64_t kPairRows = kBits == 4 ? 128 : 16;
 // Depth of what is turned at once: 64 columns of it are 128 KiB, a part of the second cache.
 constexpr int64_t kPairDepth = 1024;
 static_assert(kLongestSegment % kPairDepth == 0, "a segment ends with a part");
@@ -165,7 +166,7 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
     return pairs ? QuantisedSum::kPairs : Base::sum(args);
   }
   static size_t scratch_bytes(const QuantisedArgs& args, int64_t rows) {
-    if (sum(args) != QuantisedSum::kPairs || rows < kPairRows) return 0;
+    if (sum(args) != QuantisedSum::kPairs || rows < least_rows(args)) return 0;
     return static_cast<size_t>((kPairDepth / 2 + rows) * kQuantisedColumns) * 4;
   }
   static void prepare(const QuantisedArgs& args, const QuantisedRows& rows, int64_t from,
@@ -180,10 +181,13 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
   }
 
  private:
+  static int64_t least_rows(const QuantisedArgs& args) {
+    return args.bits == 4 ? kPairRows<4> : kPairRows<8>;
+  }
   template <int kBits>
   static void panel_of(const QuantisedArgs& args, const QuantisedRows& rows, int64_t panel,
                        std::byte* scratch) {
-    if (rows.end - rows.first >= kPairRows)
+    if (rows.end - rows.first >= kPairRows<kBits>)
       return PairPanel<kBits>::run(args, rows, panel, scratch);
     Panel<PairSum<1>, kBits>::run(args, rows, panel);
   }
