@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from operator import is_
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -82,29 +83,35 @@ class _State:
 
     Attributes:
         before, after: the chains' functions.
-        held: (where, name, what) for everything that must be there still.
-        places: weights, and the addresses that the chains have for them.
+        where, names, held: dictionaries, and what each must hold under a name still.
+        weights, places: tensors, and the addresses that the chains have for them.
         hooks: dictionaries that must be empty.
         norms: the norms' weights.
         biases: of the two chains.
     """
 
-    __slots__ = ("after", "before", "biases", "held", "hooks", "norms", "places")
+    __slots__ = (
+        *("after", "before", "biases", "held", "hooks", "names", "norms", "places", "weights"),
+        "where",
+    )
 
     def __init__(self, layer: Any) -> None:
         attention, mlp = layer.self_attn, layer.mlp
-        self.held: list[tuple[dict[str, Any], str, Any]] = []
-        self.places: list[tuple[Tensor, int]] = []
+        self.where: list[dict[str, Any]] = []
+        self.names: list[str] = []
+        self.held: list[Any] = []
+        self.weights: list[Tensor] = []
+        self.places: list[int] = []
         self.hooks = list(_GLOBAL_HOOKS)
         self.norms = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight)
         self.biases: tuple[tuple[Tensor, ...], tuple[Tensor, ...]] = ((), ())
         self.before: Callable[..., Tensor | None] | None = None
         self.after: Callable[..., Tensor | None] | None = None
         for module in (layer, attention, mlp):
-            self.held += [(module._modules, name, part) for name, part in module._modules.items()]
+            self._hold(module._modules)
         for module in list(layer.modules())[1:]:
             self.hooks += [module._forward_hooks, module._forward_pre_hooks]
-            self._hold(module)
+            self._hold(module._parameters, module._buffers)
         shared = _projections(attention)
         if (
             shared is not None
@@ -112,12 +119,14 @@ class _State:
             and type(attention.o_proj) is PackedLinear
             and type(mlp.down_proj) is PackedLinear
         ):
-            self._hold(shared.packed)
+            self._hold(shared.packed._parameters, shared.packed._buffers)
             self._make(layer, (shared, attention.o_proj, mlp.gate_up, mlp.down_proj))
 
-    def _hold(self, module: torch.nn.Module) -> None:
-        for tensors in (module._parameters, module._buffers):
-            self.held += [(tensors, name, tensor) for name, tensor in tensors.items()]
+    def _hold(self, *dictionaries: dict[str, Any]) -> None:
+        for where in dictionaries:
+            self.where += [where] * len(where)
+            self.names += where.keys()
+            self.held += where.values()
 
     def _make(self, layer: Any, layers: tuple[PackedLinear, ...]) -> None:
         dtype, device = self.norms[0].dtype, self.norms[0].device
@@ -148,23 +157,22 @@ class _State:
             return
         self.before, self.after = offer(before), offer(after)
         # Chains go by them; a tensor may get other memory.
-        self.places = [
-            (tensor, tensor.data_ptr()) for packed, _ in weights for tensor in packed.tensors
-        ]
+        self.weights = [tensor for packed, _ in weights for tensor in packed.tensors]
+        self.places = [tensor.data_ptr() for tensor in self.weights]
         self.biases = (
             tuple(bias for _, bias in weights[:1] if bias is not None),
             tuple(bias for _, bias in weights[1:] if bias is not None),
         )
 
     def stands(self) -> bool:
-        """Return whether everything is as it was."""
-        for where, name, what in self.held:
-            if where.get(name) is not what:
-                return False
-        for tensor, place in self.places:  # noqa: SIM110 - a generator takes twice as long
-            if tensor.data_ptr() != place:
-                return False
-        return True
+        """Return whether everything is as it was.
+
+        By loops in C: weights that stream past leave little of Python in the caches, and what these
+        few lines need of it is fetched anew for each layer.
+        """
+        return all(map(is_, map(dict.get, self.where, self.names), self.held)) and (
+            list(map(Tensor.data_ptr, self.weights)) == self.places
+        )
 
 
 def _projections(attention: Any) -> PackedLinear | None:
@@ -188,7 +196,10 @@ def _kernel(packed: Packed, bias: Tensor | None, dtype: torch.dtype, device: tor
 
 def _state_of(layer: Any) -> _State:
     # From before the decisions: then a change that comes between drops them.
-    known = registry().conclusions().setdefault(_KEY, WeakKeyDictionary())
+    conclusions = registry().conclusions()
+    known = conclusions.get(_KEY)
+    if known is None:
+        known = conclusions.setdefault(_KEY, WeakKeyDictionary())
     state: _State | None = known.get(layer)
     if state is None or not state.stands():
         state = known[layer] = _State(layer)
