@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from torchyard import ContractId, PolicyError, Source, use
-from torchyard._policy import Use, demanded, parse_enlisted, parse_uses
+from torchyard._policy import Use, demanded, demanding, parse_enlisted, parse_uses
 
 from .conftest import Make
 from .toys import GOOD, TOY
@@ -20,7 +20,7 @@ def test_an_argument_is_stronger_than_the_context_and_that_than_the_environment(
     environment = "toy=env.x"
     assert demanded(_TOY, None, "") is None
     assert demanded(_TOY, None, environment) == Use("env.x", Source.ENVIRONMENT)
-    with use(toy="context.x"):
+    with demanding({"toy": "context.x"}):
         assert demanded(_TOY, None, environment) == Use("context.x", Source.CONTEXT)
         assert demanded(_TOY, "argument.x", environment) == Use("argument.x", Source.ARGUMENT)
     assert demanded(_TOY, None, environment) == Use("env.x", Source.ENVIRONMENT)
@@ -58,32 +58,32 @@ def test_blocks_nest_and_the_innermost_wins() -> None:
         demand = demanded(_TOY, None, "")
         return demand and demand.implementation
 
-    with use(toy="a.x", other="o.o"):
-        with use(toy="b.y"):
+    with demanding({"toy": "a.x", "other": "o.o"}):
+        with demanding({"toy": "b.y"}):
             assert found() == "b.y"
         assert found() == "a.x"
-        with use(toy_v1="c.z"):
+        with demanding({"toy_v1": "c.z"}):
             assert found() == "c.z"
-            with use(toy="d.w"):
+            with demanding({"toy": "d.w"}):
                 assert found() == "d.w"
     assert found() is None
 
 
 def test_a_block_ends_where_an_exception_leaves_it() -> None:
-    with pytest.raises(ZeroDivisionError), use(toy="a.x"):
+    with pytest.raises(ZeroDivisionError), demanding({"toy": "a.x"}):
         raise ZeroDivisionError
     assert demanded(_TOY, None, "") is None
 
 
 def test_a_version_can_be_asked_for_alone() -> None:
-    with use(toy_v2="a.x"):
+    with demanding({"toy_v2": "a.x"}):
         assert demanded(_TOY, None, "") is None
         assert demanded(ContractId("toy", 2), None, "") == Use("a.x", Source.CONTEXT)
 
 
 def test_a_block_holds_in_its_own_thread_only() -> None:
     inside: list[Use | None] = []
-    with use(toy="a.x"):
+    with demanding({"toy": "a.x"}):
         thread = threading.Thread(target=lambda: inside.append(demanded(_TOY, None, "")))
         thread.start()
         thread.join()
@@ -100,9 +100,20 @@ def test_a_block_holds_in_its_own_thread_only() -> None:
 def test_a_demand_that_nobody_can_read_is_refused_at_once(
     keywords: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(PolicyError) as caught, use(**keywords):
+    with pytest.raises(PolicyError) as caught, demanding(keywords):
         pass
     assert words in str(caught.value)
+
+
+def test_a_demand_for_what_nobody_defines_is_refused_with_the_ops(make_registry: Make) -> None:
+    made = make_registry(TOY, GOOD)
+    with use(toy="good.fast", toy_v1="good.fast"):
+        pass
+    for keyword in ("toys", "toy_v7"):
+        words = rf"use\({keyword}=...\): .*; the ops are: .*toy"
+        with pytest.raises(PolicyError, match=words), use(**{keyword: "good.fast"}):
+            pass
+    assert [str(contract) for contract in made.contracts()] == ["toy/1"]
 
 
 def test_the_environments_forms_are_read() -> None:

@@ -137,7 +137,7 @@ def test_conclusions_last_as_long_as_what_decides(
         assert registry.conclusions() is first
     with torchyard.use(toy="toy.reference"):
         assert registry.conclusions() == {}
-        with torchyard.use(other="toy.reference"):
+        with torchyard.use(toy_v1="good.fast"):
             registry.conclusions()["mine"] = 2
         assert registry.conclusions() == {}
     assert registry.conclusions() is first

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from torchyard._operators import Operators
     from torchyard._platform import Platform, cpu_model, probe_platform
     from torchyard._plugin import Plugin, PluginSource, PluginState
-    from torchyard._policy import Policy, use
-    from torchyard._registry import Registry, registry, resolve
+    from torchyard._policy import Policy
+    from torchyard._registry import Registry, registry, resolve, use
     from torchyard._resolver import decide, require
     from torchyard._verdict import ReasonCode, Verdict
     from torchyard.hookspecs import hookimpl
@@ -95,7 +95,7 @@ _HOMES = {
     "require": "_resolver",
     "resolve": "_registry",
     "setting": "_environ",
-    "use": "_policy",
+    "use": "_registry",
 }
 
 __all__ = [

@@ -44,14 +44,21 @@ class Policy:
 _CONTEXT: Final[ContextVar[tuple[tuple[str, str], ...]]] = ContextVar("torchyard_use", default=())
 
 
-@contextmanager
-def use(**implementations: str) -> Iterator[None]:
-    """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
+def contract_of(keyword: str) -> str:
+    """Return the op, or ``op/version``, that a keyword of ``use`` names.
 
-    A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
-    (``attention_v1``). The demand never falls back: what cannot be served raises
-    UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
+    Raises:
+        PolicyError: the keyword cannot be one.
     """
+    op, mark, version = keyword.rpartition("_v")
+    contract = f"{op}/{version}" if mark and version.isdigit() else keyword
+    _check_contract(f"use({keyword}=...)", contract)
+    return contract
+
+
+@contextmanager
+def demanding(implementations: Mapping[str, str]) -> Iterator[None]:
+    """Demand implementations by keywords of ``use`` inside a ``with`` block."""
     chosen = dict(_CONTEXT.get())
     for key, implementation in implementations.items():
         if "." not in str(implementation):
@@ -59,9 +66,7 @@ def use(**implementations: str) -> Iterator[None]:
                 f"use({key}=...): expected '<plugin>.<implementation>', got {implementation!r}; "
                 f"`torchyard explain {key}` lists the names"
             )
-        op, mark, version = key.rpartition("_v")
-        contract = f"{op}/{version}" if mark and version.isdigit() else key
-        _check_contract(f"use({key}=...)", contract)
+        contract = contract_of(key)
         # The innermost block wins, also where it names the op and an outer one a version of it.
         for outer in [name for name in chosen if name.startswith(f"{contract}/")]:
             del chosen[outer]
@@ -73,7 +78,7 @@ def use(**implementations: str) -> Iterator[None]:
         _CONTEXT.reset(token)
 
 
-# Returns what the enclosing use() blocks of this context demand. Every call of a component asks,
+# Returns what the enclosing blocks of this context demand. Every call of a component asks,
 # and a function of Python would take twice as long.
 context_demands: Final = _CONTEXT.get
 

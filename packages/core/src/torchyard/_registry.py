@@ -6,7 +6,8 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,19 @@ from torchyard._catalog import Catalog
 from torchyard._contract import ContractId, Request
 from torchyard._decision import Decision, Source
 from torchyard._environ import decision_settings, setting
+from torchyard._errors import PolicyError
 from torchyard._implementation import Implementation
 from torchyard._lock import DecisionDump, read_dump
 from torchyard._platform import Platform, imported_torch
 from torchyard._plugin import PluginSource
-from torchyard._policy import Policy, context_demands, demanded, parse_enlisted
+from torchyard._policy import (
+    Policy,
+    context_demands,
+    contract_of,
+    demanded,
+    demanding,
+    parse_enlisted,
+)
 from torchyard._resolver import decide, require
 from torchyard._tuned import TunedDecisions
 from torchyard._verdict import ReasonCode
@@ -295,6 +304,31 @@ def registry() -> Registry:
 def resolve(contract: str, request: Request, *, use: str | None = None) -> Callable[..., Any]:
     """Return the callable that serves a request, by this process's registry."""
     return registry().resolve(contract, request, use=use)
+
+
+@contextmanager
+def use(**implementations: str) -> Iterator[None]:
+    """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
+
+    A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
+    (``attention_v1``). The demand never falls back: what cannot be served raises
+    UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
+
+    Raises:
+        PolicyError: a keyword or a name that cannot be one, or an op that no installed component
+            defines, of which a demand would be without effect.
+    """
+    known = {str(contract) for made in (registry(), *_REGISTRIES) for contract in made.contracts()}
+    for keyword in implementations:
+        contract = contract_of(keyword)
+        if contract not in known and not any(name.startswith(f"{contract}/") for name in known):
+            listing = ", ".join(sorted({name.partition("/")[0] for name in known}))
+            raise PolicyError(
+                f"use({keyword}=...): expected an op of an installed component, got {contract!r}; "
+                f"the ops are: {listing or 'none; install a component'}"
+            )
+    with demanding(implementations):
+        yield
 
 
 def _renew_locks() -> None:
