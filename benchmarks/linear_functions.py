@@ -1,4 +1,4 @@
-"""Functions before and after linear layers: in the kernels, by torch's operators, compiled."""
+"""What surrounds linear layers: in the kernels, by torch's operators, compiled."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable
 from statistics import median
-from typing import Final
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from torch.nn.functional import gelu, silu
 
 from benchmarks.findings import Finding
 from benchmarks.measure import Effort, WrongResultError
-from torchyard_kernels import PackedWeight, linear
+from torchyard_kernels import PackedWeight, linear, quantize
 
 __all__ = ["measure_functions"]
 
@@ -30,6 +30,14 @@ _OURS: Final = "torchyard, packed"
 _EAGER: Final = "torch, eager"
 _COMPILED: Final = "torch, compiled"
 _GATED: Final = "rmsnorm and swiglu"
+# Name -> bits and group of the weight's codes.
+_DEQUANTISED: Final[dict[str, tuple[Literal[8, 4], int]]] = {
+    "dequantise int8": (8, 0),
+    "dequantise int4": (4, 32),
+}
+
+# As it is, or codes [N, K] with scales [N, groups].
+_Plain = Tensor | tuple[Tensor, Tensor]
 
 
 class _Weights:
@@ -38,9 +46,25 @@ class _Weights:
     def __init__(self, name: str, dtype: torch.dtype, depth: int, outputs: int, room: int) -> None:
         rows = outputs * (2 if name == _GATED else 1)
         weight = (torch.randn(rows, depth) / depth**0.5).to(dtype)
+        self.plain: list[_Plain]
+        if name in _DEQUANTISED:
+            bits, group = _DEQUANTISED[name]
+            count = max(3, math.ceil(room / (weight.numel() * bits // 8)))
+            self.packed = [quantize(weight, bits=bits, group_size=group) for _ in range(count)]
+            codes, scale = _codes(self.packed[0], group or depth)
+            self.plain = [(codes.clone(), scale.clone()) for _ in range(count)]
+            return
         count = max(3, math.ceil(room / weight.nbytes))
         self.plain = [weight.clone() for _ in range(count)]
         self.packed = [PackedWeight(weight) for _ in range(count)]
+
+
+def _codes(packed: PackedWeight, group: int) -> tuple[Tensor, Tensor]:
+    """Return a weight's codes int8 [N, K], a byte each, and its scales float32 [N, K / group]."""
+    values = packed.unpack().float()
+    scale = packed.tensors[1].float().transpose(1, 2).flatten(0, 1)[: len(values)]
+    codes = values.reshape(len(values), -1, group) / scale[..., None]
+    return codes.round().to(torch.int8).flatten(1), scale.contiguous()
 
 
 class _Layer:
@@ -61,6 +85,8 @@ class _Layer:
             return linear(x, weight, self.bias, epilogue=gelu)
         if self.name == "residual":
             return linear(x, weight, epilogue=lambda y: y + residual)
+        if self.name in _DEQUANTISED:
+            return linear(x, weight)
         norm = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
         return linear(
             x,
@@ -69,15 +95,20 @@ class _Layer:
             epilogue=lambda gate, up: silu(gate) * up,
         )
 
-    def exact(self, weight: Tensor) -> Tensor:
+    def exact(self, weight: _Plain) -> Tensor:
         """Return it in float64."""
         wide = copy.copy(self)
         for name in ("x", "bias", "scale", "residual"):
             setattr(wide, name, getattr(self, name).double())
-        return wide.torchs(wide.x, weight.double())
+        return wide.torchs(wide.x, weight if isinstance(weight, tuple) else weight.double())
 
-    def torchs(self, x: Tensor, weight: Tensor) -> Tensor:
+    def torchs(self, x: Tensor, weight: _Plain) -> Tensor:
         """Return it as torch's own layers spell it."""
+        if isinstance(weight, tuple):
+            codes, scale = weight
+            groups = codes.reshape(*scale.shape, -1).to(x.dtype)
+            whole = (groups * scale[..., None].to(x.dtype)).flatten(1)
+            return torch.nn.functional.linear(x, whole)
         if self.name == "bias and gelu":
             return gelu(torch.nn.functional.linear(x, weight, self.bias))
         if self.name == "residual":
@@ -103,7 +134,7 @@ def measure_functions(
     depth, outputs = (64, 96) if quick else (_DEPTH, _OUTPUTS)
     findings: list[Finding] = []
     for dtype in (torch.float16, torch.bfloat16):
-        for name in ("bias and gelu", _GATED, "residual"):
+        for name in ("bias and gelu", _GATED, "residual", *_DEQUANTISED):
             weights = _Weights(name, dtype, depth, outputs, 0 if quick else _BEYOND_CACHES)
             for rows in _ROWS:
                 layer = _Layer(name, dtype, rows, depth, outputs)

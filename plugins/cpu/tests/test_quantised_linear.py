@@ -173,6 +173,24 @@ def test_what_is_not_finite_stays_in_its_row(kernel, rows, dtype, bits, activati
     assert not out[4].isfinite().any()
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_an_infinity_is_multiplied_as_in_float64(kernel, rows, dtype, bits):
+    packed = quantize(torch.randn(300, 100).to(dtype), bits=bits)
+    x = torch.randn(rows, 100).to(dtype)
+    x[0, 41] = float("-inf")
+    out = native(kernel)(call_of(x, packed))
+    exact = x.double() @ packed.unpack().double().T
+    finite = exact.isfinite()
+    assert torch.equal(out.isfinite(), finite)
+    assert not finite[0].any()
+    assert finite[1:].all()
+    assert torch.equal(out[0].isnan(), exact[0].isnan())
+    assert torch.equal(out[0][exact[0].isinf()].double(), exact[0][exact[0].isinf()])
+
+
 @pytest.mark.parametrize("rows", [1, 40, 130])
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize(

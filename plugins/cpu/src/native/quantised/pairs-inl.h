@@ -166,7 +166,9 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
     return pairs ? QuantisedSum::kPairs : Base::sum(args);
   }
   static size_t scratch_bytes(const QuantisedArgs& args, int64_t rows) {
-    if (sum(args) != QuantisedSum::kPairs || rows < least_rows(args)) return 0;
+    // A row of 8 bits that is not finite meets whole codes.
+    const bool made = args.bits == 8 || rows >= kPairRows<4>;
+    if (sum(args) != QuantisedSum::kPairs || !made) return 0;
     return static_cast<size_t>((kPairDepth / 2 + rows) * kQuantisedColumns) * 4;
   }
   static void prepare(const QuantisedArgs& args, const QuantisedRows& rows, int64_t from,
@@ -176,20 +178,18 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
   static void panel(const QuantisedArgs& args, const QuantisedRows& rows, int64_t panel,
                     std::byte* scratch) {
     if (sum(args) != QuantisedSum::kPairs) return Base::panel(args, rows, panel, scratch);
-    if (args.bits == 8) return panel_of<8>(args, rows, panel, scratch);
-    panel_of<4>(args, rows, panel, scratch);
-  }
-
- private:
-  static int64_t least_rows(const QuantisedArgs& args) {
-    return args.bits == 4 ? kPairRows<4> : kPairRows<8>;
-  }
-  template <int kBits>
-  static void panel_of(const QuantisedArgs& args, const QuantisedRows& rows, int64_t panel,
-                       std::byte* scratch) {
-    if (rows.end - rows.first >= kPairRows<kBits>)
-      return PairPanel<kBits>::run(args, rows, panel, scratch);
-    Panel<PairSum<1>, kBits>::run(args, rows, panel);
+    const bool few = rows.end - rows.first < (args.bits == 4 ? kPairRows<4> : kPairRows<8>);
+    if (args.bits == 4) {
+      few ? Panel<PairSum<1>, 4>::run(args, rows, panel)
+          : PairPanel<4>::run(args, rows, panel, scratch);
+      return;
+    }
+    if (!few) return PairPanel<8>::run(args, rows, panel, scratch);
+    Panel<PairSum<1>, 8>::run(args, rows, panel);
+    for (int64_t row = rows.first; row < rows.end; ++row) {
+      if (rows.scales[row - rows.first] != 0.0f) continue;
+      PairPanel<8>::run(args, rows.only(args, row), panel, scratch);
+    }
   }
 };
 

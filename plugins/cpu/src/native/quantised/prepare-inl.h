@@ -53,6 +53,7 @@ struct PrepareRows {
                       static_cast<size_t>(rows.row_bytes - args.depth * 2));
           std::memcpy(words, x, static_cast<size_t>(args.depth) * 2);
           cross(words, rows.row_bytes);
+          rows.scales[at] = largest_magnitude(args, x) < kInfinityBits ? 1.0f : 0.0f;
           if (args.zeros != nullptr) float_sums(args, x, sums);
           break;
       }
@@ -65,14 +66,20 @@ struct PrepareRows {
     return Isa::load_first(x + k, left < Isa::kLanes ? static_cast<int>(left) : Isa::kLanes);
   }
 
+  // Its bits: those of an infinity, or more, where x is not finite.
   template <class Element>
-  static float bytes(const QuantisedArgs& args, const Element* x, int8_t* words, int64_t row_bytes,
-                     int32_t* sums) {
+  static uint32_t largest_magnitude(const QuantisedArgs& args, const Element* x) {
     Vec greatest = Isa::zero();
     for (int64_t k = 0; k < args.depth; k += Isa::kLanes) {
       greatest = Isa::magnitude_bits_max(greatest, elements(x, k, args.depth));
     }
-    const uint32_t bits = Isa::largest_bits(greatest);
+    return Isa::largest_bits(greatest);
+  }
+
+  template <class Element>
+  static float bytes(const QuantisedArgs& args, const Element* x, int8_t* words, int64_t row_bytes,
+                     int32_t* sums) {
+    const uint32_t bits = largest_magnitude(args, x);
     float most;
     std::memcpy(&most, &bits, sizeof(most));
     const bool unusable = bits >= kInfinityBits;

@@ -65,10 +65,17 @@ struct QuantisedArgs {
 // The rows of x as the kernel multiplies them, in working memory.
 struct QuantisedRows {
   std::byte* words;    // [rows][padded] bytes, float32 or bfloat16; zeros beyond depth
-  float* scales;       // [rows]; of bytes
+  float* scales;       // [rows] of bytes; of pairs 0 where a row is not finite
   int32_t* sums;       // [rows][segments] of bytes, or the same in float32
   int64_t row_bytes;   // of words
   int64_t first, end;  // rows of the call that are here
+
+  // One of them.
+  QuantisedRows only(const QuantisedArgs& args, int64_t row) const {
+    const int64_t at = row - first;
+    return {
+        words + at * row_bytes, scales + at, sums + at * args.segments(), row_bytes, row, row + 1};
+  }
 };
 
 struct QuantisedKernel {

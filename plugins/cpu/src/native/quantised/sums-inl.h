@@ -162,15 +162,17 @@ struct FloatSum {
 };
 
 #if defined(__AVX512BF16__)
-// Products of pairs of bfloat16, which holds codes exactly: looked up by nibbles, two columns of
-// depth at once. A word has the codes of k and k + 2 in the lower half of its halves, so that words
-// of activations are x[k], x[k + 2] and x[k + 1], x[k + 3].
+// Products of pairs of bfloat16, which holds codes exactly: looked up by nibbles, two of depth at
+// once. A word has the codes of k and k + 2 in the lower half of its halves, so that words of
+// activations are x[k], x[k + 2] and x[k + 1], x[k + 3].
+//
+// Of 8 bits a code is 16 times its upper nibble less 8, and its lower nibble: activations have to
+// be finite, since an infinity times a nibble that is nought would make the sum no number.
 //
 // A product waits for the one before it, and one row has registers for several sums: kParts.
 template <int kParts>
 struct PairSum {
   using Isa = Avx512;
-  using L = Lanes<Avx512>;
   using OfOneRow = PairSum<2>;
   struct Total {
     __m512 part[kParts];
@@ -185,23 +187,20 @@ struct PairSum {
   template <int kBits, int kRows, int kVectors>
   static TORCHYARD_INLINE void step(Total (&total)[kRows][kVectors], const uint8_t* at, int half,
                                     const uint32_t* x, int64_t x_stride) {
-    // Of 8 bits a code is 16 times its upper nibble less 8, and its lower one.
-    constexpr int kNibbles = kBits == 8 ? 2 : 1;
+    const uint8_t* const words = kBits == 4 ? at : at + half * kQuantisedColumns * 4;
 #pragma GCC unroll 2
     for (int j = 0; j < 2; ++j) {
 #pragma GCC unroll 2
-      for (int n = 0; n < kNibbles; ++n) {
-        const bool upper = kBits == 8 ? n == 1 : half == 1;
-        const __m512i table = kBits == 4 ? values<1, 8>()
-                              : n == 1   ? values<16, 8>()
-                                         : values<1, 0>();
+      for (int nibble = 0; nibble < kBits / 4; ++nibble) {
+        const int moved = 8 * j + 4 * (kBits == 4 ? half : nibble);
+        const __m512i table = kBits == 4    ? values<1, 8>()
+                              : nibble == 0 ? values<1, 0>()
+                                            : values<16, 8>();
         __m512bh value[kVectors];
 #pragma GCC unroll 8
         for (int v = 0; v < kVectors; ++v) {
-          const int64_t place = kBits == 8 ? half * kQuantisedColumns * 4 : 0;
-          const __m512i codes = _mm512_loadu_si512(at + place + v * 64);
-          const __m512i moved = _mm512_srli_epi32(codes, 8 * j + (upper ? 4 : 0));
-          value[v] = (__m512bh)_mm512_permutexvar_epi16(moved, table);
+          const __m512i codes = _mm512_srli_epi32(_mm512_loadu_si512(words + v * 64), moved);
+          value[v] = (__m512bh)_mm512_permutexvar_epi16(codes, table);
         }
 #pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
@@ -221,13 +220,13 @@ struct PairSum {
   static float row_sum(const int32_t* sum) { return FloatSum<Avx512>::row_sum(sum); }
 
  private:
-  // bfloat16 of kFactor * (n - kCentre) for each nibble n, twice: a look-up is by five bits, of
-  // which the highest is the neighbour's.
-  template <int kFactor, int kCentre>
+  // bfloat16 of kFactor * (n - kLess) for each nibble n, twice: a look-up is by five bits, of which
+  // the highest is the neighbour's.
+  template <int kFactor, int kLess>
   static TORCHYARD_INLINE __m512i values() {
     const __m512 lanes = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
     const __m512 found =
-        _mm512_mul_ps(_mm512_sub_ps(lanes, _mm512_set1_ps(kCentre)), _mm512_set1_ps(kFactor));
+        _mm512_mul_ps(_mm512_sub_ps(lanes, _mm512_set1_ps(kLess)), _mm512_set1_ps(kFactor));
     return (__m512i)_mm512_cvtne2ps_pbh(found, found);
   }
 };
