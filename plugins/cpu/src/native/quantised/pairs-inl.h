@@ -186,9 +186,14 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
     }
     if (!few) return PairPanel<8>::run(args, rows, panel, scratch);
     Panel<PairSum<1>, 8>::run(args, rows, panel);
-    for (int64_t row = rows.first; row < rows.end; ++row) {
-      if (rows.scales[row - rows.first] != 0.0f) continue;
-      PairPanel<8>::run(args, rows.only(args, row), panel, scratch);
+    for (int64_t r = 0; r < rows.end - rows.first; ++r) {
+      if (rows.scales[r] != 0.0f) continue;
+      QuantisedRows alone = rows;
+      alone.words += r * rows.row_bytes;
+      alone.sums += r * args.segments();
+      alone.first += r;
+      alone.end = alone.first + 1;
+      PairPanel<8>::run(args, alone, panel, scratch);
     }
   }
 };

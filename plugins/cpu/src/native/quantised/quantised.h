@@ -69,13 +69,6 @@ struct QuantisedRows {
   int32_t* sums;       // [rows][segments] of bytes, or the same in float32
   int64_t row_bytes;   // of words
   int64_t first, end;  // rows of the call that are here
-
-  // One of them.
-  QuantisedRows only(const QuantisedArgs& args, int64_t row) const {
-    const int64_t at = row - first;
-    return {
-        words + at * row_bytes, scales + at, sums + at * args.segments(), row_bytes, row, row + 1};
-  }
 };
 
 struct QuantisedKernel {
