@@ -1,4 +1,4 @@
-// Runs a program over a rectangle, a row of at most 512 columns at a time, so that all values of
+// Runs a program over a rectangle, a row of at most 256 columns at a time, so that all values of
 // such a row stay in the first-level cache.
 #pragma once
 
@@ -20,7 +20,7 @@ class ProgramTile {
   using Int = typename Lane::Int;
   using Long = typename Lane::Long;
   static constexpr int64_t kLanes = Isa::kLanes;
-  static constexpr int64_t kColumns = 512;
+  static constexpr int64_t kColumns = 256;
   // Of the widest vector, of int64 lanes.
   static constexpr int64_t kVectorBytes = kLanes * 8 < 64 ? 64 : kLanes * 8;
   // The extra cache line keeps the slots out of each other's cache sets.
