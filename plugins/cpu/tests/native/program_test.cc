@@ -100,7 +100,7 @@ int main() {
     const torchyard::ProgramKernel& kernel = *torchyard::kProgramKernels[i];
     if ((kernel.required & ~features) != 0) continue;
     for (const int64_t rows : {1, 2, 37}) {
-      for (const int64_t columns : {1, 3, 16, 17, 512, 513, 1100}) {
+      for (const int64_t columns : {1, 3, 16, 17, 256, 257, 513, 1100}) {
         for (const int threads : {1, 3}) {
           ++cases;
           if (!is_wrong(kernel, rows, columns, threads)) continue;
