@@ -270,7 +270,9 @@ def test_a_recurrent_case_tells_times_errors_and_what_was_asked() -> None:
 def test_functions_around_linear_layers_are_judged_and_timed() -> None:
     found = measure_functions(Effort(1), quick=True, progress=lambda text: None)
     assert {finding.who for finding in found} == {"torchyard, packed", "torch, eager"}
-    assert [finding.quantity for finding in found].count("its time over ours") == 2 * 3 * 3
+    assert [finding.quantity for finding in found].count("its time over ours") == 2 * 5 * 3
+    layers = {finding.case.rsplit(", ", 2)[0] for finding in found}
+    assert {"dequantise int8", "dequantise int4"} < layers
 
 
 def test_a_function_around_a_linear_layer_that_is_wrong_is_not_timed(
@@ -327,7 +329,7 @@ def test_copies_of_a_weight_take_turns_where_functions_are_timed(
     monkeypatch.setattr(linear_functions, "linear", linear)
     rows = len(linear_functions._ROWS)
     measure_functions(Effort(6), quick=True, progress=lambda text: None)
-    calls = len(read) // (2 * 3)
+    calls = len(read) // (2 * 5)
     for at in range(0, len(read), calls):
         # A first call of each number of rows, and six that are timed.
         assert calls == 7 * rows
