@@ -318,14 +318,14 @@ def use(**implementations: str) -> Iterator[None]:
         PolicyError: a keyword or a name that cannot be one, or an op that no installed component
             defines, of which a demand would be without effect.
     """
-    known = {str(contract) for made in (registry(), *_REGISTRIES) for contract in made.contracts()}
+    known = {item for made in (registry(), *_REGISTRIES) for item in made.contracts()}
     for keyword in implementations:
         contract = contract_of(keyword)
-        if contract not in known and not any(name.startswith(f"{contract}/") for name in known):
-            listing = ", ".join(sorted({name.partition("/")[0] for name in known}))
+        if not any(contract in {str(item), item.op} for item in known):
+            ops = ", ".join(sorted({item.op for item in known})) or "none; install a component"
             raise PolicyError(
                 f"use({keyword}=...): expected an op of an installed component, got {contract!r}; "
-                f"the ops are: {listing or 'none; install a component'}"
+                f"the ops are: {ops}"
             )
     with demanding(implementations):
         yield

@@ -53,7 +53,9 @@ struct PrepareRows {
                       static_cast<size_t>(rows.row_bytes - args.depth * 2));
           std::memcpy(words, x, static_cast<size_t>(args.depth) * 2);
           cross(words, rows.row_bytes);
-          rows.scales[at] = largest_magnitude(args, x) < kInfinityBits ? 1.0f : 0.0f;
+          if (args.bits == 8) {
+            rows.scales[at] = largest_magnitude(args, x) < kInfinityBits ? 1.0f : 0.0f;
+          }
           if (args.zeros != nullptr) float_sums(args, x, sums);
           break;
       }

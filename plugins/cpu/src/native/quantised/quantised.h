@@ -65,7 +65,7 @@ struct QuantisedArgs {
 // The rows of x as the kernel multiplies them, in working memory.
 struct QuantisedRows {
   std::byte* words;    // [rows][padded] bytes, float32 or bfloat16; zeros beyond depth
-  float* scales;       // [rows] of bytes; of pairs 0 where a row is not finite
+  float* scales;       // [rows] of bytes; with 8-bit pairs 0 where a row is not finite
   int32_t* sums;       // [rows][segments] of bytes, or the same in float32
   int64_t row_bytes;   // of words
   int64_t first, end;  // rows of the call that are here
