@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/scratch.h"
@@ -15,6 +16,11 @@ constexpr int64_t kStretchRows = 384;
 constexpr int64_t kTileRows = 48;  // a multiple of each kernel's rows
 // Products of a step below which a second thread costs more than it saves.
 constexpr int64_t kWorthThreads = 32 << 10;
+// Bytes of weights per step that a second-level cache holds, near enough.
+constexpr int64_t kOwnWeights = 1 << 20;
+constexpr int64_t kOwnSequences = 4;
+// As kStretchRows, of a thread that has sequences of its own: each such thread has these sums.
+constexpr int64_t kOwnStretchRows = 96;
 
 int64_t rounded_up(int64_t size, int64_t to) { return recurrent_ceil(size, to) * to; }
 
@@ -25,15 +31,23 @@ int64_t apart(int64_t operands, const RecurrentKernel& kernel) {
 }
 constexpr int64_t kLineFloats = 16;
 
+// Some of the sequences.
+struct Rows {
+  int64_t first;
+  int64_t count;
+};
+
+// Runs all layers over some sequences, on the threads that call work().
 class Call {
  public:
-  Call(const RecurrentArgs& args, const RecurrentKernel& kernel, int shares)
-      : args_(args), sizes_(args.sizes), kernel_(kernel), team_(shares) {
+  Call(const RecurrentArgs& args, const RecurrentKernel& kernel, Rows rows, int shares)
+      : args_(args), sizes_(args.sizes), kernel_(kernel), rows_(rows), team_(shares) {
     // A panel of plain units is the widest.
     const int64_t panel = 4 * kernel.lanes;
     state_stride_ = apart(rounded_up(sizes_.outputs, panel), kernel);
     cell_stride_ = apart(rounded_up(sizes_.hidden, panel), kernel);
-    stretch_ = std::max<int64_t>(1, kStretchRows / std::max<int64_t>(1, args.batch));
+    const int64_t together = rows.count < args.batch ? kOwnStretchRows : kStretchRows;
+    stretch_ = std::max<int64_t>(1, together / std::max<int64_t>(1, rows.count));
     stretch_ = std::min(stretch_, args.steps);
     const CellLayout first(sizes_, kernel, 0);
     const CellLayout last(sizes_, kernel, sizes_.layers * sizes_.directions - 1);
@@ -49,7 +63,7 @@ class Call {
       size += page_rounded(static_cast<size_t>(bytes));
       return at;
     };
-    const int64_t batch = args_.batch;
+    const int64_t batch = rows_.count;
     constexpr int64_t kFloat = sizeof(float);
     sums_ = reinterpret_cast<float*>(part(stretch_ * batch * sums_stride_ * kFloat));
     const int64_t rows = rounded_up(batch, kernel_.rows);
@@ -109,9 +123,10 @@ class Call {
       const RecurrentArgs& args = call_.args_;
       const RecurrentSizes& sizes = call_.sizes_;
       const RecurrentKernel& kernel = call_.kernel_;
-      const std::byte* hidden = static_cast<const std::byte*>(args.hidden) +
-                                index_ * args.batch * sizes.outputs * kernel.element_bytes;
-      for (int64_t b = 0; b < args.batch; ++b) {
+      const int64_t row = index_ * args.batch + call_.rows_.first;
+      const std::byte* hidden =
+          static_cast<const std::byte*>(args.hidden) + row * sizes.outputs * kernel.element_bytes;
+      for (int64_t b = 0; b < call_.rows_.count; ++b) {
         const int64_t at = b * call_.state_stride_ * kernel.operand_bytes;
         kernel.to_operands(hidden + b * sizes.outputs * kernel.element_bytes, call_.state_[0] + at,
                            sizes.outputs, call_.state_stride_);
@@ -119,9 +134,9 @@ class Call {
                     static_cast<size_t>(call_.state_stride_ * kernel.operand_bytes));
       }
       if (sizes.kind != RecurrentKind::kLstm) return;
-      const std::byte* cell = static_cast<const std::byte*>(args.cell) +
-                              index_ * args.batch * sizes.hidden * kernel.element_bytes;
-      for (int64_t b = 0; b < args.batch; ++b) {
+      const std::byte* cell =
+          static_cast<const std::byte*>(args.cell) + row * sizes.hidden * kernel.element_bytes;
+      for (int64_t b = 0; b < call_.rows_.count; ++b) {
         float* out = call_.cell_ + b * call_.cell_stride_;
         kernel.widen(cell + b * sizes.hidden * kernel.element_bytes, out, sizes.hidden);
         std::fill(out + sizes.hidden, out + call_.cell_stride_, 0.0f);
@@ -133,8 +148,8 @@ class Call {
       const RecurrentSizes& sizes = call_.sizes_;
       const RecurrentKernel& kernel = call_.kernel_;
       const std::byte* state = call_.state_[args.steps % 2];
-      for (int64_t b = 0; b < args.batch; ++b) {
-        const int64_t row = index_ * args.batch + b;
+      for (int64_t b = 0; b < call_.rows_.count; ++b) {
+        const int64_t row = index_ * args.batch + call_.rows_.first + b;
         kernel.from_operands(
             state + b * call_.state_stride_ * kernel.operand_bytes,
             static_cast<std::byte*>(args.hidden_out) + row * sizes.outputs * kernel.element_bytes,
@@ -147,21 +162,21 @@ class Call {
       }
     }
 
-    // The element of the layer's input at a step and sequence.
+    // The layer's input at a step, of sequence `b` of these.
     const std::byte* input(int64_t step, int64_t b) const {
       const RecurrentArgs& args = call_.args_;
       const int64_t bytes = call_.kernel_.element_bytes;
       if (layer_ == 0) {
         return static_cast<const std::byte*>(args.input) +
-               (step * args.input_step + b * args.input_row) * bytes;
+               (step * args.input_step + (call_.rows_.first + b) * args.input_row) * bytes;
       }
       return call_.between_[(layer_ - 1) % 2] +
-             (step * args.batch + b) * call_.output_stride() * bytes;
+             (step * call_.rows_.count + b) * call_.output_stride() * bytes;
     }
 
     // sums(r, :) = bias + Wx x for the rows r = (step - first) * B + b of some steps.
     void multiply_inputs(Team::Member& member, int64_t first, int64_t count) {
-      const int64_t rows = count * call_.args_.batch;
+      const int64_t rows = count * call_.rows_.count;
       const int64_t tiles = recurrent_ceil(rows, kTileRows);
       const int shares = call_.team_.shares();
       // Who will take the steps of a panel multiplies its inputs too: these weights and these sums
@@ -186,7 +201,7 @@ class Call {
     void multiply_tile(const Team::Member& member, int64_t first, int64_t rows, int64_t tile,
                        int64_t share, int64_t shares) {
       const RecurrentKernel& kernel = call_.kernel_;
-      const int64_t batch = call_.args_.batch;
+      const int64_t batch = call_.rows_.count;
       const int64_t row = tile * kTileRows;
       const int64_t here = std::min(kTileRows, rows - row);
       std::byte* operands = call_.tiles_ + static_cast<size_t>(member.place()) * call_.tile_bytes_;
@@ -232,12 +247,12 @@ class Call {
       const RecurrentSizes& sizes = call_.sizes_;
       RecurrentStepJob job = {};
       job.kind = sizes.kind;
-      job.batch = args.batch;
+      job.batch = call_.rows_.count;
       job.units = sizes.hidden;
       job.panels = args.packed + at_.hh_at;
       job.words = at_.hh.words;
       job.bias = floats(at_.recurrent_bias_at);
-      job.inputs = call_.sums_ + (t - first) * args.batch * call_.sums_stride_;
+      job.inputs = call_.sums_ + (t - first) * job.batch * call_.sums_stride_;
       job.inputs_stride = call_.sums_stride_;
       job.before = job.state = call_.state_[taken % 2];
       job.after = call_.state_[(taken + 1) % 2];
@@ -245,12 +260,14 @@ class Call {
       job.cell = call_.cell_;
       job.cell_stride = job.unprojected_stride = call_.cell_stride_;
       if (sizes.projected) job.unprojected = call_.unprojected_;
-      const int64_t row = t * args.batch;
-      std::byte* output = layer_ + 1 == sizes.layers ? static_cast<std::byte*>(args.output)
-                                                     : call_.between_[layer_ % 2];
+      const int64_t row = t * args.batch + call_.rows_.first;
       job.output_stride = call_.output_stride();
-      job.output = output + (row * job.output_stride + direction_ * sizes.outputs) *
-                                call_.kernel_.element_bytes;
+      std::byte* output = layer_ + 1 == sizes.layers
+                              ? static_cast<std::byte*>(args.output) +
+                                    row * job.output_stride * call_.kernel_.element_bytes
+                              : call_.between_[layer_ % 2] +
+                                    t * job.batch * job.output_stride * call_.kernel_.element_bytes;
+      job.output = output + direction_ * sizes.outputs * call_.kernel_.element_bytes;
       job.hidden = sizes.hidden;
       job.reserve_stride = sizes.kind == RecurrentKind::kLstm  ? 5 * sizes.hidden + sizes.outputs
                            : sizes.kind == RecurrentKind::kGru ? 5 * sizes.hidden
@@ -258,7 +275,7 @@ class Call {
       if (args.reserve != nullptr) {
         job.reserve = args.reserve + (index_ * args.steps * args.batch + row) * job.reserve_stride;
       }
-      job.lengths = args.lengths;
+      if (args.lengths != nullptr) job.lengths = args.lengths + call_.rows_.first;
       job.step = t;
       return job;
     }
@@ -273,6 +290,7 @@ class Call {
   const RecurrentArgs& args_;
   const RecurrentSizes& sizes_;
   const RecurrentKernel& kernel_;
+  const Rows rows_;
   Team team_;
   int64_t state_stride_;
   int64_t cell_stride_;
@@ -295,21 +313,76 @@ int shares_for(const RecurrentArgs& args, int threads) {
   return std::min(threads, Team::kMost);
 }
 
+// Whether each thread takes sequences of its own through all steps, and waits for no other. It then
+// reads all weights at each step, which must stay in a cache that it has for itself; and sequences
+// must be enough that a weight, once in a register, is multiplied as often as it costs to bring.
+bool by_sequences(const RecurrentArgs& args, const RecurrentKernel& kernel, int shares) {
+  const CellLayout last(args.sizes, kernel, args.sizes.layers * args.sizes.directions - 1);
+  const int64_t weights =
+      last.hh.bytes(kernel) + (args.sizes.projected ? last.hr.bytes(kernel) : 0);
+  return shares > 1 && weights <= kOwnWeights &&
+         args.batch >= shares * std::max<int64_t>(kOwnSequences, kernel.rows);
+}
+
+// The sequences in parts, each a call of one thread.
+struct Parts {
+  const RecurrentArgs& args;
+  const RecurrentKernel& kernel;
+  int64_t count;
+  std::byte* block = nullptr;
+  size_t size = 0;  // of the working memory of one
+  std::atomic<int64_t> next{0};
+
+  Rows rows(int64_t part) const {
+    const int64_t first = args.batch * part / count;
+    return {first, args.batch * (part + 1) / count - first};
+  }
+
+  // The last part has the most sequences, and the first may take the most steps at a time.
+  size_t most() const {
+    return std::max(Call(args, kernel, rows(0), 1).place(nullptr),
+                    Call(args, kernel, rows(count - 1), 1).place(nullptr));
+  }
+
+  void work() {
+    for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
+      Call call(args, kernel, rows(part), 1);
+      call.place(block + static_cast<size_t>(part) * size);
+      call.work();
+    }
+  }
+};
+
+// Calls task(block) with so many bytes, of NaN where they are poisoned.
+template <class Task>
+Status with_memory(size_t size, bool poison, const Task& task) {
+  Scratch& scratch = thread_scratch();
+  std::byte* block = scratch.acquire(size);
+  if (block == nullptr) return Status::kOutOfMemory;
+  if (poison) std::memset(block, 0xff, size);
+  task(block);
+  scratch.release();
+  return Status::kOk;
+}
+
 }  // namespace
 
 Status recurrent_forward(const RecurrentArgs& args, const RecurrentKernel& kernel, int threads,
                          bool poison) {
   const int shares = shares_for(args, threads);
-  Call call(args, kernel, shares);
-  const size_t size = call.place(nullptr);
-  Scratch& scratch = thread_scratch();
-  std::byte* block = scratch.acquire(size);
-  if (block == nullptr) return Status::kOutOfMemory;
-  if (poison) std::memset(block, 0xff, size);
-  call.place(block);
-  run_on_threads(shares, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
-  scratch.release();
-  return Status::kOk;
+  if (by_sequences(args, kernel, shares)) {
+    Parts parts{args, kernel, shares};
+    parts.size = parts.most();
+    return with_memory(parts.size * static_cast<size_t>(parts.count), poison, [&](std::byte* at) {
+      parts.block = at;
+      run_on_threads(shares, [](void* p) { static_cast<Parts*>(p)->work(); }, &parts);
+    });
+  }
+  Call call(args, kernel, {0, args.batch}, shares);
+  return with_memory(call.place(nullptr), poison, [&](std::byte* at) {
+    call.place(at);
+    run_on_threads(shares, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
+  });
 }
 
 }  // namespace torchyard

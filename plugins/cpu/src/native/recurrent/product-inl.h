@@ -19,7 +19,9 @@ struct Product {
   static constexpr int kAccumulators = Isa::kTileRows * Isa::kTileVectors;
   // Each row has its address in a register.
   static constexpr int kMostRows = 8;
-  static constexpr int kFewRows = 3;
+  // So many take all vectors of a panel at once: sums must be as many as multiplications are in
+  // flight.
+  static constexpr int kFewRows = kAccumulators / 4 < 4 ? kAccumulators / 4 : 4;
   static constexpr int kLine = 64;
   // How far ahead of a product its weight is asked for, in bytes.
   static constexpr int kAhead = 96 * kLine;
@@ -78,24 +80,36 @@ struct Product {
     }
   }
 
-  // The sums of `count` rows, 1 to most_rows(), with one panel.
-  template <int kVectors, int kRows = most_rows<kVectors>()>
-  static TORCHYARD_INLINE void sums(int64_t count, const Operand* rows, int64_t row_stride,
+  // The sums of `count` rows, 1 to kRows, with kGroups groups of one panel from vector `v` on.
+  template <int kVectors, int kGroups, int kRows>
+  static TORCHYARD_INLINE void some(int64_t count, int v, const Operand* rows, int64_t row_stride,
                                     const std::byte* panel, int64_t words, const float* init,
                                     float* out, int64_t out_stride) {
     if constexpr (kRows > 1) {
       if (count < kRows) {
-        return sums<kVectors, kRows - 1>(count, rows, row_stride, panel, words, init, out,
-                                         out_stride);
+        return some<kVectors, kGroups, kRows - 1>(count, v, rows, row_stride, panel, words, init,
+                                                  out, out_stride);
       }
     }
-    // Few rows take all groups at once: sums must be as many as multiplications are in flight.
+    block<grouped(kVectors), kGroups, kRows>(
+        rows, row_stride, panel + v * words * (kLanes * Format::kLaneBytes), words,
+        init == nullptr ? nullptr : init + v * kLanes, out + v * kLanes, out_stride);
+  }
+
+  // The sums of `count` rows, 1 to most_rows(), with one panel.
+  template <int kVectors>
+  static TORCHYARD_INLINE void sums(int64_t count, const Operand* rows, int64_t row_stride,
+                                    const std::byte* panel, int64_t words, const float* init,
+                                    float* out, int64_t out_stride) {
     constexpr int kGroup = grouped(kVectors);
-    constexpr int kGroups = kRows <= kFewRows ? kVectors / kGroup : 1;
-    for (int v = 0; v < kVectors; v += kGroup * kGroups) {
-      block<kGroup, kGroups, kRows>(
-          rows, row_stride, panel + v * words * (kLanes * Format::kLaneBytes), words,
-          init == nullptr ? nullptr : init + v * kLanes, out + v * kLanes, out_stride);
+    if (count <= kFewRows) {
+      some<kVectors, kVectors / kGroup, kFewRows>(count, 0, rows, row_stride, panel, words, init,
+                                                  out, out_stride);
+      return;
+    }
+    for (int v = 0; v < kVectors; v += kGroup) {
+      some<kVectors, 1, most_rows<kVectors>()>(count, v, rows, row_stride, panel, words, init, out,
+                                               out_stride);
     }
   }
 
@@ -122,14 +136,25 @@ struct Product {
 
   template <int kVectors>
   static void all(const RecurrentProductJob& job) {
+    constexpr int kGroup = grouped(kVectors);
+    const Operand* rows = static_cast<const Operand*>(job.rows);
     const int64_t each = block_rows<kVectors>(job.row_count);
     for (int64_t p = job.first_panel; p < job.end_panel; ++p) {
+      const std::byte* panel = job.panels + p * panel_bytes(job.words, kVectors);
       const int64_t column = p * kVectors * kLanes;
-      for (int64_t r = 0; r < job.row_count; r += each) {
-        const int64_t count = job.row_count - r < each ? job.row_count - r : each;
-        sums<kVectors>(count, static_cast<const Operand*>(job.rows) + r * job.row_stride,
-                       job.row_stride, job.panels + p * panel_bytes(job.words, kVectors), job.words,
-                       job.bias + column, job.out + r * job.out_stride + column, job.out_stride);
+      if (job.row_count <= kFewRows) {
+        sums<kVectors>(job.row_count, rows, job.row_stride, panel, job.words, job.bias + column,
+                       job.out + column, job.out_stride);
+        continue;
+      }
+      // A group meets all rows while the nearest cache has it.
+      for (int v = 0; v < kVectors; v += kGroup) {
+        for (int64_t r = 0; r < job.row_count; r += each) {
+          some<kVectors, 1, most_rows<kVectors>()>(
+              job.row_count - r < each ? job.row_count - r : each, v, rows + r * job.row_stride,
+              job.row_stride, panel, job.words, job.bias + column,
+              job.out + r * job.out_stride + column, job.out_stride);
+        }
       }
     }
   }
