@@ -31,8 +31,8 @@ int64_t apart(int64_t operands, const RecurrentKernel& kernel) {
 }
 constexpr int64_t kLineFloats = 16;
 
-// Some of the sequences.
-struct Rows {
+// Some of a batch, side by side.
+struct Sequences {
   int64_t first;
   int64_t count;
 };
@@ -40,14 +40,14 @@ struct Rows {
 // Runs all layers over some sequences, on the threads that call work().
 class Call {
  public:
-  Call(const RecurrentArgs& args, const RecurrentKernel& kernel, Rows rows, int shares)
-      : args_(args), sizes_(args.sizes), kernel_(kernel), rows_(rows), team_(shares) {
+  Call(const RecurrentArgs& args, const RecurrentKernel& kernel, Sequences sequences, int shares)
+      : args_(args), sizes_(args.sizes), kernel_(kernel), sequences_(sequences), team_(shares) {
     // A panel of plain units is the widest.
     const int64_t panel = 4 * kernel.lanes;
     state_stride_ = apart(rounded_up(sizes_.outputs, panel), kernel);
     cell_stride_ = apart(rounded_up(sizes_.hidden, panel), kernel);
-    const int64_t together = rows.count < args.batch ? kOwnStretchRows : kStretchRows;
-    stretch_ = std::max<int64_t>(1, together / std::max<int64_t>(1, rows.count));
+    const int64_t together = sequences.count < args.batch ? kOwnStretchRows : kStretchRows;
+    stretch_ = std::max<int64_t>(1, together / std::max<int64_t>(1, sequences.count));
     stretch_ = std::min(stretch_, args.steps);
     const CellLayout first(sizes_, kernel, 0);
     const CellLayout last(sizes_, kernel, sizes_.layers * sizes_.directions - 1);
@@ -63,7 +63,7 @@ class Call {
       size += page_rounded(static_cast<size_t>(bytes));
       return at;
     };
-    const int64_t batch = rows_.count;
+    const int64_t batch = sequences_.count;
     constexpr int64_t kFloat = sizeof(float);
     sums_ = reinterpret_cast<float*>(part(stretch_ * batch * sums_stride_ * kFloat));
     const int64_t rows = rounded_up(batch, kernel_.rows);
@@ -123,10 +123,10 @@ class Call {
       const RecurrentArgs& args = call_.args_;
       const RecurrentSizes& sizes = call_.sizes_;
       const RecurrentKernel& kernel = call_.kernel_;
-      const int64_t row = index_ * args.batch + call_.rows_.first;
+      const int64_t row = index_ * args.batch + call_.sequences_.first;
       const std::byte* hidden =
           static_cast<const std::byte*>(args.hidden) + row * sizes.outputs * kernel.element_bytes;
-      for (int64_t b = 0; b < call_.rows_.count; ++b) {
+      for (int64_t b = 0; b < call_.sequences_.count; ++b) {
         const int64_t at = b * call_.state_stride_ * kernel.operand_bytes;
         kernel.to_operands(hidden + b * sizes.outputs * kernel.element_bytes, call_.state_[0] + at,
                            sizes.outputs, call_.state_stride_);
@@ -136,7 +136,7 @@ class Call {
       if (sizes.kind != RecurrentKind::kLstm) return;
       const std::byte* cell =
           static_cast<const std::byte*>(args.cell) + row * sizes.hidden * kernel.element_bytes;
-      for (int64_t b = 0; b < call_.rows_.count; ++b) {
+      for (int64_t b = 0; b < call_.sequences_.count; ++b) {
         float* out = call_.cell_ + b * call_.cell_stride_;
         kernel.widen(cell + b * sizes.hidden * kernel.element_bytes, out, sizes.hidden);
         std::fill(out + sizes.hidden, out + call_.cell_stride_, 0.0f);
@@ -148,8 +148,8 @@ class Call {
       const RecurrentSizes& sizes = call_.sizes_;
       const RecurrentKernel& kernel = call_.kernel_;
       const std::byte* state = call_.state_[args.steps % 2];
-      for (int64_t b = 0; b < call_.rows_.count; ++b) {
-        const int64_t row = index_ * args.batch + call_.rows_.first + b;
+      for (int64_t b = 0; b < call_.sequences_.count; ++b) {
+        const int64_t row = index_ * args.batch + call_.sequences_.first + b;
         kernel.from_operands(
             state + b * call_.state_stride_ * kernel.operand_bytes,
             static_cast<std::byte*>(args.hidden_out) + row * sizes.outputs * kernel.element_bytes,
@@ -168,15 +168,15 @@ class Call {
       const int64_t bytes = call_.kernel_.element_bytes;
       if (layer_ == 0) {
         return static_cast<const std::byte*>(args.input) +
-               (step * args.input_step + (call_.rows_.first + b) * args.input_row) * bytes;
+               (step * args.input_step + (call_.sequences_.first + b) * args.input_row) * bytes;
       }
       return call_.between_[(layer_ - 1) % 2] +
-             (step * call_.rows_.count + b) * call_.output_stride() * bytes;
+             (step * call_.sequences_.count + b) * call_.output_stride() * bytes;
     }
 
     // sums(r, :) = bias + Wx x for the rows r = (step - first) * B + b of some steps.
     void multiply_inputs(Team::Member& member, int64_t first, int64_t count) {
-      const int64_t rows = count * call_.rows_.count;
+      const int64_t rows = count * call_.sequences_.count;
       const int64_t tiles = recurrent_ceil(rows, kTileRows);
       const int shares = call_.team_.shares();
       // Who will take the steps of a panel multiplies its inputs too: these weights and these sums
@@ -201,7 +201,7 @@ class Call {
     void multiply_tile(const Team::Member& member, int64_t first, int64_t rows, int64_t tile,
                        int64_t share, int64_t shares) {
       const RecurrentKernel& kernel = call_.kernel_;
-      const int64_t batch = call_.rows_.count;
+      const int64_t batch = call_.sequences_.count;
       const int64_t row = tile * kTileRows;
       const int64_t here = std::min(kTileRows, rows - row);
       std::byte* operands = call_.tiles_ + static_cast<size_t>(member.place()) * call_.tile_bytes_;
@@ -247,7 +247,7 @@ class Call {
       const RecurrentSizes& sizes = call_.sizes_;
       RecurrentStepJob job = {};
       job.kind = sizes.kind;
-      job.batch = call_.rows_.count;
+      job.batch = call_.sequences_.count;
       job.units = sizes.hidden;
       job.panels = args.packed + at_.hh_at;
       job.words = at_.hh.words;
@@ -260,7 +260,7 @@ class Call {
       job.cell = call_.cell_;
       job.cell_stride = job.unprojected_stride = call_.cell_stride_;
       if (sizes.projected) job.unprojected = call_.unprojected_;
-      const int64_t row = t * args.batch + call_.rows_.first;
+      const int64_t row = t * args.batch + call_.sequences_.first;
       job.output_stride = call_.output_stride();
       std::byte* output = layer_ + 1 == sizes.layers
                               ? static_cast<std::byte*>(args.output) +
@@ -275,7 +275,7 @@ class Call {
       if (args.reserve != nullptr) {
         job.reserve = args.reserve + (index_ * args.steps * args.batch + row) * job.reserve_stride;
       }
-      if (args.lengths != nullptr) job.lengths = args.lengths + call_.rows_.first;
+      if (args.lengths != nullptr) job.lengths = args.lengths + call_.sequences_.first;
       job.step = t;
       return job;
     }
@@ -290,7 +290,7 @@ class Call {
   const RecurrentArgs& args_;
   const RecurrentSizes& sizes_;
   const RecurrentKernel& kernel_;
-  const Rows rows_;
+  const Sequences sequences_;
   Team team_;
   int64_t state_stride_;
   int64_t cell_stride_;
@@ -324,7 +324,7 @@ bool by_sequences(const RecurrentArgs& args, const RecurrentKernel& kernel, int 
          args.batch >= shares * std::max<int64_t>(kOwnSequences, kernel.rows);
 }
 
-// The sequences in parts, each a call of one thread.
+// A batch in parts, each a call of one thread.
 struct Parts {
   const RecurrentArgs& args;
   const RecurrentKernel& kernel;
@@ -333,20 +333,20 @@ struct Parts {
   size_t size = 0;  // of the working memory of one
   std::atomic<int64_t> next{0};
 
-  Rows rows(int64_t part) const {
+  Sequences of(int64_t part) const {
     const int64_t first = args.batch * part / count;
     return {first, args.batch * (part + 1) / count - first};
   }
 
   // The last part has the most sequences, and the first may take the most steps at a time.
   size_t most() const {
-    return std::max(Call(args, kernel, rows(0), 1).place(nullptr),
-                    Call(args, kernel, rows(count - 1), 1).place(nullptr));
+    return std::max(Call(args, kernel, of(0), 1).place(nullptr),
+                    Call(args, kernel, of(count - 1), 1).place(nullptr));
   }
 
   void work() {
     for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      Call call(args, kernel, rows(part), 1);
+      Call call(args, kernel, of(part), 1);
       call.place(block + static_cast<size_t>(part) * size);
       call.work();
     }
