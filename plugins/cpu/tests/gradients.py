@@ -86,9 +86,9 @@ def run(
         *call_places(
             query, key, value, result.out, result.lse, problem.factor, problem.mask, frozen("*")
         ),
-        tensor_place(problem.grad_out),
+        tensor_place(problem.grad_out, "grad_out"),
         0 if problem.grad_lse is None else problem.grad_lse.data_ptr(),
-        *(tensor_place(grad) for grad in grads),
+        *(tensor_place(grad, "grad") for grad in grads),
         None,  # no score program
         None,
         threads,

@@ -260,7 +260,7 @@ HERE = words(0, 0, 0, 1, -1, 0, 0, 1)
 )
 def test_what_is_malformed_is_named(tensors, memory, stages, error):
     with pytest.raises((TypeError, ValueError), match=error):
-        _native.chain(tensors, memory, stages, None, *torch_functions())
+        _native.chain(tensors, memory, stages, (), *torch_functions())
 
 
 def test_weights_live_as_long_as_what_reads_them():

@@ -146,8 +146,8 @@ def arguments(**changed: Any) -> list[Any]:
         ({"dims": (1, 3, 2, 1, 1, 8, 8)}, ValueError, "a multiple of key heads, got 3 and 2"),
         ({"dims": (-1, 1, 1, 1, 1, 8, 8)}, ValueError, "dims: expected sizes of at least 0"),
         ({"query": [0, 0, 0, 0]}, TypeError, "query: expected a tuple of 4 integers"),
-        ({"mask": (0, 8) + (1,) * 10}, ValueError, "block sizes of at least 1, got 0 x 8"),
-        ({"mask": (8, 8, 2, 1) + (0,) * 8}, ValueError, "1 or 0 batches and 1 or 1 heads, got 2"),
+        ({"mask": (0, 8) + (1,) * 11}, ValueError, "block sizes of at least 1, got 0 x 8"),
+        ({"mask": (8, 8, 2, 1) + (0,) * 9}, ValueError, "1 or 0 batches and 1 or 1 heads, got 2"),
         ({"tunables": (1, 64, 1)}, TypeError, "tunables: expected a tuple of 4 integers"),
         (
             {"tunables": (1, 96, 1, 1)},

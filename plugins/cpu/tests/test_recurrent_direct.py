@@ -292,7 +292,7 @@ def test_the_native_direct_call_refuses_what_it_is_not_made_for():
     assert direct.serve(RecurrentKind.GRU, 3, False, None, *given) is None
     assert direct.serve("another", (), False, None, *given) is None
     with pytest.raises(ValueError, match="kernel: expected a name"):
-        _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), 0, True)
+        _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), nothing, 0, True)
     with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 4 kinds"):
         _native.direct_recurrent(tuple(RecurrentKind), ("none",), *torch_functions())
     assert CALLS.contract == "recurrent/1"

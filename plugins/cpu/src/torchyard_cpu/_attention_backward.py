@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address
 from torchyard_cpu._attention_forward import call_places, kernels_of, tensor_place
 from torchyard_cpu._features import features_for_arithmetic
 from torchyard_cpu._score_program import ScoreGradients
@@ -64,11 +65,11 @@ class NativeBackward:
         _native.attention_backward(
             kernel,
             *call_places(query, key, value, out, lse, call.scale, call.mask, tunables),
-            tensor_place(grad_out),
-            0 if grad_lse is None else grad_lse.data_ptr(),
-            tensor_place(grad_query),
-            tensor_place(grad_key),
-            tensor_place(grad_value),
+            tensor_place(grad_out, "grad_out"),
+            0 if grad_lse is None else address(grad_lse, "grad_lse"),
+            tensor_place(grad_query, "grad_query"),
+            tensor_place(grad_key, "grad_key"),
+            tensor_place(grad_value, "grad_value"),
             None if score is None else score.score,
             None if score is None else score.gradient,
             torch.get_num_threads(),

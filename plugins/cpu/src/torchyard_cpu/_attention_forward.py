@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address
 from torchyard_cpu._attention_direct import NativeDirect, native_direct
 from torchyard_cpu._features import features
 from torchyard_cpu._score_program import native_score
@@ -70,7 +71,7 @@ class NativeForward:
             lse = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
         if call.max_scores:
             max_scores = query.new_empty((batches, query_heads, rows), dtype=torch.float32)
-        greatest = 0 if max_scores is None else max_scores.data_ptr()
+        greatest = 0 if max_scores is None else address(max_scores, "max_scores")
         decoding = decodes(query_heads, key_heads, rows)
         kernel, tunables = (self._decode_kernels if decoding else self._kernels)[query.dtype]
         if call.options:
@@ -116,38 +117,56 @@ def call_places(
     _, key_heads, keys, value_dim = value.shape
     return (
         (batches, query_heads, key_heads, rows, keys, head_dim, value_dim),
-        tensor_place(query),
-        tensor_place(key),
-        tensor_place(value),
-        tensor_place(out),
-        0 if lse is None else lse.data_ptr(),
+        tensor_place(query, "query"),
+        tensor_place(key, "key"),
+        tensor_place(value, "value"),
+        tensor_place(out, "out"),
+        0 if lse is None else address(lse, "lse"),
         scale,
         None if mask is None else _mask_place(mask),
         tunables,
     )
 
 
-def tensor_place(tensor: Tensor) -> _Place:
+def tensor_place(tensor: Tensor, name: str) -> _Place:
     """Return a tensor's address and the strides of batch, head and row."""
     batch, head, row, _ = tensor.stride()
-    return tensor.data_ptr(), batch, head, row
+    return address(tensor, name), batch, head, row
 
 
 def _mask_place(mask: MaskBlocks) -> tuple[int, ...]:
     """Return a mask's sizes and addresses, as _native's functions take them."""
-    batches, heads, _ = mask.kv_num_blocks.shape
+    counts = mask.kv_num_blocks.shape
+    rows, keys = mask.block_size
+    expected = (
+        ("kv_num_blocks", mask.kv_num_blocks, counts, torch.int32),
+        ("kv_indices", mask.kv_indices, (*counts, mask.kv_indices.shape[-1]), torch.int32),
+        ("full_kv_num_blocks", mask.full_kv_num_blocks, counts, torch.int32),
+        (
+            "full_kv_indices",
+            mask.full_kv_indices,
+            (*counts, mask.full_kv_indices.shape[-1]),
+            torch.int32,
+        ),
+        ("bits", mask.bits, (*mask.bits.shape[:1], rows, -(-keys // 8)), torch.uint8),
+        ("first_partial", mask.first_partial, counts, torch.int64),
+    )
+    places = []
+    for name, tensor, shape, dtype in expected:
+        if tensor.dtype != dtype or tensor.shape != shape or not tensor.is_contiguous():
+            raise ValueError(
+                f"block_mask: {name}: expected a contiguous tensor of {dtype} of shape "
+                f"{list(shape)}, got {tensor.dtype} of {list(tensor.shape)}; its tensors were "
+                "changed after it was made: make a new mask instead"
+            )
+        places.append(address(tensor, f"block_mask: {name}"))
     return (
         *mask.block_size,
-        batches,
-        heads,
-        mask.kv_num_blocks.data_ptr(),
-        mask.kv_indices.data_ptr(),
-        mask.full_kv_num_blocks.data_ptr(),
-        mask.full_kv_indices.data_ptr(),
-        mask.bits.data_ptr(),
-        mask.first_partial.data_ptr(),
+        *counts[:2],
+        *places,
         mask.kv_indices.shape[3],
         mask.full_kv_indices.shape[3],
+        mask.bits.shape[0],
     )
 
 
@@ -156,9 +175,9 @@ def _pages_place(call: AttentionCall) -> _PagesPlace | None:
     if call.pages is None:
         return None
     return (
-        call.pages.table.data_ptr(),
+        address(call.pages.table, "pages: table"),
         call.pages.table.shape[1],
-        call.pages.lengths.data_ptr(),
+        address(call.pages.lengths, "pages: lengths"),
         call.key.shape[2],
         call.key.shape[0],
     )

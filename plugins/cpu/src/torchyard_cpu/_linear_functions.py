@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
+from torchyard_cpu._addresses import address
 from torchyard_cpu._programs import (
     COLUMN,
     ELEMENTS,
@@ -68,6 +69,7 @@ def native_function(
         shape: of what the function makes.
     """
     before = function.inputs == ("x",)
+    name = f"{'prologue' if before else 'epilogue'}: captured tensor"
     dtype = str(x.dtype)[6:]
     program = _program(
         function.text, function.inputs, dtype, function.spreads(shape), dtype if before else ""
@@ -77,10 +79,11 @@ def native_function(
     places: list[int] = []
     kept = []
     for tensor in function.captured:
+        address(tensor, name)
         # A copy only where rows of a tensor lie in no single stride.
         flat = tensor.expand(shape).reshape(rows, columns)
         kept.append(flat)
-        places += [flat.data_ptr(), *flat.stride()]
+        places += [address(flat, name), *flat.stride()]
     native = kernel, program.encoded, len(function.inputs), tuple(places)
     return native, program.results, kept
 

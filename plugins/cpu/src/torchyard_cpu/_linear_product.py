@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address, packed_addresses
 from torchyard_cpu._chains import LINEAR, native_chain
 from torchyard_cpu._features import features
 from torchyard_cpu._linear_functions import direct_functions, native_function
@@ -121,14 +122,14 @@ class NativeLinear:
         if spec.format != "panels" or not data.is_cpu or not spec.columns:
             return None
         kernel = self._kernels[getattr(torch, spec.dtype)]
-        return LINEAR, kernel, (spec.rows, spec.columns, data.data_ptr())
+        return LINEAR, kernel, (spec.rows, spec.columns, *packed_addresses(spec, (data,)))
 
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute out. Working memory is x in words and four chunks of panels per thread."""
         x, weight = call.x, call.weight
         if isinstance(weight, Packed):
             batches, outputs, depth = 1, weight.spec.rows, weight.spec.columns
-            place = weight.tensors[0].data_ptr(), 1, 0, 0, 0
+            place = *packed_addresses(weight.spec, weight.tensors), 1, 0, 0, 0
         else:
             weight, place = weight_places(weight)
             outputs, depth = weight.shape[-2:]
@@ -154,8 +155,8 @@ class NativeLinear:
             sizes,
             rows,
             place,
-            0 if bias is None else bias.data_ptr(),
-            out.data_ptr(),
+            0 if bias is None else address(bias, "bias"),
+            address(out, "out"),
             before,
             after,
             torch.get_num_threads(),
@@ -174,14 +175,14 @@ def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
         x = x.contiguous()
     if batched:
         batch, row, _ = x.stride()
-        return x, (x.data_ptr(), batch, 0, max(1, x.shape[1]), row)
+        return x, (address(x, "x"), batch, 0, max(1, x.shape[1]), row)
     levels = _levels(x)
     if levels is None:
         x = x.contiguous()
         levels = [(max(1, math.prod(x.shape[:-1])), x.shape[-1])]
     inner, row = levels[-1]
     outer = levels[0][1] if len(levels) == 2 else 0
-    return x, (x.data_ptr(), 0, outer, inner, row)
+    return x, (address(x, "x"), 0, outer, inner, row)
 
 
 def _levels(x: Tensor) -> list[tuple[int, int]] | None:
@@ -208,4 +209,4 @@ def weight_places(weight: Tensor) -> tuple[Tensor, _Rows]:
         weight = weight.contiguous()
         row, column = weight.stride()[-2:]
     batch = weight.stride(0) if weight.ndim == 3 else 0
-    return weight, (weight.data_ptr(), 0, batch, row, column)
+    return weight, (address(weight, "weight"), 0, batch, row, column)

@@ -16,7 +16,7 @@ _Pages: TypeAlias = tuple[int, int, int, int, int]
 
 # Run an attention forward kernel, without the GIL.
 #
-# Addresses are not checked: whoever calls answers for them.
+# Addresses come from Addresses.of, which checks them.
 #
 # Args:
 #     kernel: a name from :func:`kernels` whose features this processor has.
@@ -26,8 +26,9 @@ _Pages: TypeAlias = tuple[int, int, int, int, int]
 #     scale: multiplies the raw scores.
 #     mask: None, or rows and keys per block, the mask's batches (1 or B) and heads (1 or Hq), and
 #         the addresses of kv_num_blocks, kv_indices, full_kv_num_blocks (or 0), full_kv_indices
-#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, and
-#         the widths of kv_indices and full_kv_indices.
+#         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, the
+#         widths of kv_indices and full_kv_indices, and the number of blocks that bits holds. Lists
+#         that are out of bounds are a ValueError.
 #     tunables: torchyard_cpu._tunables.Tunables.
 #     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
 #         slots there are of each shape (uniform, row, column, tile), and the result's operand.
@@ -124,6 +125,28 @@ def attention_decode(
     /,
 ) -> None: ...
 
+# Addresses of dense tensors in this machine's memory, of any class, for the functions here.
+class Addresses:
+    # Return the address of a tensor's first element.
+    #
+    # Raises:
+    #     TypeError: not such a tensor, named `name`.
+    #     ValueError: its storage is smaller than its sizes, strides and offset reach, or its
+    #         elements are fewer than `least` bytes.
+    def of(self, tensor: Tensor, name: str, least: int = 0, /) -> int: ...
+
+# Return an Addresses; None where torch lacks a function that it needs. Arguments as
+# direct_forward's after its kernels.
+def addresses(
+    probe: Tensor,
+    handle: Any,
+    tensor: type,
+    parameter: type,
+    wrap: Callable[[Any], Tensor],
+    takes: bool,
+    /,
+) -> Addresses | None: ...
+
 # Return the best attention forward kernel's name; None where there is none.
 #
 # Args:
@@ -206,12 +229,12 @@ def recurrent_forward(
     /,
 ) -> None: ...
 
-# Weights that recurrent_pack wrote, as DirectRecurrent takes them. Whoever asks for it keeps their
-# memory.
+# Weights that recurrent_pack wrote, as DirectRecurrent takes them. They are not used once `tensor`,
+# which they lie in, has other memory.
 class PackedWeights: ...
 
 def packed_weights(
-    kernel: str, sizes: _RecurrentSizes, packed: int, bias: bool, /
+    kernel: str, sizes: _RecurrentSizes, tensor: Tensor, packed: int, bias: bool, /
 ) -> PackedWeights: ...
 
 # Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct. kind is a
@@ -425,7 +448,7 @@ def linear_forward(
     kernel: str,
     sizes: tuple[int, int, int, int],
     x: tuple[int, int, int, int, int],
-    weight: tuple[int, int, int, int, int],
+    weight: tuple[int, ...],
     bias: int,
     out: int,
     prologue: tuple[str, object, int, tuple[int, ...]] | None,
@@ -448,7 +471,7 @@ def quantised_linear(
     kernel: str,
     sizes: tuple[int, int, int, int, int, int, int],
     x: tuple[int, int],
-    weight: tuple[int, int, int, int],
+    weight: tuple[int, ...],
     out: tuple[int, int],
     threads: int,
 ) -> None: ...
@@ -606,13 +629,14 @@ class Chain:
 #         zeros)); (1, kernel, places, (columns, depth, panels)); (2, columns, places, epsilon);
 #         (3, program kernel, places, program, rows, columns); (4, rows, places, bytes). Places are
 #         four int64 each: base, byte offset, strides of rows and columns.
-#     kept: what the addresses belong to.
+#     weights: the tensors that stages read at addresses of their own, at most 48. A call whose
+#         weights lie elsewhere by then is not served.
 #     others: as direct_forward's.
 def chain(
     tensors: bytes,
     memory: int,
     stages: tuple[tuple[Any, ...], ...],
-    kept: object,
+    weights: tuple[Tensor, ...],
     probe: Tensor,
     handle: Any,
     tensor: type,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address, packed_addresses
 from torchyard_cpu._chains import QUANTISED, native_chain
 from torchyard_cpu.quantised import DTYPES, features_of
 from torchyard_kernels.contracts.bound import BoundProduct
@@ -54,19 +55,17 @@ class NativeQuantised:
             return out.zero_() if call.bias is None else out.copy_(call.bias)
         if x.ndim != 2 or (x.stride(1) != 1 and depth != 1):
             x = x.reshape(-1, depth).contiguous()
-        data, scale, zero = (tensor.contiguous() for tensor in weight.tensors)
+        tensors = tuple(tensor.contiguous() for tensor in weight.tensors)
         bias = None if call.bias is None else call.bias.contiguous()
         _native.quantised_linear(
             self.kernel,
             (x.shape[0], *sizes),
-            (x.data_ptr(), x.stride(0)),
+            (address(x, "x"), x.stride(0)),
             (
-                data.data_ptr(),
-                scale.data_ptr(),
-                zero.data_ptr() if zero.shape[1] else 0,
-                0 if bias is None else bias.data_ptr(),
+                *packed_addresses(weight.spec, tensors),
+                0 if bias is None else address(bias, "bias", outputs * bias.element_size()),
             ),
-            (out.data_ptr(), outputs),
+            (address(out, "out"), outputs),
             torch.get_num_threads(),
         )
         return out
@@ -76,10 +75,9 @@ class NativeQuantised:
         sizes = _sizes(weight.spec)
         outputs, depth = sizes[:2]
         dtype: torch.dtype = getattr(torch, weight.spec.dtype)
-        data, scale, zero = (tensor.contiguous() for tensor in weight.tensors)
-        if depth == 0 or not data.is_cpu:
+        spec, tensors = weight.spec, tuple(tensor.contiguous() for tensor in weight.tensors)
+        if depth == 0 or not tensors[0].is_cpu:
             return None
-        asymmetric = bool(zero.shape[1])
         kernel, multiply = self.kernel, _native.quantised_linear
 
         def product(x: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -100,15 +98,13 @@ class NativeQuantised:
             multiply(
                 kernel,
                 (x.numel() // depth, *sizes),
-                (x.data_ptr(), depth),
+                (address(x, "x"), depth),
                 # A tensor may get other memory, as where a model is shared with other processes.
                 (
-                    data.data_ptr(),
-                    scale.data_ptr(),
-                    zero.data_ptr() if asymmetric else 0,
-                    0 if bias is None else bias.data_ptr(),
+                    *packed_addresses(spec, tensors),
+                    0 if bias is None else address(bias, "bias"),
                 ),
-                (out.data_ptr(), outputs),
+                (address(out, "out"), outputs),
                 torch.get_num_threads(),
             )
             return out
@@ -122,10 +118,9 @@ class NativeQuantised:
     def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:
         if weight.spec.format not in BITS or weight.spec.columns == 0:
             return None
-        data, scale, zero = weight.tensors
-        if not data.is_cpu:
+        if not weight.tensors[0].is_cpu:
             return None
-        places = data.data_ptr(), scale.data_ptr(), zero.data_ptr() if zero.shape[1] else 0
+        places = packed_addresses(weight.spec, weight.tensors)
         return QUANTISED, self.kernel, (*_sizes(weight.spec), *places)
 
 

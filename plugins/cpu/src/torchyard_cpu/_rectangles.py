@@ -10,6 +10,8 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch import Tensor
 
+from torchyard_cpu._addresses import address
+
 __all__ = ["Place", "Rectangle", "rectangles"]
 
 # Address, and the strides of rows and columns in elements.
@@ -78,7 +80,7 @@ def rectangles(
         places = iter(
             [
                 (
-                    tensor.data_ptr()
+                    address(tensor, "foreach_map: tensor")
                     + sum(i * step for i, step in zip(index, own, strict=False))
                     * tensor.element_size(),
                     own[-2],

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features, features_for_arithmetic
 from torchyard_cpu._recurrent_direct import DirectRecurrent, PackedCells, Sizes, direct_call
 from torchyard_cpu.recurrent import DTYPES, TILED
@@ -62,13 +63,13 @@ class NativeRecurrent:
         sizes = _sizes(kind, weights, num_layers, bidirectional)
         size = _native.recurrent_packed_bytes(kernel, sizes)
         data = torch.empty(size + _ALIGNMENT, dtype=torch.uint8)
-        address = -(-data.data_ptr() // _ALIGNMENT) * _ALIGNMENT
+        start = -(-address(data, "packed") // _ALIGNMENT) * _ALIGNMENT
         kept = [[None if w is None else w.contiguous() for w in cell] for cell in weights]
-        addresses = tuple(0 if w is None else w.data_ptr() for cell in kept for w in cell)
-        _native.recurrent_pack(kernel, sizes, addresses, address, torch.get_num_threads())
+        addresses = tuple(0 if w is None else address(w, "weights") for cell in kept for w in cell)
+        _native.recurrent_pack(kernel, sizes, addresses, start, torch.get_num_threads())
         biased = weights[0].b_ih is not None
-        native = _native.packed_weights(kernel, sizes, address, biased)
-        return PackedCells(kernel, sizes, data, address, native)
+        native = _native.packed_weights(kernel, sizes, data, start, biased)
+        return PackedCells(kernel, sizes, data, start, native)
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:
         """Compute the outputs.
@@ -108,20 +109,37 @@ def run_kernel(
         shape = (layers * directions, steps, batch, columns)
         reserve = given.new_empty(shape, dtype=torch.float32)
     lengths = None if call.lengths is None else call.lengths.contiguous()
-    read = (hidden, cell, packed.data, lengths)
-    written = (output, hidden_out, cell_out, reserve)
-    addresses = [0 if tensor is None else tensor.data_ptr() for tensor in (*read, *written)]
+    _check_packed(packed)
+    read = (("hidden", hidden), ("cell", cell), ("packed", packed.data), ("lengths", lengths))
+    written = (
+        ("output", output),
+        ("hidden_out", hidden_out),
+        ("cell_out", cell_out),
+        ("reserve", reserve),
+    )
+    addresses = [0 if t is None else address(t, name) for name, t in (*read, *written)]
     addresses[2] = packed.address
     _native.recurrent_forward(
         packed.kernel,
         packed.sizes,
         (steps, batch),
-        (given.data_ptr(), given.stride(0), given.stride(1)),
+        (address(given, "input"), given.stride(0), given.stride(1)),
         tuple(addresses),
         threads,
         poison,
     )
     return RecurrentResult(output, hidden_out, cell_out, reserve)
+
+
+def _check_packed(packed: PackedCells) -> None:
+    """Raise where packed weights no longer lie in their tensor's memory."""
+    size = _native.recurrent_packed_bytes(packed.kernel, packed.sizes)
+    start = address(packed.data, "packed", size)
+    if not start <= packed.address <= start + packed.data.numel() - size:
+        raise ValueError(
+            "packed: expected weights in the memory that they were packed into, and it was "
+            "replaced; pack the weights anew"
+        )
 
 
 def _sizes(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import ScoreMod
+from torchyard_cpu._addresses import address, addresses
 from torchyard_cpu._score_binding import CapturedShape, bind
 from torchyard_cpu._score_encoding import (
     EncodedGradient,
@@ -52,8 +53,10 @@ def native_score(score_mod: ScoreMod, sizes: _Sizes) -> NativeScore:
     Raises:
         IndexError: a captured tensor that is indexed has no element.
     """
+    # Before anything reads them: to torch memory that was freed is as good as any.
+    places = addresses(score_mod.captured, "score_mod")
     encoded = encoded_score(score_mod.text, captured_shapes(score_mod), sizes)
-    return encoded.at([tensor.data_ptr() for tensor in score_mod.captured])
+    return encoded.at(places)
 
 
 class ScoreGradients:
@@ -70,9 +73,10 @@ class ScoreGradients:
 
     def __init__(self, score_mod: ScoreMod, wanted: tuple[bool, ...], sizes: _Sizes) -> None:
         tensors = score_mod.captured
+        places_read = addresses(tensors, "score_mod")
         shapes = tuple(_shape(tensor) for tensor in tensors)
         plan = _planned(score_mod.text, shapes, wanted, sizes)
-        self.score = plan.encoded.score.at([tensor.data_ptr() for tensor in tensors])
+        self.score = plan.encoded.score.at(places_read)
         # Zeros: kernels add to shared ones.
         self._sums = {
             number: torch.zeros(tensors[number].shape, dtype=torch.float32)
@@ -85,7 +89,7 @@ class ScoreGradients:
         sums = array("q")
         for number, shared in plan.summed:
             total = self._sums[number]
-            sums.extend((total.data_ptr(), total.numel(), shared))
+            sums.extend((address(total, "gradient"), total.numel(), shared))
         self.gradient: NativeGradient = (
             plan.encoded.slope,
             sites.tobytes(),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
+from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_kernels.contracts.topk import DTYPES, Order, TopKCall, TopKRequest, TopKResult
@@ -93,18 +94,18 @@ class NativeTopK:
         indices = x.new_empty(shape, dtype=torch.int64)
         _native.topk(
             self._kernels[x.dtype],
-            x.data_ptr(),
+            address(x, "x"),
             rows,
             length,
             stride,
-            0 if mask is None else mask.data_ptr(),
+            0 if mask is None else address(mask, "mask"),
             mask_stride,
-            0 if call.offsets is None else call.offsets.data_ptr(),
+            0 if call.offsets is None else address(call.offsets, "offsets"),
             call.k,
             int(call.largest),
             _ORDERS.index(call.order),
-            values.data_ptr(),
-            indices.data_ptr(),
+            address(values, "values"),
+            address(indices, "indices"),
             torch.get_num_threads(),
         )
         return TopKResult(values, indices)

@@ -75,6 +75,7 @@ struct MaskBlocks {
   const int32_t* full_index;
   const uint8_t* bits;
   const int64_t* first_partial;
+  int64_t bit_blocks = 0;  // partial blocks that bits holds; read by mask_fault alone
 };
 
 // Into which pieces the work is cut: which is fastest differs by machine, and which is right does

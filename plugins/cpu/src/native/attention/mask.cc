@@ -44,16 +44,17 @@ int64_t list_fitting(int64_t keys, const BlockRow& row, int64_t row_in_block, Pa
   const int64_t row_bytes = row.mask.block_keys / 8;
   const int64_t total = ceil_div(keys, kPanelKeys);
   int64_t count = 0;
+  // Panels have room for each key once, however often a list names its block.
   for (int j = 0; j < row.full; ++j) {
     const int64_t first = row.full_block(j) * per_block;
-    for (int64_t p = first; p < std::min(first + per_block, total); ++p) {
+    for (int64_t p = first; p < std::min(first + per_block, total) && count < total; ++p) {
       panels[count++] = {p, nullptr, 0, tail_of(keys, p)};
     }
   }
   for (int j = 0; j < row.partial; ++j) {
     const int64_t first = row.partial_block(j) * per_block;
     const uint8_t* words = row.bits(j) + row_in_block * row_bytes;
-    for (int64_t p = first; p < std::min(first + per_block, total); ++p) {
+    for (int64_t p = first; p < std::min(first + per_block, total) && count < total; ++p) {
       panels[count++] = {p, words + (p - first) * 8, row_bytes, tail_of(keys, p)};
     }
   }
@@ -134,6 +135,52 @@ void mark_block(const ForwardArgs& args, int64_t keys, int64_t block, uint8_t* n
 }
 
 }  // namespace
+
+namespace {
+
+// Whether `count` lies within a list of `width` places, and each of its numbers within `blocks`.
+bool list_fits(const char* counts, const char* indices, int64_t count, const int32_t* index,
+               int64_t width, int64_t blocks, MaskFault* out) {
+  if (count < 0 || count > width) {
+    *out = {counts, count, width};
+    return false;
+  }
+  for (int64_t j = 0; j < count; ++j) {
+    if (index[j] >= 0 && index[j] < blocks) continue;
+    *out = {indices, index[j], blocks - 1};
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+MaskFault mask_fault(const ForwardArgs& args) {
+  const MaskBlocks& mask = *args.mask;
+  // A mask of a cache's capacity names blocks that lie beyond the sequences of now.
+  const int64_t blocks =
+      args.pages == nullptr ? ceil_div(args.keys, mask.block_keys) : int64_t{INT32_MAX} + 1;
+  MaskFault fault = {nullptr, 0, 0};
+  for (int64_t at = 0; at < mask.batches * mask.heads * mask.row_blocks; ++at) {
+    const int64_t count = mask.partial_count[at];
+    if (!list_fits("kv_num_blocks", "kv_indices", count,
+                   mask.partial_index + at * mask.partial_width, mask.partial_width, blocks,
+                   &fault)) {
+      return fault;
+    }
+    const int64_t first = mask.first_partial[at];
+    // Written so that no sum overflows.
+    if (count > 0 && (first < 0 || first > mask.bit_blocks - count)) {
+      return {"first_partial", first, mask.bit_blocks - count};
+    }
+    if (mask.full_count != nullptr &&
+        !list_fits("full_kv_num_blocks", "full_kv_indices", mask.full_count[at],
+                   mask.full_index + at * mask.full_width, mask.full_width, blocks, &fault)) {
+      return fault;
+    }
+  }
+  return fault;
+}
 
 size_t composed_bytes(const ForwardArgs& args, int64_t rows) {
   if (args.mask == nullptr || panels_fit_blocks(*args.mask)) return 0;

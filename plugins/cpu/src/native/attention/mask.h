@@ -30,6 +30,17 @@ void mark_needed(const ForwardArgs& args, int64_t batch, int64_t key_head, uint8
 void row_words(const ForwardArgs& args, int64_t batch, int64_t query_head, int64_t row,
                int64_t first_key, int64_t end_key, uint64_t* words, int64_t stride);
 
+// What of a mask's lists is out of bounds; null where nothing is.
+struct MaskFault {
+  const char* what;  // the name of the list
+  int64_t value;     // what it holds
+  int64_t most;      // the greatest that fits; the least is 0
+};
+
+// Looks through the lists that a call will read: a caller may have written to them since the mask
+// was made.
+MaskFault mask_fault(const ForwardArgs& args);
+
 // The number of listed blocks of a row block, summed over all heads of the mask.
 int64_t listed_blocks(const MaskBlocks& mask, int64_t row_block);
 

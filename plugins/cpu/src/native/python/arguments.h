@@ -70,8 +70,8 @@ inline bool read_tensor(PyObject* tuple, const char* what, Strided* out) {
 }
 
 inline bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out) {
-  int64_t m[12];
-  if (!read_integers(tuple, "mask", 12, m)) return false;
+  int64_t m[13];
+  if (!read_integers(tuple, "mask", 13, m)) return false;
   if (m[0] < 1 || m[1] < 1) {
     PyErr_Format(PyExc_ValueError, "mask: expected block sizes of at least 1, got %lld x %lld",
                  static_cast<long long>(m[0]), static_cast<long long>(m[1]));
@@ -97,7 +97,21 @@ inline bool read_mask(PyObject* tuple, const ForwardArgs& args, MaskBlocks* out)
   out->first_partial = pointer<const int64_t>(m[9]);
   out->partial_width = m[10];
   out->full_width = m[11];
+  out->bit_blocks = m[12];
   return true;
+}
+
+// Whether a mask's lists are within their bounds, once the call's sizes are known.
+inline bool check_mask(const ForwardArgs& args) {
+  if (args.mask == nullptr) return true;
+  const MaskFault fault = mask_fault(args);
+  if (fault.what == nullptr) return true;
+  PyErr_Format(
+      PyExc_ValueError,
+      "block_mask: %s: expected values of 0 to %lld, got %lld; its tensors were written to "
+      "after it was made: make a new mask instead",
+      fault.what, static_cast<long long>(fault.most), static_cast<long long>(fault.value));
+  return false;
 }
 
 const char* const kScoreOps[] = {

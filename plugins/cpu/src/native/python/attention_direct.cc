@@ -62,6 +62,25 @@ constexpr int kMaskTensorCount = 6;
 PyObject* mask_names[kMaskTensorCount];
 PyObject* block_size_name;
 
+// Whether a mask's tensors are contiguous ones of the dtypes that kernels read, and lists and bits
+// have the shapes that go with the counts.
+bool mask_shapes_fit(const Torch& torch, const SeenTensor* seen, const int64_t* block_size) {
+  const int32_t int32 = torch.dtype(TensorDType::kInt32);
+  const int32_t dtypes[kMaskTensorCount] = {int32,
+                                            int32,
+                                            int32,
+                                            int32,
+                                            torch.dtype(TensorDType::kUInt8),
+                                            torch.dtype(TensorDType::kInt64)};
+  for (int i = 0; i < kMaskTensorCount; ++i) {
+    if (seen[i].dtype != dtypes[i] || !is_contiguous(seen[i])) return false;
+    for (int d = 0; i != 4 && d < 3; ++d) {
+      if (seen[i].sizes[d] != seen[0].sizes[d]) return false;
+    }
+  }
+  return seen[4].sizes[1] == block_size[0] && seen[4].sizes[2] == ceil_div(block_size[1], 8);
+}
+
 // Reads (blocks, lengths, causal) for a call of which the rest was read; false where it is not one
 // to be served, or with an exception set.
 bool see_mask(const Torch& torch, PyObject* tuple, const ForwardArgs& args, MaskBlocks* out,
@@ -108,7 +127,11 @@ bool see_mask(const Torch& torch, PyObject* tuple, const ForwardArgs& args, Mask
           .full_index = static_cast<const int32_t*>(seen[3].data),
           .bits = static_cast<const uint8_t*>(seen[4].data),
           .first_partial = static_cast<const int64_t*>(seen[5].data)};
-  return counts[2] == out->row_blocks;
+  if (counts[2] != out->row_blocks || !mask_shapes_fit(torch, seen, sizes)) return false;
+  out->bit_blocks = seen[4].sizes[0];
+  ForwardArgs with_mask = args;
+  with_mask.mask = out;
+  return mask_fault(with_mask).what == nullptr;
 }
 
 // Reads query, key and value; false where they are not to be served, or with an exception set.

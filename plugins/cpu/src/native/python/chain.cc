@@ -14,6 +14,8 @@ namespace torchyard {
 namespace {
 
 constexpr int64_t kMaxSizes = 4;
+// Each stage reads three of a product with quantised weights.
+constexpr Py_ssize_t kMaxChainWeights = 3 * kMaxChainStages;
 
 // What an input has to be. A stride of -1 is free, and so is every stride of a size of 1.
 struct Expected {
@@ -38,7 +40,8 @@ struct NativeChain {
   Expected made;
   Held held[kMaxChainStages];
   int held_count;
-  PyObject* kept;  // what the addresses of weights belong to
+  PyObject* weights;  // a tuple of the tensors that the stages read at addresses of their own
+  const void* places[kMaxChainWeights];  // where they lay when the chain was made
 };
 
 bool fits(const Torch& torch, const Expected& expected, const SeenTensor& seen) {
@@ -52,9 +55,22 @@ bool fits(const Torch& torch, const Expected& expected, const SeenTensor& seen) 
   return true;
 }
 
+// Whether the weights lie where they lay; `first` notes where that is. See Torch::see_memory.
+bool weights_lie(NativeChain* chain, bool first) {
+  const Py_ssize_t count = PyTuple_Size(chain->weights);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    SeenTensor seen;
+    // What a product has no use for, such as zeros of symmetric weights, is empty.
+    if (!chain->torch.see_stored(PyTuple_GetItem(chain->weights, i), &seen)) return false;
+    if (first) chain->places[i] = seen.data;
+    if (chain->places[i] != seen.data) return false;
+  }
+  return true;
+}
+
 // serve(*inputs)
 PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  const NativeChain& chain = *reinterpret_cast<NativeChain*>(self);
+  NativeChain& chain = *reinterpret_cast<NativeChain*>(self);
   const Torch& torch = chain.torch;
   if (argc != chain.input_count) {
     PyErr_Format(PyExc_TypeError, "serve: expected %lld arguments, got %zd",
@@ -69,6 +85,10 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
       Py_RETURN_NONE;
     }
     inputs[i] = {static_cast<char*>(seen.data), seen.strides};
+  }
+  if (!weights_lie(&chain, false)) {
+    if (PyErr_Occurred() != nullptr) return nullptr;
+    Py_RETURN_NONE;
   }
   void* data;
   void* out = torch.make(chain.made.dim, chain.made.sizes,
@@ -296,7 +316,7 @@ bool read_chain(PyObject* const* argv, NativeChain* out) {
 void dealloc(PyObject* self) {
   NativeChain* chain = reinterpret_cast<NativeChain*>(self);
   for (int i = 0; i < chain->held_count; ++i) Py_DECREF(chain->held[i].encoded);
-  Py_DECREF(chain->kept);
+  Py_DECREF(chain->weights);
   end_direct<NativeChain>(self);
 }
 
@@ -317,10 +337,14 @@ PyType_Spec spec = {"torchyard_cpu._native.Chain", sizeof(NativeChain), 0,
 
 PyTypeObject* type;
 
-// chain(tensors, memory, stages, kept, probe, handle, tensor type, parameter type, wrap, takes)
+// chain(tensors, memory, stages, weights, probe, handle, tensor type, parameter type, wrap, takes)
 PyObject* make_chain(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 10) {
     PyErr_Format(PyExc_TypeError, "chain: expected 10 arguments, got %zd", argc);
+    return nullptr;
+  }
+  if (!PyTuple_Check(argv[3]) || PyTuple_Size(argv[3]) > kMaxChainWeights) {
+    PyErr_SetString(PyExc_TypeError, "weights: expected a tuple of at most 48 tensors");
     return nullptr;
   }
   NativeChain* chain = PyObject_New(NativeChain, type);
@@ -328,15 +352,16 @@ PyObject* make_chain(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   new (&chain->torch) Torch();
   chain->held_count = 0;
   Py_INCREF(argv[3]);
-  chain->kept = argv[3];
+  chain->weights = argv[3];
   chain->chain.program_bytes = 0;
   const bool read = read_chain(argv, chain);
   if (read &&
-      chain->torch.connect(argv[4], argv[5], argv[6], argv[7], argv[8], argv[9] == Py_True)) {
+      chain->torch.connect(argv[4], argv[5], argv[6], argv[7], argv[8], argv[9] == Py_True) &&
+      weights_lie(chain, true)) {
     return reinterpret_cast<PyObject*>(chain);
   }
   Py_DECREF(reinterpret_cast<PyObject*>(chain));
-  if (!read) return nullptr;
+  if (PyErr_Occurred() != nullptr) return nullptr;
   Py_RETURN_NONE;
 }
 

@@ -12,6 +12,7 @@ namespace torchyard {
 int add_direct(PyObject* module);
 
 // Its parts, likewise.
+int add_addresses(PyObject* module);
 int add_attention_direct(PyObject* module);
 int add_chain(PyObject* module);
 int add_linear_direct(PyObject* module);

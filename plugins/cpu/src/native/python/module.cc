@@ -71,6 +71,7 @@ PyObject* attend(const char* function, PyObject* const* argv, Py_ssize_t argc,
     return nullptr;
   }
   if (argc > kArguments && !read_pages(argv[kArguments], &args, &pages)) return nullptr;
+  if (!check_mask(args)) return nullptr;
   if (suits != nullptr && !suits(args)) {
     PyErr_Format(PyExc_ValueError,
                  "dims: expected at most %d query rows per key head, got %lld heads of %lld rows "
@@ -113,7 +114,7 @@ PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) 
   ScoreFailure failure = {-1, 0};
   float* grad_lse;
   RunArguments with;
-  if (!read_call(argv + 1, &args.call, &mask) ||
+  if (!read_call(argv + 1, &args.call, &mask) || !check_mask(args.call) ||
       !read_tensor(more[0], "grad_out", &args.grad_out) || !read_address(more[1], &grad_lse) ||
       !read_output(more[2], "grad_query", &args.grad_query) ||
       !read_output(more[3], "grad_key", &args.grad_key) ||

@@ -42,11 +42,12 @@ struct DirectRecurrent {
   Admitted<Asked> admitted;
 };
 
-// Weights as a kernel reads them; whoever made it keeps their memory.
+// Weights as a kernel reads them, within a tensor's memory.
 struct PackedWeights {
   PyObject_HEAD;
   const RecurrentKernel* kernel;
   RecurrentSizes sizes;
+  PyObject* tensor;
   const std::byte* data;
   int64_t bias;
 };
@@ -166,6 +167,16 @@ PyObject* compute(const Torch& torch, const Given& given, const RecurrentSizes& 
 // The places of a call's arguments.
 enum Argument { kKind, kWeights, kPacked, kMade, kInput, kHidden, kCell, kLayers, kBoth, kCount };
 
+// Whether the tensor still has the memory that the weights were laid out in.
+bool is_in_place(const Torch& torch, const PackedWeights& weights) {
+  SeenTensor seen;
+  if (!torch.see_integers(weights.tensor, 1, &seen)) return false;
+  const std::byte* start = static_cast<const std::byte*>(seen.data);
+  const int64_t bytes =
+      static_cast<int64_t>(recurrent_packed_bytes(weights.sizes, *weights.kernel));
+  return weights.data >= start && weights.data + bytes <= start + seen.sizes[0];
+}
+
 PyObject* serve_packed(const DirectRecurrent& direct, const Given& given, RecurrentKind kind,
                        PyObject* made) {
   if (made == Py_None) Py_RETURN_NONE;
@@ -179,6 +190,7 @@ PyObject* serve_packed(const DirectRecurrent& direct, const Given& given, Recurr
   const PackedWeights& weights = *reinterpret_cast<PackedWeights*>(native);
   if (Py_TYPE(native) == packed_type && weights.sizes.kind == kind &&
       given.dtype == static_cast<int>(weights.kernel->dtype) &&
+      is_in_place(direct.torch, weights) &&
       holds(direct, given, weights.sizes, weights.bias != 0, true)) {
     result = compute(direct.torch, given, weights.sizes, *weights.kernel, weights.data, nullptr);
   } else {
@@ -263,6 +275,7 @@ void dealloc_direct(PyObject* self) {
 
 void dealloc_packed(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
+  Py_DECREF(reinterpret_cast<PackedWeights*>(self)->tensor);
   PyObject_Free(self);
   Py_DECREF(reinterpret_cast<PyObject*>(type));
 }
@@ -330,23 +343,25 @@ PyObject* direct_recurrent(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   return none_unless_failed();
 }
 
-// packed_weights(kernel, sizes, address, bias)
+// packed_weights(kernel, sizes, tensor, address, bias)
 PyObject* packed_weights(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 4) {
-    PyErr_Format(PyExc_TypeError, "packed_weights: expected 4 arguments, got %zd", argc);
+  if (argc != 5) {
+    PyErr_Format(PyExc_TypeError, "packed_weights: expected 5 arguments, got %zd", argc);
     return nullptr;
   }
   RecurrentSizes sizes;
   const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
   if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes)) return nullptr;
-  const int64_t address = PyLong_AsLongLong(argv[2]);
+  const int64_t address = PyLong_AsLongLong(argv[3]);
   if (address == -1 && PyErr_Occurred() != nullptr) return nullptr;
   PackedWeights* weights = PyObject_New(PackedWeights, packed_type);
   if (weights == nullptr) return nullptr;
   weights->kernel = kernel;
   weights->sizes = sizes;
+  Py_INCREF(argv[2]);
+  weights->tensor = argv[2];
   weights->data = pointer<const std::byte>(address);
-  weights->bias = argv[3] == Py_True;
+  weights->bias = argv[4] == Py_True;
   return reinterpret_cast<PyObject*>(weights);
 }
 

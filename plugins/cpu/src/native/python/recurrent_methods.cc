@@ -98,6 +98,12 @@ PyObject* forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   args.hidden_out = pointer<void>(at[5]);
   args.cell_out = pointer<void>(at[6]);
   args.reserve = pointer<float>(at[7]);
+  for (int64_t b = 0; args.lengths != nullptr && b < args.batch; ++b) {
+    if (args.lengths[b] >= 1 && args.lengths[b] <= args.steps) continue;
+    return PyErr_Format(PyExc_ValueError, "lengths: expected 1 to %lld, got %lld",
+                        static_cast<long long>(args.steps),
+                        static_cast<long long>(args.lengths[b]));
+  }
   Status status;
   Py_BEGIN_ALLOW_THREADS;
   status = recurrent_forward(args, *kernel, with.threads, with.poison);

@@ -7,15 +7,6 @@
 
 namespace torchyard {
 
-inline bool is_contiguous(const SeenTensor& x) {
-  int64_t stride = 1;
-  for (int64_t d = x.dim - 1; d >= 0; --d) {
-    if (x.sizes[d] != 1 && x.strides[d] != stride) return false;
-    stride *= x.sizes[d];
-  }
-  return true;
-}
-
 // Weights of all layers and directions.
 struct PlainWeights {
   RecurrentSizes sizes;

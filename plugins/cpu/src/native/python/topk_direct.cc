@@ -89,12 +89,9 @@ bool read_offsets(const Torch& torch, PyObject* object, const SeenTensor& x, Top
       offsets.strides[0] != 1) {
     return false;
   }
-  const int64_t* bounds = static_cast<const int64_t*>(offsets.data);
-  args->offsets = bounds;
+  args->offsets = static_cast<const int64_t*>(offsets.data);
   args->rows = offsets.sizes[0] - 1;
-  bool rise = bounds[0] >= 0 && bounds[args->rows] <= args->length;
-  for (int64_t r = 0; r < args->rows; ++r) rise = rise && bounds[r] <= bounds[r + 1];
-  return rise;
+  return offsets_fit(*args);
 }
 
 // By the number of arguments: see the contract.

@@ -78,6 +78,7 @@ PyObject* topk_call(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
                          static_cast<TopKOrder>(given[kOrder]),
                          pointer(kValues),
                          static_cast<int64_t*>(pointer(kIndices))};
+  if (!check(offsets_fit(args), "offsets: expected numbers that rise within x")) return nullptr;
   bool done;
   Py_BEGIN_ALLOW_THREADS;
   done = topk(args, *kernel, static_cast<int>(given[kThreads]));

@@ -18,6 +18,8 @@ constexpr const char* kDTypeFunctions[kTensorDTypes] = {
     "aoti_torch_dtype_bool",
 };
 
+constexpr int64_t kDTypeBytes[kTensorDTypes] = {4, 8, 2, 2, 1, 1, 2, 4, 8, 1};
+
 template <class Function>
 bool look_up(void* library, const char* name, Function** out) {
   *out = reinterpret_cast<Function*>(dlsym(library, name));
@@ -58,6 +60,8 @@ bool TorchFunctions::find() {
          look_up(library, "aoti_torch_get_device_type", &get_device_type) &&
          look_up(library, "aoti_torch_get_layout", &get_layout) &&
          look_up(library, "aoti_torch_get_data_ptr", &get_data_ptr) &&
+         look_up(library, "aoti_torch_get_storage_size", &get_storage_size) &&
+         look_up(library, "aoti_torch_get_storage_offset", &get_storage_offset) &&
          look_up(library, "aoti_torch_empty_strided", &empty_strided) &&
          look_up(library, "aoti_torch_delete_tensor_object", &delete_tensor_object) &&
          look_up(library, "torch_get_num_threads", &get_num_threads) &&
@@ -219,13 +223,35 @@ bool Torch::handle_of(PyObject* object, void** impl) const {
   return *impl != nullptr;
 }
 
+// The bytes of storage up to the end of the last element that sizes, strides and offset reach; -1
+// where int64 does not hold them.
+int64_t bytes_reached(const SeenTensor& seen, int64_t offset, int64_t element) {
+  int64_t last = offset;
+  for (int64_t d = 0; d < seen.dim; ++d) {
+    if (seen.sizes[d] == 0) return 0;
+    int64_t step;
+    if (__builtin_mul_overflow(seen.sizes[d] - 1, seen.strides[d], &step) ||
+        __builtin_add_overflow(last, step, &last)) {
+      return -1;
+    }
+  }
+  return __builtin_add_overflow(last, 1, &last) || __builtin_mul_overflow(last, element, &last)
+             ? -1
+             : last;
+}
+
 bool Torch::see_memory(void** impl, int64_t dim, SeenTensor* out) const {
+  StorageNeed need;
+  return read_memory(impl, dim, out, &need) && out->dim <= kMaxTensorDim && need.is_met();
+}
+
+bool Torch::read_memory(void** impl, int64_t dim, SeenTensor* out, StorageNeed* need) const {
   int32_t layout, device;
   int64_t found;
   // What has no strides throws where it is asked for them, and torch would tell stderr.
   if (functions_.get_layout(impl, &layout) != 0 || layout != strided ||
       functions_.get_dim(impl, &found) != 0 || (found != dim && dim >= 0) ||
-      found > kMaxTensorDim || functions_.get_device_type(impl, &device) != 0 || device != cpu) {
+      functions_.get_device_type(impl, &device) != 0 || device != cpu) {
     return false;
   }
   int64_t *sizes, *strides;
@@ -237,6 +263,48 @@ bool Torch::see_memory(void** impl, int64_t dim, SeenTensor* out) const {
   out->sizes = sizes;
   out->strides = strides;
   out->dim = found;
+  const int place = dtype_index(out->dtype);
+  int64_t offset;
+  if (place < 0 || functions_.get_storage_size(impl, &need->found) != 0 ||
+      functions_.get_storage_offset(impl, &offset) != 0) {
+    return false;
+  }
+  need->expected = bytes_reached(*out, offset, kDTypeBytes[place]);
+  // Storage that says how large it is and has no memory: fake tensors, and zeros that nobody wrote.
+  if (out->data == nullptr && need->expected != 0) need->found = 0;
+  return true;
+}
+
+bool Torch::address(PyObject* object, const char* name, int64_t bytes, void** out) const {
+  const int is = PyObject_IsInstance(object, tensor_type_);
+  if (is < 0) return false;
+  void* impl;
+  SeenTensor seen;
+  StorageNeed need;
+  if (is == 0 || !handle_of(object, &impl) || !read_memory(&impl, -1, &seen, &need)) {
+    if (PyErr_Occurred() != nullptr) return false;
+    PyErr_Format(PyExc_TypeError,
+                 "%s: expected a dense tensor on cpu of a dtype that kernels read, got %R", name,
+                 reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    return false;
+  }
+  if (!need.is_met()) {
+    PyErr_Format(
+        PyExc_ValueError,
+        "%s: expected %lld bytes of storage, got %lld: its memory was freed, made smaller, "
+        "or never there; give it memory again before the call",
+        name, static_cast<long long>(need.expected), static_cast<long long>(need.found));
+    return false;
+  }
+  int64_t elements = 1;
+  for (int64_t d = 0; d < seen.dim; ++d) elements *= seen.sizes[d];
+  const int64_t own = elements * kDTypeBytes[dtype_index(seen.dtype)];
+  if (own < bytes) {
+    PyErr_Format(PyExc_ValueError, "%s: expected a tensor of %lld bytes, got %lld", name,
+                 static_cast<long long>(bytes), static_cast<long long>(own));
+    return false;
+  }
+  *out = seen.data;
   return true;
 }
 
@@ -256,14 +324,16 @@ bool Torch::see_plain(PyObject* object, int64_t dim, SeenTensor* out) const {
 }
 
 bool Torch::see_integers(PyObject* object, int64_t dim, SeenTensor* out) const {
+  return reinterpret_cast<PyObject*>(Py_TYPE(object)) == tensor_type_ && see_stored(object, out) &&
+         out->dim == dim;
+}
+
+bool Torch::see_stored(PyObject* object, SeenTensor* out) const {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  if (type != tensor_type_ && type != parameter_type_) return false;
   void* impl;
-  if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != tensor_type_ || !handle_of(object, &impl) ||
-      !is_strided_class(impl) || !is_positive(object, &impl) || !see_memory(&impl, dim, out)) {
-    return false;
-  }
-  bool empty = false;
-  for (int64_t d = 0; d < dim; ++d) empty = empty || out->sizes[d] == 0;
-  return empty || out->data != nullptr;
+  return handle_of(object, &impl) && is_strided_class(impl) && is_positive(object, &impl) &&
+         see_memory(&impl, -1, out);
 }
 
 void* Torch::make(int64_t dim, const int64_t* sizes, int32_t dtype, void** data) const {

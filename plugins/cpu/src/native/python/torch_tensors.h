@@ -40,6 +40,8 @@ struct TorchFunctions {
   int32_t (*get_device_type)(void*, int32_t*);
   int32_t (*get_layout)(void*, int32_t*);
   int32_t (*get_data_ptr)(void*, void**);
+  int32_t (*get_storage_size)(void*, int64_t*);    // in bytes
+  int32_t (*get_storage_offset)(void*, int64_t*);  // in elements
   int32_t (*empty_strided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t,
                            void**);
   int32_t (*delete_tensor_object)(void*);
@@ -63,8 +65,28 @@ struct SeenTensor {
   int64_t dim;
 };
 
+// How many bytes of storage a tensor's sizes, strides and offset reach, -1 where int64 does not
+// hold them, and how many there are: fewer where somebody freed the storage or made it smaller.
+struct StorageNeed {
+  int64_t expected;
+  int64_t found;
+
+  bool is_met() const { return expected >= 0 && expected <= found; }
+};
+
 // The strides of a contiguous tensor.
 void contiguous_strides(int64_t dim, const int64_t* sizes, int64_t* strides);
+
+inline bool is_contiguous(const SeenTensor& x) {
+  int64_t stride = 1;
+  bool follows = true;
+  for (int64_t d = x.dim - 1; d >= 0; --d) {
+    if (x.sizes[d] == 0) return true;
+    follows = follows && (x.sizes[d] == 1 || x.strides[d] == stride);
+    stride *= x.sizes[d];
+  }
+  return follows;
+}
 
 // torch's numbers, functions, and the Python objects that reading a tensor needs.
 class Torch {
@@ -79,13 +101,22 @@ class Torch {
   void disconnect();
 
   // Sees a tensor; false where it is not one that a kernel may be given as it is: a subclass, one
-  // that wants a gradient, negated lazily, nested or sparse, without memory, of another device, or
-  // of a dimension other than `dim`. With an exception set only where Python's own code failed.
+  // that wants a gradient, negated lazily, nested or sparse, with less memory than its elements
+  // need, of another device, or of a dimension other than `dim`. With an exception set only where
+  // Python's own code failed.
   bool see(PyObject* object, int64_t dim, SeenTensor* out) const;
   // The same of any dimension up to kMaxTensorDim.
   bool see(PyObject* object, SeenTensor* out) const;
   // Sees a tensor that needs no look at gradients, since it holds integers; it may be empty.
   bool see_integers(PyObject* object, int64_t dim, SeenTensor* out) const;
+
+  // Sees a tensor whatever its gradient; it may be empty.
+  bool see_stored(PyObject* object, SeenTensor* out) const;
+
+  // Gives the address of a dense tensor's first element, of any class; false with an exception set
+  // that says `name` where its storage is smaller than its elements need, or it has fewer than
+  // `bytes` bytes of elements.
+  bool address(PyObject* object, const char* name, int64_t bytes, void** out) const;
 
   // Makes an uninitialised contiguous tensor of this machine's memory; null without an exception
   // where it cannot be had: then the call is left to torch, which tells so in its own words.
@@ -121,8 +152,11 @@ class Torch {
   bool is_positive(PyObject* object, void** impl) const;
   // Whether a tensor wants no gradient, or none is recorded; else as above.
   bool is_without_gradient(PyObject* object, const void* impl) const;
-  // `dim` of -1: any.
+  // `dim` of -1: any. Every tensor whose memory a kernel is given comes through here; false also
+  // where its storage is too small.
   bool see_memory(void** impl, int64_t dim, SeenTensor* out) const;
+  // The same, which tells of the storage what is needed and found instead.
+  bool read_memory(void** impl, int64_t dim, SeenTensor* out, StorageNeed* need) const;
   bool see_plain(PyObject* object, int64_t dim, SeenTensor* out) const;
 
   TorchFunctions functions_ = {};

@@ -167,6 +167,13 @@ int64_t topk_capacity(int64_t length, int64_t k) {
   return least(length, k > length / 3 ? length : most(kLeastCapacity, 3 * k));
 }
 
+bool offsets_fit(const TopKArgs& args) {
+  if (args.offsets == nullptr) return true;
+  bool rise = args.offsets[0] >= 0 && args.offsets[args.rows] <= args.length;
+  for (int64_t r = 0; r < args.rows; ++r) rise = rise && args.offsets[r] <= args.offsets[r + 1];
+  return rise;
+}
+
 bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads) {
   if (args.rows == 0) return true;
   const int64_t longest = longest_row(args);

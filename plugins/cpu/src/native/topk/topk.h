@@ -93,6 +93,9 @@ constexpr int64_t kTopKSlack = 512;
 // So many may be left of a part, of which the k best are found while they are sorted.
 constexpr int64_t kTopKFew = 32;
 
+// Whether offsets, where there are any, rise within x.
+bool offsets_fit(const TopKArgs& args);
+
 // Returns false where memory is exhausted.
 bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads);
 

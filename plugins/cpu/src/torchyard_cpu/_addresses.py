@@ -1,0 +1,102 @@
+"""Addresses of tensors for native code, checked against the storage that they reach into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard_cpu import _native
+from torchyard_cpu._torch_functions import torch_functions
+from torchyard_kernels.contracts.linear import WeightSpec, panel_shape
+from torchyard_kernels.contracts.quantised import (
+    BITS,
+    QUANTISED_COLUMNS,
+    data_shape,
+    groups_of,
+    option,
+)
+
+__all__ = ["address", "addresses", "packed_addresses"]
+
+
+def _portable(tensor: Tensor, name: str, least: int = 0, /) -> int:
+    """Do what ``_native.Addresses.of`` does, where torch lacks what that needs."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
+    reached = 0
+    if tensor.numel():
+        steps = sum(
+            (size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+        reached = (int(tensor.storage_offset()) + steps + 1) * tensor.element_size()
+    place: int = tensor.data_ptr()
+    found = tensor.untyped_storage().nbytes() if place or not reached else 0
+    if found < reached:
+        raise ValueError(
+            f"{name}: expected {reached} bytes of storage, got {found}: its memory was freed, made "
+            "smaller, or never there; give it memory again before the call"
+        )
+    if tensor.numel() * tensor.element_size() < least:
+        raise ValueError(
+            f"{name}: expected a tensor of {least} bytes, got "
+            f"{tensor.numel() * tensor.element_size()}"
+        )
+    return place
+
+
+def _checked() -> Callable[..., int]:
+    functions = torch_functions()
+    native = None if functions is None else _native.addresses(*functions)
+    return _portable if native is None else native.of
+
+
+# address(tensor, name, least=0): the address of a dense tensor's first element. Every address that
+# native code is given comes from here. ``least`` is how many bytes of elements will be read.
+#
+# Raises:
+#     TypeError: what came is no tensor in this machine's memory.
+#     ValueError: its storage is smaller than its sizes, strides and offset reach, or its elements
+#         are fewer than ``least`` bytes.
+address: Final = _checked()
+
+
+def addresses(tensors: Sequence[Tensor], name: str) -> list[int]:
+    """Return the addresses of tensors that are captured by a function of that name."""
+    return [address(tensor, f"{name}: captured tensor {i}") for i, tensor in enumerate(tensors)]
+
+
+def packed_addresses(spec: WeightSpec, tensors: Sequence[Tensor]) -> tuple[int, ...]:
+    """Return the addresses of a packed weight's tensors, which may have been replaced since.
+
+    A tensor that the kernel does not read, the zeros of symmetric weights, has address 0.
+
+    Raises:
+        ValueError: one has fewer bytes than the kernel will read for the spec.
+    """
+    return tuple(
+        [
+            address(tensor, name, least) if least else 0
+            for tensor, (name, least) in zip(tensors, _packed_bytes(spec), strict=True)
+        ]
+    )
+
+
+@lru_cache(maxsize=1024)
+def _packed_bytes(spec: WeightSpec) -> tuple[tuple[str, int], ...]:
+    """Return the names of a packed weight's tensors, and how many bytes are read of each."""
+    if spec.format not in BITS:
+        item = torch.finfo(getattr(torch, spec.dtype)).bits // 8
+        shape = panel_shape(spec.rows, spec.columns, 2 if spec.dtype == "bfloat16" else 1)
+        return (("weight: data", math.prod(shape) * item),)
+    shape = data_shape(spec)
+    scales = shape[0] * groups_of(spec) * QUANTISED_COLUMNS
+    return (
+        ("weight: data", math.prod(shape)),
+        ("weight: scale", scales * (2 if option(spec, "group") else 4)),
+        ("weight: zero", scales if option(spec, "asymmetric") else 0),
+    )
