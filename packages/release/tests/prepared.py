@@ -10,11 +10,19 @@ from typing import Final
 from packages.release.tests import foreign
 from packages.release.tests.wheels import write_wheel
 from torchyard_release._candidate import Artifact, Candidate
-from torchyard_release._evidence import Evidence, Outcome, write_evidence
+from torchyard_release._evidence import Evidence, Outcome, record
 from torchyard_release._keys import make_key
 from torchyard_release._workspace import Workspace
 
-__all__ = ["VERSION", "add_candidate", "pass_gates", "people", "train_toml", "tree_digest"]
+__all__ = [
+    "VERSION",
+    "add_candidate",
+    "pass_gates",
+    "people",
+    "record_evidence",
+    "train_toml",
+    "tree_digest",
+]
 
 VERSION: Final = "1.4.0"
 _REQUIRES: Final[Mapping[str, Sequence[str]]] = {
@@ -64,11 +72,10 @@ def add_candidate(
 
 
 def pass_gates(root: Path, candidate: Candidate, *gates: str) -> None:
-    """Leave evidence that gates pass, about every file of a candidate."""
-    folder = Workspace.find(root).release.folder / candidate.candidate / "evidence"
+    """Record evidence that gates pass, about every file of a candidate."""
     for gate in gates:
-        write_evidence(
-            folder,
+        record_evidence(
+            root,
             Evidence(
                 gate=gate,
                 cell="",
@@ -82,6 +89,14 @@ def pass_gates(root: Path, candidate: Candidate, *gates: str) -> None:
                 seconds=1.0,
             ),
         )
+
+
+def record_evidence(root: Path, evidence: Evidence) -> Path:
+    """Record evidence about a candidate as a command of the train does; return its file."""
+    workspace = Workspace.find(root)
+    folder = workspace.release.folder / evidence.candidate
+    with workspace.operation(["verify"]) as journal:
+        return record(folder, journal, evidence)
 
 
 def tree_digest(folder: Path) -> dict[str, str]:

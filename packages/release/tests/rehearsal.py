@@ -121,6 +121,7 @@ def rehearse(
             train.release("verify", *words)
         card = train.release("scorecard")
         train.release("status")
+        refused = _spoil(train)
         for name in ("ann", "bob"):
             train.release("approve", "--key", str(train.folder / f"{name}.pem"))
         train.release("promote")
@@ -136,6 +137,7 @@ def rehearse(
             "first": first,
             "second": second,
             "card": card,
+            "refused": refused,
             "again": again,
             "audit": audit,
             "notes": notes,
@@ -201,6 +203,56 @@ def _fix(train: Rehearsal, fix: Callable[[Path], object]) -> None:
     train.git("switch", "--quiet", _branch(train))
     train.release("pick", sha, "--as", "regression")
     train.release("pick")
+
+
+def _spoil(train: Rehearsal) -> dict[str, str]:
+    """Touch what a green scorecard stands on, see that nobody can approve it, and put it back.
+
+    Returns:
+        what was touched -> what status says stands against it, or why approving was refused.
+    """
+    (folder,) = train.root.glob(".train/*/rc2")
+    wheel = sorted((folder / "dist").glob("*.whl"))[0]
+    evidence = sorted((folder / "evidence").glob("*.json"))[0]
+    found = {}
+    for what, path, touch in (
+        ("a wheel that was changed", wheel, lambda: wheel.write_bytes(wheel.read_bytes() + b"x")),
+        ("a wheel that is gone", wheel, wheel.unlink),
+        ("a wheel that is a link", wheel, lambda: _linked(wheel, train.folder / wheel.name)),
+        ("evidence that was edited", evidence, lambda: evidence.write_text(_edited(evidence))),
+    ):
+        before = path.read_bytes()
+        touch()
+        card = train.release("scorecard", code=3)
+        status = train.release("status")
+        assert not card["ready"]
+        assert not status["ready"]
+        train.release("approve", "--key", str(train.folder / "ann.pem"), code=1)
+        found[what] = (*card["damage"], *card["notes"])[0]
+        path.unlink(missing_ok=True)
+        path.write_bytes(before)
+    public = train.release("key", "make", str(train.folder / "mallory.pem"))["public"]
+    declaration = train.root / "train.toml"
+    before = declaration.read_bytes()
+    text = before.decode().replace("[signing.keys]\n", f'[signing.keys]\nmallory = "{public}"\n')
+    declaration.write_text(text)
+    for name in ("mallory", "ann"):
+        said = train.release("approve", "--key", str(train.folder / f"{name}.pem"), code=1)
+        found[f"a key that no commit names: {name} signs"] = said["error"]
+    declaration.write_bytes(before)
+    assert train.release("scorecard")["ready"]
+    return found
+
+
+def _linked(path: Path, elsewhere: Path) -> None:
+    elsewhere.write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+
+def _edited(path: Path) -> str:
+    data = json.loads(path.read_text())
+    return json.dumps(data | {"summary": f"{data['summary']}, as somebody wrote by hand"})
 
 
 def _outsider(train: Rehearsal, index: IndexServer) -> dict[str, Any]:
@@ -285,6 +337,8 @@ def main() -> None:
     artifacts = [len(built["candidate"]["artifacts"]) for built in end["built"]]
     print(f"built twice to the same bytes: {artifacts[0]} files of rc1, {artifacts[1]} of rc2")
     print(f"scorecard: {end['card']['counts']}, ready: {end['card']['ready']}")
+    for what, why in end["refused"].items():
+        print(f"refused: {what}: {why}")
     print(f"notes: {end['notes']['sentence']}")
     for path in sorted(train.root.glob(".train/*/rc*/scorecard.html")):
         print(f"page: {path}")

@@ -70,6 +70,7 @@ def _scene(approved: Path, root: Path, index: FaultyIndex) -> Scene:
     path = root / "train.toml"
     text = path.read_text().replace('"ADDRESS"', f'"{index.legacy}"')
     path.write_text(text.replace('"SIMPLE"', f'"{index.simple}"'))
+    foreign.git(root, "commit", "--quiet", "--all", "--message=Name the index")
     return Scene(root, index)
 
 

@@ -116,4 +116,18 @@ def test_the_history_has_every_command_and_how_it_ended(
         *("cut", "build", "inspect", "verify", "pick"),
         *("approve", "promote", "publish", "audit"),
     ]
-    assert {run["outcome"] for run in end["history"]["runs"]} == {"done"}
+    runs = end["history"]["runs"]
+    assert {run["argv"][0] for run in runs if run["outcome"] != "done"} == {"approve"}
+
+
+def test_what_was_touched_was_approved_by_nobody(
+    ended: tuple[Rehearsal, dict[str, Any]],
+) -> None:
+    _, end = ended
+    words = ("has SHA-256", "is missing", "link to", "not what was recorded")
+    said = list(end["refused"].values())
+    assert [word in text for word, text in zip(words, said, strict=False)] == [True] * 4
+    assert "is none of [signing.keys]" in said[4]
+    assert "the work tree alone has it" in said[5]
+    refused = [run for run in end["history"]["runs"] if run["outcome"] != "done"]
+    assert len(refused) == len(said) == 6

@@ -222,7 +222,7 @@ def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Pat
     card = _card(
         tmp_path, _evidence(outcome=Outcome.FAIL, summary=nasty, details=(nasty,), command=(nasty,))
     )
-    page = scorecard_page(card)
+    page = scorecard_page(card, "torchyard release inspect")
     parser = _Page()
     parser.feed(page)
     parser.close()
@@ -238,7 +238,7 @@ def test_the_page_is_whole_and_alone_and_escapes_what_others_wrote(tmp_path: Pat
 
 
 def test_rows_that_say_the_same_stand_against_it_together(tmp_path: Path) -> None:
-    page = scorecard_page(_card(tmp_path, gates=(replace(_GATE, cells=("east", "west")),)))
+    page = scorecard_page(_card(tmp_path, gates=(replace(_GATE, cells=("east", "west")),)), "x")
     assert page.count("nothing was tried") == 3
     assert "east, west" in page
     assert re.search(r"Not ready.*2 blocking rows\s+stand", page, re.DOTALL)

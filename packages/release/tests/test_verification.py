@@ -20,6 +20,7 @@ from torchyard_release._candidate import Artifact, Candidate
 from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Outcome
 from torchyard_release._train import Gate
+from torchyard_release._trust import judged
 from torchyard_release._verification import Bench, Finding, cells_of, try_cell
 from torchyard_release._workspace import Workspace
 
@@ -34,8 +35,7 @@ def orchard(orchard: Path) -> Path:
 
 def _open(root: Path, candidate: Candidate) -> Iterator[Bench]:
     workspace = Workspace.find(root)
-    folder = workspace.release.folder / candidate.candidate
-    with Bench.open(workspace, candidate, folder) as bench:
+    with Bench.open(judged(workspace, int(candidate.candidate.removeprefix("rc")))) as bench:
         yield bench
 
 
@@ -105,6 +105,25 @@ def test_a_command_says_by_its_end_what_it_found(
     assert evidence.whole
 
 
+def test_a_command_reads_the_candidates_commit_whatever_the_checkout_holds(bench: Bench) -> None:
+    write(bench.workspace.root, "README.md", "# of the work tree\n")
+    program = (
+        "import pathlib; raise SystemExit('work tree' in pathlib.Path('README.md').read_text())"
+    )
+    evidence = try_cell(_gate(sys.executable, "-c", program), "", bench, attempt)
+    assert evidence.outcome is Outcome.PASS, evidence.details
+
+
+def test_benchmarks_are_those_of_the_candidates_commit(bench: Bench) -> None:
+    write(bench.workspace.root, "benchmarks/release.py", "print('{}')\n")
+    gate = replace(_ALONE, name="benchmark", cells=("",))
+    evidence = try_cell(gate, "", bench, attempt)
+    assert (evidence.outcome, evidence.summary.partition(";")[0]) == (
+        Outcome.UNVERIFIED,
+        "there is no benchmarks/release.py",
+    )
+
+
 def test_a_session_counts_only_where_the_checkout_is_the_candidate(bench: Bench) -> None:
     write(bench.workspace.root, "dirt.txt", "x")
     evidence = try_cell(_gate(session="tests"), "", bench, attempt)
@@ -143,6 +162,7 @@ def _with_torches(root: Path, **ranges: str) -> None:
         assert folder in text
         text = text.replace(folder, f'{folder}torch = "{torch}"\n')
     path.write_text(f'{text}\n[torch]\nminimum = "2.13.0"\nmaximum = "2.14.1"\n')
+    git(root, "commit", "--quiet", "--all", "--message=Promise two torches")
 
 
 def test_a_torch_that_every_package_refuses_is_a_promise_broken(orchard: Path) -> None:

@@ -161,7 +161,8 @@ def _try_command(gate: Gate, cell: str, bench: Bench) -> Finding:
         words = [word.format(**values) for word in gate.command]
     done = subprocess.run(
         words,
-        cwd=bench.workspace.root,
+        # A command reads the candidate's commit, whatever the checkout holds.
+        cwd=bench.workspace.root if gate.session else bench.tree(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

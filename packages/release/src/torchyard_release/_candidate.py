@@ -97,22 +97,33 @@ def read_candidate(folder: Path) -> Candidate:
 
 def verify_files(candidate: Candidate, folder: Path) -> None:
     """Refuse a folder of artifacts that holds anything but the candidate's bytes."""
-    found = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    odd = sorted(
-        name
-        for name in candidate.sums.keys() | found.keys()
-        if candidate.sums.get(name) != found.get(name)
-    )
-    if odd:
-        name = odd[0]
-        what = (
-            "is missing"
-            if name not in found
-            else "was not built with it"
-            if name not in candidate.sums
-            else f"has SHA-256 {found[name]}, was built with {candidate.sums[name]}"
-        )
-        raise CandidateError(f"{folder}: {name} {what}", _AGAIN)
+    if found := damage_of(candidate, folder):
+        more = f" ({len(found)} in all)" if len(found) > 1 else ""
+        raise CandidateError(f"{folder}: {found[0]}{more}", _AGAIN)
+
+
+def damage_of(candidate: Candidate, folder: Path) -> tuple[str, ...]:
+    """Return what in a folder of artifacts is not the candidate's bytes, a line each.
+
+    A link is none of them, whatever it leads to: what lies there may change without this folder.
+    """
+    try:
+        found = {path.name: path for path in folder.iterdir()}
+    except OSError as error:
+        return (f"{folder.name} cannot be read: {error.strerror}",)
+    lines = []
+    for name in sorted(candidate.sums.keys() | found.keys()):
+        if name not in found:
+            lines.append(f"{name} is missing")
+        elif name not in candidate.sums:
+            lines.append(f"{name} was not built with it")
+        elif found[name].is_symlink():
+            lines.append(f"{name} was replaced by a link to {found[name].readlink()}")
+        elif not found[name].is_file():
+            lines.append(f"{name} is no file any more")
+        elif (digest := sha256(found[name])) != candidate.sums[name]:
+            lines.append(f"{name} has SHA-256 {digest}, was built with {candidate.sums[name]}")
+    return tuple(lines)
 
 
 def sha256(path: Path) -> str:

@@ -66,7 +66,7 @@ def try_benchmark(gate: Gate, cell: str, bench: Bench) -> Finding:
 
     ``benchmarks/release.py`` prints, on its last line, one JSON document: name -> seconds.
     """
-    script = bench.workspace.root / BENCHMARKS
+    script = bench.tree() / BENCHMARKS
     if not script.is_file():
         return unverified(f"there is no {BENCHMARKS}", "write one; it prints JSON: name -> seconds")
     last = _last_release(bench)

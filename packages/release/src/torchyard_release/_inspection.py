@@ -30,6 +30,7 @@ from torchyard_release._metadata import parse_metadata
 from torchyard_release._package import Package
 from torchyard_release._sbom import make_sbom, write_name
 from torchyard_release._train import FILE, Train
+from torchyard_release._trust import judged
 from torchyard_release._workspace import Workspace
 
 
@@ -65,8 +66,8 @@ def inspect_candidate(workspace: Workspace, journal: Journal) -> Inspection:
         CandidateError: there is none.
         GitError: the tag of the candidate or of the last release is not here.
     """
-    number, candidate = workspace.release.latest()
-    folder = workspace.release.candidate(number)
+    found = judged(workspace, workspace.release.latest()[0])
+    candidate, folder = found.candidate, found.folder
     scratch = folder / "inspecting"
     shutil.rmtree(scratch, ignore_errors=True)
     began = time.monotonic()

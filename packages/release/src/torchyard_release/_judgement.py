@@ -1,13 +1,16 @@
-"""A candidate's scorecard, from what its folder and train.toml hold."""
+"""A candidate's scorecard, from what its folder and the train.toml of its commit hold."""
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from pathlib import Path
 
-from torchyard_release._candidate import read_candidate
+from torchyard_release._candidate import sha256
 from torchyard_release._evidence import FOLDER, Evidence, read_evidence
 from torchyard_release._scorecard import Scorecard, judge
+from torchyard_release._train import FILE
+from torchyard_release._trust import Judged, judged
 from torchyard_release._verification import expected_cells
 from torchyard_release._workspace import Workspace
 
@@ -17,26 +20,26 @@ def scorecard_of(
 ) -> Scorecard:
     """Return the scorecard of a candidate.
 
-    Evidence about earlier candidates counts where it is about the very same bytes.
+    Gates and waivers are those of the candidate's commit. Evidence about earlier candidates counts
+    where it is about the very same bytes; a file of evidence that is not as it was recorded counts
+    for nothing.
 
     Args:
         workspace: the repository.
         number: of the candidate.
         today: the date by which waivers are judged; the clock's where it is None.
     """
-    release, train = workspace.release, workspace.train
-    candidate = read_candidate(release.candidate(number))
-    found: dict[Path, Evidence] = {}
-    for earlier in range(1, number + 1):
-        found |= read_evidence(release.candidate(earlier) / FOLDER)
+    found = judged(workspace, number)
+    train, candidate = found.train, found.candidate
+    evidence, changed = recorded_evidence(workspace, number)
     today = today or datetime.datetime.now(datetime.UTC).date()
     rows, notes = judge(
         train.gates,
         train.waivers,
-        found,
+        evidence,
         candidate.sums,
         today=today,
-        expected=expected_cells(workspace, candidate),
+        expected=expected_cells(found.workspace, candidate),
     )
     return Scorecard(
         project=train.name,
@@ -46,5 +49,41 @@ def scorecard_of(
         today=today,
         artifacts=candidate.sums,
         rows=rows,
-        notes=notes,
+        notes=(*_changed(changed), *_differing(found), *notes),
+        damage=found.damage(),
     )
+
+
+def recorded_evidence(
+    workspace: Workspace, number: int
+) -> tuple[dict[Path, Evidence], tuple[Path, ...]]:
+    """Return the evidence about a candidate and those before it that is as it was recorded.
+
+    Returns:
+        the evidence by its file, and the files that are not what the journal says of them.
+    """
+    release = workspace.release
+    kept = {e.data["sha256"] for e in release.entries() if e.kind == "evidence"}
+    found: dict[Path, Evidence] = {}
+    changed = []
+    for earlier in range(1, number + 1):
+        folder = release.candidate(earlier) / FOLDER
+        for path, evidence in read_evidence(folder).items():
+            if sha256(path) in kept:
+                found[path] = evidence
+            else:
+                changed.append(path)
+    return found, tuple(changed)
+
+
+def _changed(paths: tuple[Path, ...]) -> Iterator[str]:
+    for path in paths:
+        yield (
+            f"{'/'.join(path.parts[-3:])} is not what was recorded: it was changed since, and "
+            f"counts for nothing; run its gate again"
+        )
+
+
+def _differing(found: Judged) -> Iterator[str]:
+    for line in found.differing:
+        yield f"{FILE} differs from {found.candidate.tag}, which decides: {line}"

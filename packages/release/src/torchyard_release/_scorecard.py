@@ -94,6 +94,7 @@ class Scorecard:
         artifacts: file name -> sha256 of the candidate.
         rows: every cell of every gate, in the order of train.toml.
         notes: what a person should know besides, such as a waiver that waives nothing.
+        damage: what of its files and signatures is not as it was made, a line each.
     """
 
     project: str
@@ -104,12 +105,15 @@ class Scorecard:
     artifacts: Mapping[str, str]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
         """Whether nothing stands against it. Without a blocking row nothing speaks for it."""
         blocking = [row for row in self.rows if row.blocking]
-        return bool(blocking) and bool(self.artifacts) and not any(row.stops for row in blocking)
+        if not blocking or not self.artifacts or self.damage:
+            return False
+        return not any(row.stops for row in blocking)
 
     def counts(self) -> dict[str, int]:
         """Return how many rows stand where."""

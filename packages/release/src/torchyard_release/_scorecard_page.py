@@ -23,8 +23,13 @@ def _link(evidence: str) -> str:
     return "/".join(("..", *Path(evidence).parts[-3:]))
 
 
-def scorecard_page(card: Scorecard) -> str:
-    """Return the page."""
+def scorecard_page(card: Scorecard, command: str) -> str:
+    """Return the page.
+
+    Args:
+        card: the scorecard.
+        command: the one that the candidate waits for.
+    """
     environment = Environment(
         loader=PackageLoader("torchyard_release", "pages"),
         autoescape=select_autoescape(default=True, default_for_string=True),
@@ -37,6 +42,7 @@ def scorecard_page(card: Scorecard) -> str:
         gates.setdefault(row.gate, []).append(row)
     text = environment.get_template("scorecard.html.jinja").render(
         card=card,
+        command=command,
         counts=card.counts(),
         gates=gates,
         against=sum(row.stops for row in card.rows),

@@ -20,6 +20,7 @@ from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome
 from torchyard_release._index_server import IndexServer
 from torchyard_release._train import ANY_CELL, Gate
+from torchyard_release._trust import DIST, Judged
 from torchyard_release._workspace import Workspace
 
 # The gates that this file knows how to try. Others say in train.toml what is run.
@@ -89,7 +90,7 @@ class Bench:
     """Where a candidate is tried: its files on a local index, and rooms to install them into.
 
     Attributes:
-        workspace: the repository.
+        workspace: the repository, with the train.toml of the candidate's commit.
         candidate: what is tried.
         folder: the candidate's folder of the state.
         scratch: a folder for rooms, removed at the end.
@@ -106,18 +107,26 @@ class Bench:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, workspace: Workspace, candidate: Candidate, folder: Path) -> Iterator[Bench]:
+    def open(cls, found: Judged) -> Iterator[Bench]:
         """Serve a candidate's files, whose digests are checked first, while the context lasts."""
-        dist = folder / "dist"
+        workspace, candidate, folder = found.workspace, found.candidate, found.folder
+        dist = folder / DIST
         verify_files(candidate, dist)
         with tempfile.TemporaryDirectory(prefix="train-verify-") as name:
             scratch = Path(name)
             # What does not depart this time is what was released before.
             for earlier in released_folders(workspace):
-                shutil.copytree(earlier / "dist", scratch / "index" / "files", dirs_exist_ok=True)
+                shutil.copytree(earlier / DIST, scratch / "index" / "files", dirs_exist_ok=True)
             shutil.copytree(dist, scratch / "index" / "files", dirs_exist_ok=True)
             with IndexServer(scratch / "index") as index:
                 yield cls(workspace, candidate, folder, scratch, index.simple)
+
+    def tree(self) -> Path:
+        """Return the files of the commit that the candidate was built from, exported once."""
+        folder = self.scratch / "tree"
+        if not folder.is_dir():
+            self.workspace.git.export(self.candidate.commit, folder)
+        return folder
 
     @property
     def packages(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchyard_release._declaration import read_train
+from torchyard_release._declaration import parse_train, read_train
 from torchyard_release._errors import TrainError, WorkspaceError
 from torchyard_release._git import Git
 from torchyard_release._graph import closure, in_order
@@ -64,8 +64,7 @@ class Workspace:
     def read(cls, root: Path, state: Path | None = None) -> Workspace:
         """Return the workspace at a root; see :meth:`find`."""
         train = read_train(root)
-        order = in_order({package.name: package.requires for package in train.packages})
-        packages = tuple(train.package(name) for name in order)
+        packages = _ordered_packages(train)
         for package in packages:
             if not (root / package.folder / "pyproject.toml").is_file():
                 raise WorkspaceError(
@@ -74,6 +73,11 @@ class Workspace:
                     "correct the folder, or take the package out of the train",
                 )
         return cls(root, train, Git(root), State(state or root / FOLDER), packages)
+
+    def declared(self, commit: str) -> Workspace:
+        """Return this workspace with the train.toml of a commit; its files stay the checkout's."""
+        train = parse_train(self.git.run("show", f"{commit}:{FILE}"))
+        return replace(self, train=train, packages=_ordered_packages(train))
 
     @contextlib.contextmanager
     def at(self, commit: str) -> Iterator[Workspace]:
@@ -132,3 +136,9 @@ class Workspace:
 
     def _ordered(self, names: frozenset[str]) -> tuple[str, ...]:
         return tuple(package.name for package in self.packages if package.name in names)
+
+
+def _ordered_packages(train: Train) -> tuple[Package, ...]:
+    """Return a train's packages, each after all that it requires."""
+    order = in_order({package.name: package.requires for package in train.packages})
+    return tuple(train.package(name) for name in order)

@@ -33,6 +33,7 @@ from torchyard_release._cli._publish import open_index
 from torchyard_release._errors import ReleaseError
 from torchyard_release._index_server import IndexServer
 from torchyard_release._promote import promoted, signed_manifest
+from torchyard_release._trust import judged
 from torchyard_release._verification import released_folders
 from torchyard_release._workspace import Workspace
 
@@ -50,9 +51,9 @@ def audit(workspace: Workspace, name: str, yank: str | None) -> Answer:
     Exit status 3 where something is not as it should be. Nothing is changed anywhere.
     """
     index = open_index(workspace, name)
-    packages = [package.name for package in workspace.packages]
     if yank is not None:
         project, _, version = yank.partition("==")
+        packages = [package.name for package in workspace.packages]
         plan = yank_plan(index, packages, project, version)
         return Answer(asdict(plan), lambda out: _show_plan(out, plan))
     label = promoted(workspace)
@@ -62,7 +63,11 @@ def audit(workspace: Workspace, name: str, yank: str | None) -> Answer:
             "audit after `torchyard release publish`",
         )
     with operation(workspace) as journal:
-        manifest = signed_manifest(workspace, int(label.removeprefix("rc")))
+        number = int(label.removeprefix("rc"))
+        manifest = signed_manifest(workspace, number)
+        # The packages of the release, whatever the checkout has by now.
+        workspace = judged(workspace, number).workspace
+        packages = [package.name for package in workspace.packages]
         vouched = _vouched(workspace)
         versions = sorted({version for found in vouched.values() for version in found[-1:]})
         found = [

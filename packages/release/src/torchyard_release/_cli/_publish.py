@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from pypi_simple import PYPI_SIMPLE_ENDPOINT
 
-from torchyard_release._candidate import read_candidate
 from torchyard_release._cli._command import (
     DONE,
     FAILED,
@@ -20,6 +19,7 @@ from torchyard_release._errors import ReleaseError
 from torchyard_release._manifest import Manifest
 from torchyard_release._promote import promoted, signed_manifest
 from torchyard_release._publish import Fate, Parcel, Publication, Step
+from torchyard_release._trust import committed_index, judged
 from torchyard_release._upload import Index
 from torchyard_release._verification import departing
 from torchyard_release._workspace import Workspace
@@ -62,29 +62,23 @@ def publish(workspace: Workspace, name: str, for_real: bool) -> Answer:
 
 
 def open_index(workspace: Workspace, name: str) -> Index:
-    """Return an index of train.toml."""
-    known = {index.name: index for index in workspace.train.indexes}
-    if name not in known:
-        raise ReleaseError(
-            f"--index: expected one of {', '.join(known) or '(none)'}, got {name!r}",
-            "name one of [indexes] of train.toml",
-        )
+    """Return an index of the train.toml that is committed and checked out."""
+    found = committed_index(workspace, name)
     # Without an address it is the one that installers use when nobody told them another.
-    return Index(known[name].repository, known[name].simple or PYPI_SIMPLE_ENDPOINT)
+    return Index(found.repository, found.simple or PYPI_SIMPLE_ENDPOINT)
 
 
 def parcels_of(workspace: Workspace, manifest: Manifest) -> tuple[Parcel, ...]:
     """Return each package with its files, after those that it requires."""
-    folder = workspace.release.candidate(int(manifest.candidate.removeprefix("rc")))
-    candidate = read_candidate(folder)
-    owner = {item.file: item.package for item in candidate.artifacts}
+    found = judged(workspace, int(manifest.candidate.removeprefix("rc")))
+    owner = {item.file: item.package for item in found.candidate.artifacts}
     return tuple(
         Parcel(
             name,
-            workspace.train.package(name).requires,
+            found.train.package(name).requires,
             {file: sha for file, sha in manifest.files.items() if owner[file] == name},
         )
-        for name in departing(workspace, candidate)
+        for name in departing(found.workspace, found.candidate)
     )
 
 

@@ -9,6 +9,7 @@ import click
 
 from torchyard_release._atomic import write_atomically, write_json_atomically
 from torchyard_release._cli._command import DONE, REFUSED, Answer, release_command
+from torchyard_release._following import following
 from torchyard_release._judgement import scorecard_of
 from torchyard_release._scorecard import Scorecard, Status
 from torchyard_release._scorecard_page import scorecard_page
@@ -35,16 +36,19 @@ def scorecard(workspace: Workspace, candidate: int | None) -> Answer:
     """
     number = candidate or workspace.release.latest()[0]
     card = scorecard_of(workspace, number)
+    # What follows an earlier candidate is the newest one.
+    newest = workspace.release.candidates()[-1]
+    following_ = following(workspace, card, number) if number == newest else "scorecard"
+    data = card.to_json() | {"next": f"torchyard release {following_}"}
     folder = workspace.release.candidate(number)
-    write_json_atomically(folder / "scorecard.json", card.to_json())
+    write_json_atomically(folder / "scorecard.json", data)
     page = folder / "scorecard.html"
-    write_atomically(page, scorecard_page(card).encode())
-    return Answer(
-        card.to_json(), lambda out: _show(out, card, page), DONE if card.ready else REFUSED
-    )
+    write_atomically(page, scorecard_page(card, data["next"]).encode())
+    code = DONE if card.ready else REFUSED
+    return Answer(data, lambda out: _show(out, card, page, data["next"]), code)
 
 
-def _show(out: Console, card: Scorecard, page: Path) -> None:
+def _show(out: Console, card: Scorecard, page: Path, command: str) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -59,9 +63,13 @@ def _show(out: Console, card: Scorecard, page: Path) -> None:
     out.print(table)
     for note in card.notes:
         out.print(f"note: {note}")
+    for line in card.damage:
+        out.print(f"damaged: {line}", style="bold red", soft_wrap=True)
     counts = ", ".join(f"{number} {status}" for status, number in card.counts().items())
     verdict = "ready" if card.ready else "not ready"
     out.print(f"{card.project} {card.version} {card.candidate}: {verdict}: {counts}")
     out.print(f"page: {page}", soft_wrap=True)
-    if card.ready:
-        out.print("next: `torchyard release approve --key KEY.pem`")
+    if command.endswith(" scorecard"):
+        out.print("next: what is red above says what to do; no command does it")
+    else:
+        out.print(f"next: `{command}`")

@@ -11,9 +11,9 @@ from torchyard_release._cli._command import Answer, operation, release_command, 
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import make_key, read_private_key, read_public_key
 from torchyard_release._manifest import check_files, read_manifest
-from torchyard_release._promote import MANIFEST
 from torchyard_release._promote import approve as approve_candidate
 from torchyard_release._promote import promote as promote_candidate
+from torchyard_release._trust import MANIFEST, judged
 from torchyard_release._workspace import Workspace
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -57,7 +57,7 @@ def approve(workspace: Workspace, path: Path, candidate: int | None) -> Answer:
     signer = read_private_key(path)
     with operation(workspace) as journal:
         count = approve_candidate(workspace, number, signer, journal)
-    needed = workspace.train.signing.threshold
+    needed = judged(workspace, number).train.signing.threshold
     text = f"rc{number}: {count} of {needed} signatures"
     text += "; next: `torchyard release promote`" if count >= needed else ""
     data = {"candidate": f"rc{number}", "signatures": count, "needed": needed}

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchyard_release._candidate import read_candidate
 from torchyard_release._cli._command import Answer, release_command
 from torchyard_release._cut import candidate_numbers
-from torchyard_release._evidence import FOLDER, read_evidence
+from torchyard_release._following import following
 from torchyard_release._journal import Entry
-from torchyard_release._judgement import scorecard_of
-from torchyard_release._scorecard import Scorecard, step_of
+from torchyard_release._judgement import recorded_evidence, scorecard_of
+from torchyard_release._scorecard import Scorecard
+from torchyard_release._trust import judged
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-# In the order in which they are taken.
-_STEPS: Final = ("build --again", "inspect", "verify")
 
 
 @click.command()
@@ -46,6 +42,7 @@ def status(workspace: Workspace) -> Answer:
         "candidates": rows,
         "commits_since_candidate": picked,
         "scorecard": card.counts() if card else None,
+        "damage": list(card.damage) if card else [],
         "ready": bool(card and card.ready),
         "released": git.has_tag(train.tag),
         "published": any(entry.kind == "published" for entry in entries),
@@ -64,14 +61,17 @@ def _candidate(workspace: Workspace, number: int, built: bool) -> dict[str, Any]
         "commit": workspace.git.commit(tag),
         "built": built,
         "artifacts": 0,
+        "damage": [],
         "evidence": {},
         "gates": [],
     }
     if built:
-        folder = workspace.release.candidate(number)
-        candidate = read_candidate(folder)
-        row["artifacts"] = len(candidate.artifacts)
-        for evidence in read_evidence(folder / FOLDER).values():
+        found = judged(workspace, number)
+        candidate = found.candidate
+        row["artifacts"], row["damage"] = len(candidate.artifacts), list(found.damage())
+        for path, evidence in recorded_evidence(workspace, number)[0].items():
+            if path.parent.parent != found.folder:
+                continue
             fresh = evidence.fresh(candidate.sums)
             word = str(evidence.outcome) if fresh else "stale"
             row["gates"] = sorted({*row["gates"], *([evidence.gate] * fresh)})
@@ -90,8 +90,8 @@ def _interrupted(entries: tuple[Entry, ...]) -> str:
 
 
 def _next(workspace: Workspace, data: Mapping[str, Any], card: Scorecard | None) -> str:
-    """Return the command that the train waits for; empty while one runs."""
-    if data["running"]:
+    """Return the command that the train waits for; empty while one runs, or where none helps."""
+    if data["running"] or (data["released"] and data["damage"]):
         return ""
     if data["interrupted"]:
         return f"torchyard release {data['interrupted']}"
@@ -103,25 +103,8 @@ def _next(workspace: Workspace, data: Mapping[str, Any], card: Scorecard | None)
         return "torchyard release cut --candidate"
     if card is None:
         return "torchyard release build"
-    stopping = [row for row in card.rows if row.stops]
-    if not stopping:
-        return f"torchyard release {_agreed(workspace, card)}"
-    # What was tried on these bytes and is red, or cannot be tried here, no command mends.
-    untried = [row.gate for row in stopping if row.stale or not row.evidence]
-    gates = {gate.name: gate for gate in workspace.train.gates}
-    steps = [step_of(gates[name]) for name in untried]
-    return f"torchyard release {next(iter(sorted(steps, key=_STEPS.index)), 'scorecard')}"
-
-
-def _agreed(workspace: Workspace, card: Scorecard) -> str:
-    """Return what follows a green scorecard: signatures, until there are enough."""
-    signed = [
-        entry.data["signatures"]
-        for entry in workspace.release.entries()
-        if entry.kind == "approve" and entry.data["candidate"] == card.candidate
-    ]
-    enough = signed and max(signed) >= workspace.train.signing.threshold
-    return "promote" if enough else "approve --key KEY.pem"
+    number = int(data["candidates"][-1]["candidate"].removeprefix("rc"))
+    return f"torchyard release {following(workspace, card, number)}"
 
 
 def _show(out: Console, data: dict[str, Any]) -> None:
@@ -134,6 +117,8 @@ def _show(out: Console, data: dict[str, Any]) -> None:
             f"  {row['tag']}  {row['commit'][:12]}  {built}{'; ' if known else ''}{known}",
             soft_wrap=True,
         )
+        for line in row["damage"]:
+            out.print(f"    damaged: {line}", style="bold red", soft_wrap=True)
     if data["commits_since_candidate"]:
         out.print(f"  {data['commits_since_candidate']} commits since on the branch")
     if data["interrupted"]:
@@ -144,5 +129,8 @@ def _show(out: Console, data: dict[str, Any]) -> None:
         out.print(f"  scorecard: {verdict}: {counts}", soft_wrap=True)
     if data["running"]:
         out.print(f"running: {data['running']}", soft_wrap=True)
+        return
+    if data["released"] and data["damage"]:
+        out.print("next: restore the files of the release from where they were signed")
         return
     out.print(f"next: `{data['next']}`")

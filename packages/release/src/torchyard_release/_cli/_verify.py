@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from torchyard_release._attempts import attempt, can_try
-from torchyard_release._candidate import read_candidate
 from torchyard_release._cli._command import (
     DONE,
     REFUSED,
@@ -20,6 +19,7 @@ from torchyard_release._errors import ReleaseError
 from torchyard_release._evidence import Evidence, Outcome, record
 from torchyard_release._judgement import scorecard_of
 from torchyard_release._scorecard import Status
+from torchyard_release._trust import judged
 from torchyard_release._verification import Bench, cells_of, try_cell
 from torchyard_release._workspace import Workspace
 
@@ -46,8 +46,9 @@ def verify(
     status 3 where something failed. What cannot be tried here is recorded as unverified.
     """
     number = candidate or workspace.release.latest()[0]
-    folder = workspace.release.candidate(number)
-    known = {gate.name: gate for gate in workspace.train.gates}
+    found = judged(workspace, number)
+    folder = found.folder
+    known = {gate.name: gate for gate in found.train.gates}
     if strange := [name for name in gates if name not in known]:
         raise ReleaseError(
             f"--gate: expected one of {', '.join(known)}, got {', '.join(strange)}",
@@ -56,14 +57,13 @@ def verify(
     tried: list[Evidence] = []
     kept = 0
     log = console(stderr=True)
-    built = read_candidate(folder)
     rows = () if again else scorecard_of(workspace, number).rows
     green = {(row.gate, row.cell) for row in rows if row.status is Status.PASS}
-    with operation(workspace) as journal, Bench.open(workspace, built, folder) as bench:
+    with operation(workspace) as journal, Bench.open(found) as bench:
         for gate in known.values():
             if (gates and gate.name not in gates) or not can_try(gate):
                 continue
-            for cell in cells_of(workspace, built, gate):
+            for cell in cells_of(found.workspace, found.candidate, gate):
                 if cells and cell not in cells:
                     continue
                 if (gate.name, cell) in green:
