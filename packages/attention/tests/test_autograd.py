@@ -108,12 +108,20 @@ def test_a_profile_names_the_backward() -> None:
     assert "torchyard_attention::backward" in {event.key for event in profile.key_averages()}
 
 
-def test_many_slopes_at_once_are_refused_by_name() -> None:
-    inputs = _inputs()
-    (out, _) = _attend(*inputs)
-    slopes = torch.randn(3, *out.shape)
-    with pytest.raises(RuntimeError, match="torchyard_attention::backward"):
-        torch.autograd.grad(out, inputs, slopes, is_grads_batched=True)
+def test_many_slopes_at_once_are_as_one_after_another() -> None:
+    inputs = [tensor.detach().double().requires_grad_() for tensor in _inputs()]
+    outputs = _attend(*inputs)
+    generator = torch.Generator().manual_seed(1)
+    slopes = [
+        torch.randn((3, *tensor.shape), generator=generator, dtype=torch.float64)
+        for tensor in outputs
+    ]
+    found = torch.autograd.grad(outputs, inputs, slopes, is_grads_batched=True, retain_graph=True)
+    for place in range(3):
+        one = [slope[place] for slope in slopes]
+        expected = torch.autograd.grad(outputs, inputs, one, retain_graph=True)
+        for mine, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine[place], theirs, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

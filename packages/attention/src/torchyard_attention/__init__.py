@@ -5,7 +5,12 @@ from __future__ import annotations
 from torchyard_attention import masks, scores
 from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attention
 from torchyard_attention._block_mask import BlockMask, create_block_mask
-from torchyard_attention._errors import DoubleBackwardError, PagesExhaustedError, ProgramError
+from torchyard_attention._errors import (
+    DoubleBackwardError,
+    PagesExhaustedError,
+    ProgramError,
+    TransformError,
+)
 from torchyard_attention._gradients import (
     AttentionPartGradients,
     attention_gradients,
@@ -29,6 +34,7 @@ __all__ = [
     "PagedStep",
     "PagesExhaustedError",
     "ProgramError",
+    "TransformError",
     "and_masks",
     "as_block_mask",
     "attention_gradients",

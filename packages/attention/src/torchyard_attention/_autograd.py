@@ -16,11 +16,13 @@ from torch import Tensor
 
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._computation import gradients, outputs
-from torchyard_attention._direct import is_plain
+from torchyard_attention._direct import is_batch_of_gradients, is_plain
 from torchyard_attention._operators import OPERATORS
+from torchyard_attention._transforms._composed import with_batched_slopes
+from torchyard_attention._transforms._plan import Plan, tensors
 from torchyard_attention.contract import AttentionResult
 
-__all__ = ["InputGradients", "input_gradients", "recorded", "save"]
+__all__ = ["InputGradients", "input_gradients", "recorded"]
 
 
 class InputGradients(NamedTuple):
@@ -44,65 +46,45 @@ def recorded(arguments: Arguments, lse: bool, max_scores: bool, use: str | None)
         lse,
         max_scores,
         use,
-        *arguments[:3],
-        *arguments.score_captured,
-        *arguments.mask,
-        *arguments.mask_captured,
+        *tensors(arguments),
     )
     return AttentionResult(out, found if lse else None, greatest)
 
 
-def save(ctx: Any, arguments: Arguments, out: Tensor, lse: Tensor) -> None:
-    """Keep in an autograd context what ``input_gradients`` needs."""
-    lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
-    ctx.save_for_backward(*arguments[:3], out, lse, *lists[0], *lists[1], *lists[2])
-    ctx.set_materialize_grads(False)
-    ctx.counts = tuple(len(tensors) for tensors in lists)
-    nothing = out.new_empty(0)  # keep no input alive but through save_for_backward
-    ctx.plain = arguments._replace(
-        query=nothing,
-        key=nothing,
-        value=nothing,
-        score_captured=[],
-        mask=[],
-        mask_captured=[],
-    )
-
-
 def input_gradients(
-    ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, wanted: Sequence[bool]
+    arguments: Arguments,
+    grad_out: Tensor | None,
+    grad_lse: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    wanted: Sequence[bool],
 ) -> InputGradients:
     """Compute the gradients of a call's inputs from those of its outputs.
 
     Args:
-        ctx: the context in which ``save`` kept the call.
+        arguments: the call.
         grad_out, grad_lse: None for zeros.
+        out, lse: its outputs.
         wanted: which captured tensors of the score_mod get a gradient.
     """
     if grad_out is None and grad_lse is None:
         return InputGradients(None, None, None, [None] * len(wanted))
-    saved = ctx.saved_tensors
-    query, key, value, out, lse, *lists = saved
-    scores, masks = ctx.counts[:2]
-    arguments = ctx.plain._replace(
-        query=query,
-        key=key,
-        value=value,
-        score_captured=lists[:scores],
-        mask=lists[scores : scores + masks],
-        mask_captured=lists[scores + masks :],
-    )
     if grad_out is None:
         grad_out = torch.zeros_like(out)
-    given = (grad_out, *saved) if grad_lse is None else (grad_out, grad_lse, *saved)
-    # Where a graph of the gradients is wanted, the op refuses them.
-    if not torch.is_grad_enabled() and is_plain(given):
+    slopes = (grad_out,) if grad_lse is None else (grad_out, grad_lse)
+    given = (*slopes, out, lse, *arguments[:3], *arguments.score_captured)
+    if not torch.is_grad_enabled() and is_plain((*given, *arguments.mask)):
         found = gradients(arguments, grad_out, grad_lse, out, lse, wanted)
         captured = list(found.captured) or [None] * len(wanted)
         return InputGradients(found.query, found.key, found.value, captured)
-    of_query, of_key, of_value, marked = OPERATORS["backward"](
-        grad_out, grad_lse, out, lse, *arguments.given(), list(wanted)
-    )
+    if any(is_batch_of_gradients(slope) for slope in slopes):
+        of_query, of_key, of_value, *marked = with_batched_slopes(
+            arguments, grad_out, grad_lse, wanted
+        )
+    else:
+        of_query, of_key, of_value, marked = OPERATORS["backward"](
+            grad_out, grad_lse, out, lse, *arguments.given(), list(wanted)
+        )
     rest = iter(marked)
     captured = [next(rest) if flag else None for flag in wanted]
     return InputGradients(of_query, of_key, of_value, captured)
@@ -122,7 +104,9 @@ class _Attention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         result = outputs(arguments, lse, max_scores, use, grad=True)
         assert result.lse is not None, "a call that is differentiated has one"
-        save(ctx, arguments, result.out, result.lse)
+        ctx.plan = Plan.of(outputs, arguments, ())
+        ctx.save_for_backward(result.out, result.lse, *tensors(arguments))
+        ctx.set_materialize_grads(False)
         if result.max_scores is not None:
             ctx.mark_non_differentiable(result.max_scores)
         return result.out, result.lse, result.max_scores
@@ -131,7 +115,9 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
     ) -> tuple[Any, ...]:
-        scores, *rest = ctx.counts
-        found = input_gradients(ctx, grad_out, grad_lse, ctx.needs_input_grad[7 : 7 + scores])
+        scores, *rest = ctx.plan.counts
+        out, lse, *given = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[7 : 7 + scores]
+        found = input_gradients(ctx.plan.arguments(given), grad_out, grad_lse, out, lse, wanted)
         without = (None,) * sum(rest)
         return None, None, None, None, *found[:3], *found.captured, *without

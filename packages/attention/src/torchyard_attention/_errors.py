@@ -5,7 +5,7 @@ from __future__ import annotations
 from torchyard import TorchyardError
 from torchyard_programs import ProgramError
 
-__all__ = ["DoubleBackwardError", "PagesExhaustedError", "ProgramError"]
+__all__ = ["DoubleBackwardError", "PagesExhaustedError", "ProgramError", "TransformError"]
 
 
 class DoubleBackwardError(TorchyardError, RuntimeError):
@@ -14,3 +14,7 @@ class DoubleBackwardError(TorchyardError, RuntimeError):
 
 class PagesExhaustedError(TorchyardError, RuntimeError):
     """A cache has fewer free pages than a call needs; the call changed nothing."""
+
+
+class TransformError(TorchyardError, NotImplementedError):
+    """A transform of torch.func, or forward-mode differentiation, does not apply to a call."""

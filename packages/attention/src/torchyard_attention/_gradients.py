@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from torchyard_attention._api import ScoreModFunction, prepared_arguments
+from torchyard_attention._arguments import Arguments
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._operators import OPERATORS
+from torchyard_attention._transforms._refused import constant
 
 
 class AttentionPartGradients(NamedTuple):
@@ -61,7 +62,8 @@ def attention_gradients(
 ) -> AttentionPartGradients:
     """Return the gradients of attention over ``key`` and ``value``, a part or all of the keys.
 
-    The sum over parts that hold each key once is the gradient of the whole. Not differentiable.
+    The sum over parts that hold each key once is the gradient of the whole. Differentiating the
+    result, and torch.func's transforms, raise TransformError.
     Source: FlashAttention-2 (arXiv 2307.08691), section 3.1.2, with lse for the logarithm.
 
     Args:
@@ -85,9 +87,29 @@ def attention_gradients(
     ):
         if tuple(tensor.shape) != shape:
             raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
-    wanted = [tensor.requires_grad for tensor in arguments.score_captured]
-    with torch.no_grad():
-        grads = OPERATORS["backward"](grad_out, grad_lse, out, lse, *arguments.given(), wanted)
     marked = [tensor for tensor in arguments.score_captured if tensor.requires_grad]
-    captured = tuple(zip(marked, grads[3], strict=True))
-    return AttentionPartGradients(grads[0], grads[1], grads[2], captured)
+    of_query, of_key, of_value, *of_captured = _PART(
+        _compute, grad_out, grad_lse, out, lse, arguments
+    )
+    captured = tuple(zip(marked, of_captured, strict=True))
+    return AttentionPartGradients(of_query, of_key, of_value, captured)
+
+
+def _compute(
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, arguments: Arguments
+) -> tuple[Tensor, ...]:
+    wanted = [tensor.requires_grad for tensor in arguments.score_captured]
+    *grads, captured = OPERATORS["backward"](
+        grad_out, grad_lse, out, lse, *arguments.given(), wanted
+    )
+    return *grads, *captured
+
+
+_PART = constant(
+    "attention_gradients",
+    derivative=(
+        "gradients of a part of the keys cannot be differentiated again; differentiate "
+        "flex_attention over all of the keys twice instead"
+    ),
+    mapped="expected tensors that are not mapped over; put them into the batch dimension",
+)

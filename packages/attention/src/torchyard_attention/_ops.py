@@ -7,21 +7,22 @@ compiled graphs, exported programs and fake tensors take the same decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from torchyard_attention import _mask_blocks
 from torchyard_attention._arguments import Arguments, or_none
-from torchyard_attention._autograd import input_gradients, recorded, save
+from torchyard_attention._autograd import recorded
 from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
-from torchyard_attention._errors import DoubleBackwardError
 from torchyard_attention._operators import OPERATORS
 from torchyard_attention._request import lse_dtype
 from torchyard_attention._served_op import make_recognisable, op_outputs, served_op
+from torchyard_attention._transforms import _functions
+from torchyard_attention._transforms._refused import constant
 from torchyard_attention.contract import AttentionResult, MaskBlocks
 
 # mask is None, or the six tensors of MaskBlocks in their order. A list with nothing in it is None,
@@ -219,34 +220,6 @@ def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
     )
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    save(ctx, Arguments.of(inputs[: len(Arguments._fields)]), *output[:2])
-    ctx.mark_non_differentiable(output[2])
-    # What is no score tensor gets no gradient; torch wants the answer in the inputs' structure.
-    ctx.unused = [[None] * len(item) if _holds_tensors(item) else None for item in inputs[4:]]
-
-
-def _differentiate(
-    ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
-) -> tuple[Any, ...]:
-    flags = ctx.needs_input_grad[Arguments._fields.index("score_captured")]
-    wanted = list(flags) if ctx.counts[0] else []
-    found = input_gradients(ctx, grad_out, grad_lse, wanted)
-    return *found[:3], or_none(found.captured), *ctx.unused
-
-
-def _holds_tensors(item: object) -> bool:
-    return isinstance(item, list | tuple) and not any(isinstance(part, int) for part in item)
-
-
-def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
-    raise DoubleBackwardError(
-        "flex_attention: gradients of its gradients were asked for (create_graph=True), which no "
-        "implementation computes; use torch.nn.functional.scaled_dot_product_attention under "
-        "torch.nn.attention.sdpa_kernel(SDPBackend.MATH) where they are needed"
-    )
-
-
 def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         with as_outside_of_ops():
@@ -272,11 +245,23 @@ OPERATORS.define(
     _FORWARD_SCHEMA,
     _forward_kernel,
     _forward_fake,
-    gradient=_differentiate,
-    setup_context=_setup_context,
+    transformed=_functions.forward,
 )
 OPERATORS.define(
-    _BACKWARD_SCHEMA, _isolated(_backward), _backward_fake, gradient=_refuse_double_backward
+    _BACKWARD_SCHEMA, _isolated(_backward), _backward_fake, transformed=_functions.backward
 )
-OPERATORS.define(_BLOCK_MASK_SCHEMA, _isolated(_block_mask), _block_mask_fake)
-OPERATORS.define(_PARTIAL_BITS_SCHEMA, _isolated(_partial_bits), _partial_bits_fake)
+_OF_MASKS: Final = constant(
+    "create_block_mask",
+    derivative=None,
+    mapped=(
+        "expected a mask_mod whose captured tensors are the same for all, got one that is mapped "
+        "over, and masks may differ in their number of blocks; make the mask outside of vmap, with "
+        "a batch dimension where it differs, and pass the whole batch without vmap"
+    ),
+)
+OPERATORS.define(
+    _BLOCK_MASK_SCHEMA, _isolated(_block_mask), _block_mask_fake, transformed=_OF_MASKS
+)
+OPERATORS.define(
+    _PARTIAL_BITS_SCHEMA, _isolated(_partial_bits), _partial_bits_fake, transformed=_OF_MASKS
+)

@@ -21,6 +21,7 @@ from torchyard_attention._options import parse_options
 from torchyard_attention._program import IDENTITY
 from torchyard_attention._request import lse_dtype, request_of
 from torchyard_attention._served_op import op_outputs
+from torchyard_attention._transforms._refused import constant
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -135,4 +136,19 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     )
 
 
-OPERATORS.define(_SCHEMA, _forward, _forward_fake)
+OPERATORS.define(
+    _SCHEMA,
+    _forward,
+    _forward_fake,
+    transformed=constant(
+        "PagedStep.attention",
+        derivative=(
+            "a cache keeps no history, so attention over its pages has no derivative; detach the "
+            "query or call under torch.no_grad(), or use flex_attention on keys and values"
+        ),
+        mapped=(
+            "expected tensors that are not mapped over; pass several sequences as one step, or "
+            "several queries as the rows of one"
+        ),
+    ),
+)

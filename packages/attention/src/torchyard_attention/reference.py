@@ -14,13 +14,13 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
 from torchyard_attention.visibility import dense_visibility
 
-__all__ = ["reference_backward", "reference_forward"]
+__all__ = ["attend", "reference_backward", "reference_forward"]
 
 
 def reference_forward(call: AttentionCall) -> AttentionResult:
     """Compute ``attention/1`` in float64 and return the contract's dtypes."""
     inputs = (call.query.double(), call.key.double(), call.value.double())
-    out, lse, max_scores = _attend(call, *inputs, _captured(call), exact=not _finite(*inputs))
+    out, lse, max_scores = attend(call, *inputs, _captured(call), exact=not _finite(*inputs))
     dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
     return AttentionResult(
         out=out.to(call.query.dtype).contiguous(),
@@ -49,7 +49,7 @@ def reference_backward(
         ]
         # A row that is not finite must not reach the gradient of a key that it does not see.
         exact = not _finite(*leaves, grad_out, *(() if grad_lse is None else (grad_lse,)))
-        result = _attend(call, leaves[0], leaves[1], leaves[2], tuple(captured), exact=exact)
+        result = attend(call, leaves[0], leaves[1], leaves[2], tuple(captured), exact=exact)
         outputs, cotangents = [result[0]], [grad_out.double()]
         if grad_lse is not None:
             # A row that sees nothing has the constant -inf; its cotangent says nothing.
@@ -80,7 +80,7 @@ def reference_backward(
     )
 
 
-def _attend(
+def attend(
     call: AttentionCall,
     query: Tensor,
     key: Tensor,
@@ -89,7 +89,7 @@ def _attend(
     *,
     exact: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return out [B, Hq, Sq, V], lse and max_scores [B, Hq, Sq], all float64.
+    """Return out [B, Hq, Sq, V], lse and max_scores [B, Hq, Sq], all in the inputs' dtype.
 
     ``exact`` keeps what is not finite within the pairs that are visible, at the cost of a tensor
     [B, Hq, Sq, Sk, D].
@@ -112,7 +112,7 @@ def _attend(
             torch.arange(size, device=query.device)
             for size in (batch, q_heads, q_length, kv_length)
         )
-        raw = call.score_mod.apply(raw, *index, *captured).to(torch.float64)
+        raw = call.score_mod.apply(raw, *index, *captured).to(raw.dtype)
     scores = torch.where(visible, raw, -math.inf).expand(batch, q_heads, q_length, kv_length)
 
     if kv_length == 0:

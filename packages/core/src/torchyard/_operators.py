@@ -54,6 +54,7 @@ class Operators:
         gradient: Callable[..., Any] | None = None,
         setup_context: Callable[..., Any] | None = None,
         autograd: Callable[..., Any] | None = None,
+        transformed: Callable[..., Any] | None = None,
         vmap: Callable[..., Any] | None = None,
         has_side_effect: bool = False,
     ) -> None:
@@ -66,6 +67,10 @@ class Operators:
             fake: says what comes out, without values.
             gradient, setup_context: as torch.library.register_autograd takes them.
             autograd: a kernel for autograd, in place of a gradient.
+            transformed: computes a call that is differentiated, in reverse or forward mode, or
+                transformed by torch.func, in place of a gradient: it gets the op, then the op's
+                arguments, and applies a torch.autograd.Function that has setup_context and rules
+                for what it takes part in. The Function's forward calls the op that was given.
             vmap: as torch.library.register_vmap takes it.
             has_side_effect: whether a graph keeps a call whose result nobody uses.
         """
@@ -86,6 +91,8 @@ class Operators:
                 )
             if autograd is not None:
                 self._library.impl(form, autograd, "Autograd")
+            if transformed is not None:
+                self._transform(form, transformed)
             if vmap is not None:
                 torch.library.register_vmap(qualified, vmap, lib=self._library)
             packet = getattr(getattr(torch.ops, self.namespace), name)
@@ -93,6 +100,46 @@ class Operators:
             if has_side_effect:
                 keep(overloads[-1])
         self._calls[name] = _choosing(*overloads)
+
+    def _transform(self, form: str, transformed: Callable[..., Any]) -> None:
+        import torch
+        from torch.autograd import forward_ad
+
+        name, _, overload = form.partition(".")
+        op = getattr(getattr(getattr(torch.ops, self.namespace), name), overload or "default")
+        requires_grad = torch._C._any_requires_grad
+
+        def of_functions(*args: Any) -> Any:
+            return transformed(op, *args)
+
+        def of_autograd(*args: Any) -> Any:
+            recorded = torch.is_grad_enabled() and requires_grad(*args)
+            if recorded or (forward_ad._current_level >= 0 and _any_tangent(args)):
+                return transformed(op, *args)
+            with torch._C._AutoDispatchBelowAutograd():
+                return op(*args)
+
+        # torch.func's own kernel at this key would end in Function.apply below its dispatcher,
+        # where a Function's rules cannot be found any more.
+        self._library.impl(form, of_functions, "FuncTorchDynamicLayerFrontMode")
+        self._library.impl(form, of_autograd, "Autograd")
+
+
+def _any_tangent(args: Sequence[Any]) -> bool:
+    """Return whether a tensor is a dual one, where forward mode is not switched off."""
+    import torch
+    from torch.autograd import forward_ad
+
+    if not torch._C._is_fwd_grad_enabled():
+        return False
+    tensors = [
+        item
+        for arg in args
+        for item in (arg if isinstance(arg, list | tuple) else (arg,))
+        if isinstance(item, torch.Tensor)
+    ]
+    unpack: Any = forward_ad.unpack_dual
+    return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
 def _without_autocast(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,73 @@
+"""A call as torch.autograd.Function takes it: one object that holds no tensor, then the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._arguments import Arguments
+
+__all__ = ["Op", "Plan", "tensors"]
+
+Op: TypeAlias = Callable[..., Any]
+
+# Stands for a tensor that is passed beside the plan.
+_NOTHING: Final = torch.empty(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What of a call is no tensor.
+
+    Attributes:
+        op: what computes it.
+        settings: the arguments, with nothing in place of tensors.
+        counts: how many tensors score_mod captures, the mask has, and mask_mod captures.
+        rest: the op's arguments after those.
+    """
+
+    op: Op
+    settings: Arguments
+    counts: tuple[int, int, int]
+    rest: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, op: Op, arguments: Arguments, rest: tuple[Any, ...]) -> Plan:
+        """Return the plan of a call."""
+        lists = (arguments.score_captured, arguments.mask, arguments.mask_captured)
+        settings = arguments._replace(
+            query=_NOTHING,
+            key=_NOTHING,
+            value=_NOTHING,
+            score_captured=[],
+            mask=[],
+            mask_captured=[],
+        )
+        return cls(op, settings, (len(lists[0]), len(lists[1]), len(lists[2])), rest)
+
+    def arguments(self, tensors: Sequence[Tensor]) -> Arguments:
+        """Return the arguments of the call with these tensors, in the order of :func:`tensors`."""
+        query, key, value, *lists = tensors
+        scores, masks, _ = self.counts
+        return self.settings._replace(
+            query=query,
+            key=key,
+            value=value,
+            score_captured=lists[:scores],
+            mask=lists[scores : scores + masks],
+            mask_captured=lists[scores + masks :],
+        )
+
+
+def tensors(arguments: Arguments) -> tuple[Tensor, ...]:
+    """Return a call's tensors: query, key, value and the three lists, one after another."""
+    return (
+        *arguments[:3],
+        *arguments.score_captured,
+        *arguments.mask,
+        *arguments.mask_captured,
+    )
