@@ -163,15 +163,6 @@ def _biased(bias: Tensor) -> Mod:
     return lambda s, h, q, k: s + bias[h, q]
 
 
-def _adding(table: Tensor, by: int = 0) -> Mod:
-    def mod(s: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        own = table
-        own += by
-        return s + own[h]
-
-    return mod
-
-
 def _capturing(value: Any) -> Mod:
     return lambda s, h, q, k: s * value
 
@@ -214,9 +205,6 @@ _NOT_KEPT: dict[str, Mod] = {
     "comprehension": lambda s, h, q, k: sum([s for _ in range(2)]),
     "catching": _catching,
     "import": _importing,
-    "in place": _adding(torch.randn(4)),
-    "in place, in a function": lambda s, h, q, k: s + torch.nn.functional.relu(_TABLE, True)[h],
-    "in place, by name": lambda s, h, q, k: s + torch.nn.functional.silu(_TABLE, inplace=True)[h],
     "a text": lambda s, h, q, k: s * (2 if "%s" % (_ONE,) == "" else 3),  # noqa: UP031
     "a text in text": lambda s, h, q, k: s * (2 if f"{_ONE}" == "" else 3),
     "a name in text": lambda s, h, q, k: s * ("H" == "W"),
@@ -382,13 +370,3 @@ def _attempt(mod: Mod, times: int) -> None:
         text, captured = recordings.recorded(mod, _CPU)
         assert text == expected
         assert [id(tensor) for tensor in captured] == [id(tensor) for tensor in tensors]
-
-
-@torch.inference_mode()
-def test_a_tensor_of_inference_that_is_written_to_is_written_to_in_every_call() -> None:
-    table = torch.zeros(4)
-    mod = _adding(table, 1)
-    for count in range(1, 5):
-        recordings.recorded(mod, _CPU)
-        assert table[0] == count
-    assert _keep(_alibi(torch.rand(4)))

@@ -208,22 +208,18 @@ class Recordings:
         tensors: list[Tensor],
     ) -> tuple[int, ...] | None:
         """Return where captured tensors are among the named ones; None where one is another, where
-        values may have decided, or where one is written to."""
+        values may have decided."""
         positions = {id(tensor): position for position, tensor in enumerate(tensors)}
         order = tuple([positions.get(id(tensor), -1) for tensor in captured])
         if -1 in order:
             return None
         if not tensors:
             return order
-        # Tensors of inference count no writes.
-        with torch.inference_mode(False):
-            empty = [torch.empty_like(tensor, device=_META) for tensor in tensors]
-            of = {id(tensor): other for tensor, other in zip(tensors, empty, strict=True)}
-            try:
-                again, found = self._record(_renamed(function, of), _META, *context)
-            except Exception:  # any that reading a value raises, in code that is not ours
-                return None
-        if any(tensor._version for tensor in empty):
+        empty = [torch.empty_like(tensor, device=_META) for tensor in tensors]
+        of = {id(tensor): other for tensor, other in zip(tensors, empty, strict=True)}
+        try:
+            again, found = self._record(_renamed(function, of), _META, *context)
+        except Exception:  # any that reading a value raises, in code that is not ours
             return None
         same = [id(tensor) for tensor in found] == [id(empty[position]) for position in order]
         return order if again == text and same else None

@@ -14,23 +14,25 @@ result. A string is a reference: the inputs have their names, ``%n`` is the n-th
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from torchyard_programs._callable import called
 from torchyard_programs._captured import is_readable_on
 from torchyard_programs._errors import ProgramError
-from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
+from torchyard_programs._value import Value, record, tape_of
+from torchyard_programs._writes import check_nothing_kept, refuse_write, run_without_writes
 
 # Everything of a program lies on the query's device, so where a new tensor should lie says nothing.
-# `inplace` is refused where it is true.
-_IGNORED_KEYWORDS: Final = frozenset({"device", "inplace", "layout", "memory_format", "pin_memory"})
+# `inplace` and `out` are refused where they say anything.
+_IGNORED_KEYWORDS: Final = frozenset(
+    {"device", "inplace", "layout", "memory_format", "out", "pin_memory"}
+)
 
 
 def trace(
@@ -59,13 +61,16 @@ def trace(
         The program's text and the captured tensors, in the program's order.
 
     Raises:
-        ProgramError: the function does something that cannot be recorded, captures a tensor of
-            another device, or does not take the inputs.
+        ProgramError: the function does something that cannot be recorded, writes into a tensor,
+            keeps a stand-in, captures a tensor of another device, or does not take the inputs.
     """
-    tape = _Tape(role, device, noun, typed, anywhere)
-    values = [Value(tape, name, dtype) for name, dtype in inputs]
-    with _Recorder():
+    tape = Tape(role, device, noun, typed, anywhere)
+    values = [tape.value(name, dtype) for name, dtype in inputs]
+    recorder = _Recorder(role)
+    with recorder:
         result = called(function, role, [name for name, _ in inputs], values)
+    if recorder.refused is not None:
+        raise recorder.refused
     for part in result if isinstance(result, (tuple, list)) else (result,):
         if not isinstance(part, _RESULTS):
             raise ProgramError(
@@ -73,6 +78,10 @@ def trace(
                 f"{'None' if part is None else type(part).__name__}"
             )
     lines = [*tape.lines, tape.encode(result)]
+    if not torch.compiler.is_compiling():
+        part = result = None
+        values.clear()
+        check_nothing_kept(role, noun, tape.made)
     return "\n".join(lines), tape.captured
 
 
@@ -89,7 +98,7 @@ def result_count(text: str) -> int | None:
     return last.count(",") + 1 if len(last) > 2 else 0
 
 
-class _Tape:
+class Tape:
     """What was recorded so far."""
 
     def __init__(
@@ -102,13 +111,18 @@ class _Tape:
         self.typed = typed
         self.lines: list[str] = []
         self.captured: list[Tensor] = []
+        self.made: list[ReferenceType[Value]] = []
+        self._numbers: list[tuple[Any, Tensor]] = []
+
+    def value(self, reference: str, dtype: torch.dtype | None) -> Value:
+        value = Value(self, reference, dtype)
+        if not torch.compiler.is_compiling():
+            self.made.append(ref(value))
+        return value
 
     def record(self, word: str, args: Any, kwargs: Any) -> Value:
-        if kwargs.get("inplace"):
-            raise ProgramError(
-                f"{self.role}: {word} with inplace=True works in place, which cannot be recorded; "
-                f"leave inplace out"
-            )
+        if kwargs:
+            refuse_write(self.role, word, kwargs)
         encoded = ",".join([self.encode(arg) for arg in args])
         keywords = ",".join(
             [
@@ -118,7 +132,7 @@ class _Tape:
             ]
         )
         self.lines.append(f'["{word}",[{encoded}],{{{keywords}}}]')
-        return Value(self, f"%{len(self.lines) - 1}", None)
+        return self.value(f"%{len(self.lines) - 1}", None)
 
     def encode(self, item: Any) -> str:
         if isinstance(item, Value):
@@ -130,8 +144,12 @@ class _Tape:
         if item is True or item is False:
             return "true" if item else "false"
         if isinstance(item, (int, torch.SymInt)):
+            if _is_dynamic(item):
+                return f'"{self._capture_number(item, torch.int64)}"'
             return str(int(item))
         if isinstance(item, (float, torch.SymFloat)):
+            if _is_dynamic(item):
+                return f'"{self._capture_number(item, torch.get_default_dtype())}"'
             number = float(item)
             if math.isfinite(number):
                 return repr(number)
@@ -154,6 +172,18 @@ class _Tape:
             f"functions, got {type(item).__name__}; turn it into a tensor outside of the function"
         )
 
+    def _capture_number(self, number: Any, dtype: torch.dtype) -> str:
+        """Capture a number that torch.compile or torch.export left open, as a tensor on the CPU.
+
+        So the text, and with it the graph, is the same for each of its values.
+        """
+        for known, tensor in self._numbers:
+            if known is number:
+                return self._capture(tensor)
+        tensor = torch.full((), number, dtype=dtype, device="cpu")
+        self._numbers.append((number, tensor))
+        return self._capture(tensor)
+
     def _capture(self, tensor: Tensor) -> str:
         for index, known in enumerate(self.captured):
             if known is tensor:
@@ -167,187 +197,6 @@ class _Tape:
         return f"${len(self.captured) - 1}"
 
 
-class Value:
-    """A stand-in for one element inside a function that is recorded.
-
-    It records what is done to it: operators, torch functions, tensor methods, and the indexing of
-    captured tensors by it.
-    """
-
-    def __init__(self, tape: _Tape, reference: str, dtype: torch.dtype | None) -> None:
-        self.tape = tape
-        self.reference = reference
-        self._dtype = dtype
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return _record(func, args, kwargs or {})
-
-    @property
-    def dtype(self) -> torch.dtype:
-        if self._dtype is None:
-            raise ProgramError(
-                f"{self.tape.role}: the dtype of an intermediate value is not known while the "
-                f"function is recorded; read {self.tape.typed}, or convert with .to(dtype)"
-            )
-        return self._dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self.tape.device
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size(())
-
-    @property
-    def ndim(self) -> int:
-        return 0
-
-    def dim(self) -> int:
-        return 0
-
-    def size(self) -> torch.Size:
-        return torch.Size(())
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in WORDS:
-            word = name
-        elif name[-1] != "_" and callable(getattr(Tensor, name, None)):
-            word = f"torch.Tensor.{name}"
-        else:
-            _refuse_attribute(self.tape, name)
-        tape = self.tape
-
-        def method(*args: Any, **kwargs: Any) -> Value:
-            return tape.record(word, (self, *args), kwargs)
-
-        return method
-
-    def __add__(self, other: Any) -> Value:
-        return self.tape.record("add", (self, other), {})
-
-    def __radd__(self, other: Any) -> Value:
-        return self.tape.record("add", (other, self), {})
-
-    def __sub__(self, other: Any) -> Value:
-        return self.tape.record("sub", (self, other), {})
-
-    def __rsub__(self, other: Any) -> Value:
-        return self.tape.record("sub", (other, self), {})
-
-    def __mul__(self, other: Any) -> Value:
-        return self.tape.record("mul", (self, other), {})
-
-    def __rmul__(self, other: Any) -> Value:
-        return self.tape.record("mul", (other, self), {})
-
-    def __truediv__(self, other: Any) -> Value:
-        return self.tape.record("div", (self, other), {})
-
-    def __rtruediv__(self, other: Any) -> Value:
-        return self.tape.record("div", (other, self), {})
-
-    def __floordiv__(self, other: Any) -> Value:
-        return self.tape.record("floor_divide", (self, other), {})
-
-    def __rfloordiv__(self, other: Any) -> Value:
-        return self.tape.record("floor_divide", (other, self), {})
-
-    def __mod__(self, other: Any) -> Value:
-        return self.tape.record("remainder", (self, other), {})
-
-    def __rmod__(self, other: Any) -> Value:
-        return self.tape.record("remainder", (other, self), {})
-
-    def __pow__(self, other: Any) -> Value:
-        return self.tape.record("pow", (self, other), {})
-
-    def __rpow__(self, other: Any) -> Value:
-        return self.tape.record("pow", (other, self), {})
-
-    def __and__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_and", (self, other), {})
-
-    def __rand__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_and", (other, self), {})
-
-    def __or__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_or", (self, other), {})
-
-    def __ror__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_or", (other, self), {})
-
-    def __xor__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_xor", (self, other), {})
-
-    def __rxor__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_xor", (other, self), {})
-
-    def __lshift__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_left_shift", (self, other), {})
-
-    def __rshift__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_right_shift", (self, other), {})
-
-    def __lt__(self, other: Any) -> Value:
-        return self.tape.record("lt", (self, other), {})
-
-    def __le__(self, other: Any) -> Value:
-        return self.tape.record("le", (self, other), {})
-
-    def __gt__(self, other: Any) -> Value:
-        return self.tape.record("gt", (self, other), {})
-
-    def __ge__(self, other: Any) -> Value:
-        return self.tape.record("ge", (self, other), {})
-
-    def __eq__(self, other: object) -> Value:  # type: ignore[override]
-        return self.tape.record("eq", (self, other), {})
-
-    def __ne__(self, other: object) -> Value:  # type: ignore[override]
-        return self.tape.record("ne", (self, other), {})
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __matmul__(self, other: Any) -> Value:
-        return self.tape.record("torch.matmul", (self, other), {})
-
-    def __rmatmul__(self, other: Any) -> Value:
-        return self.tape.record("torch.matmul", (other, self), {})
-
-    def __neg__(self) -> Value:
-        return self.tape.record("neg", (self,), {})
-
-    def __pos__(self) -> Value:
-        return self
-
-    def __abs__(self) -> Value:
-        return self.tape.record("abs", (self,), {})
-
-    def __invert__(self) -> Value:
-        return self.tape.record("bitwise_not", (self,), {})
-
-    def __getitem__(self, index: Any) -> Value:
-        return self.tape.record("getitem", (self, index), {})
-
-    def __bool__(self) -> NoReturn:
-        raise ProgramError(
-            f"{self.tape.role}: a decision in Python (if, and, or, not, min, max) on "
-            f"{self.tape.noun} cannot be recorded; write it with torch.where, &, |, ~, "
-            f"torch.minimum or torch.maximum"
-        )
-
-    def __int__(self) -> NoReturn:
-        _refuse_number(self.tape)
-
-    def __float__(self) -> NoReturn:
-        _refuse_number(self.tape)
-
-    def __index__(self) -> NoReturn:
-        _refuse_number(self.tape)
-
-
 # What a function may return, in a tuple or a list too.
 _RESULTS: Final = (Value, Tensor, bool, int, float, torch.SymInt, torch.SymFloat)
 
@@ -357,72 +206,32 @@ class _Recorder(TorchFunctionMode):
 
     Indexing a plain tensor by a Value reaches a mode only: torch looks for overrides in the tensor
     and not in its index.
+
+    Attributes:
+        refused: the first error that was raised. It is a TypeError, which torch's ``+=`` catches to
+            try ``+`` instead.
     """
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self._role = role
+        self.refused: ProgramError | None = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _tape_of(args) is None and _tape_of(list((kwargs or {}).values())) is None:
-            return func(*args, **(kwargs or {}))
-        return _record(func, args, kwargs or {})
+        try:
+            if tape_of(args) is None and tape_of(list((kwargs or {}).values())) is None:
+                return run_without_writes(self._role, func, args, kwargs or {})
+            return record(func, args, kwargs or {})
+        except ProgramError as error:
+            self.refused = self.refused or error
+            raise
 
 
-def _record(func: Any, args: Any, kwargs: Any) -> Any:
-    tape = _tape_of(args)
-    if tape is None:
-        tape = _tape_of(list(kwargs.values()))
-    assert tape is not None
-    name = func.__name__
-    word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
-    if word is None and func is operator.getitem:
-        word = "getitem"  # Dynamo spells the indexing of a module's parameter so
-    if word is None:
-        word = _general_name(tape.role, func)
-    return tape.record(word, args, kwargs)
+def _is_dynamic(number: Any) -> bool:
+    """Return whether a compiled graph or an exported program holds for other values too."""
+    if not torch.compiler.is_compiling() and type(number) in (int, float):
+        return False
+    # Only here, since it imports sympy.
+    from torch.fx.experimental.symbolic_shapes import has_static_value
 
-
-def _general_name(role: str, func: Any) -> str:
-    """Return the dotted name of a torch function outside of the vocabulary.
-
-    Such a function is not pointwise, or not known to be: the program is then evaluated under vmap.
-    """
-    name = func.__name__
-    if name[-1] == "_" and name[:2] != "__":
-        raise ProgramError(
-            f"{role}: {name} works in place, which cannot be recorded; use its functional form"
-        )
-    if getattr(torch, name, None) is func:
-        return f"torch.{name}"
-    if getattr(Tensor, name, None) is func:
-        return f"torch.Tensor.{name}"
-    if getattr(functional, name, None) is func:
-        return f"torch.nn.functional.{name}"
-    raise ProgramError(
-        f"{role}: {name} cannot be recorded; expected a function of torch, a method of Tensor or a "
-        f"function of torch.nn.functional"
-    )
-
-
-def _tape_of(item: Any) -> _Tape | None:
-    if isinstance(item, Value):
-        return item.tape
-    if isinstance(item, (tuple, list)):
-        for part in item:
-            tape = _tape_of(part)
-            if tape is not None:
-                return tape
-    return None
-
-
-def _refuse_attribute(tape: _Tape, name: str) -> NoReturn:
-    if name.endswith("_") and not name.startswith("__"):
-        raise ProgramError(
-            f"{tape.role}: .{name}() works in place, which cannot be recorded; use .{name[:-1]}()"
-        )
-    # AttributeError, so that hasattr() and copy protocols behave.
-    raise AttributeError(f"{tape.role}: {tape.noun} has no attribute {name!r} that can be recorded")
-
-
-def _refuse_number(tape: _Tape) -> NoReturn:
-    raise ProgramError(
-        f"{tape.role}: {tape.noun} cannot become a Python number; index a tensor instead of a "
-        f"list, and use torch functions instead of math"
-    )
+    return not has_static_value(number)

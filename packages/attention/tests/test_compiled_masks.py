@@ -1,0 +1,85 @@
+"""Inside of torch.compile: sizes that it leaves open, and masks that are made in the graph."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+
+from torchyard_attention import create_block_mask, flex_attention
+
+
+def _dense(query, key, visible, score):
+    scores = score(query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1]))
+    return scores.masked_fill(~visible, -math.inf).softmax(-1) @ key
+
+
+@pytest.mark.parametrize("backend", ["count", "inductor"])
+def test_a_score_mod_that_holds_a_size_is_compiled_once_for_every_length(backend):
+    count = CompileCounter()
+
+    def attend(x):
+        length = x.shape[2]
+        scale = 1 / length
+        return flex_attention(
+            x, x, x, lambda s, b, h, q, k: torch.where(k - length < -3, s + (q - k) * scale, s)
+        )
+
+    compiled = torch.compile(
+        attend, fullgraph=True, backend=count if backend == "count" else backend
+    )
+    for length in (40, 56, 72, 57):
+        x = torch.randn(1, 2, length, 16, dtype=torch.float64)
+        at = torch.arange(length)
+        bias = ((at[:, None] - at) / length).masked_fill(at >= length - 3, 0)
+        everything = torch.ones(length, length, dtype=torch.bool)
+        expected = _dense(x, x, everything, lambda scores, bias=bias: scores + bias)
+        torch.testing.assert_close(compiled(x), expected, atol=1e-6, rtol=1e-6)
+    # The second length makes the size open; from then on the graph holds for all.
+    assert backend != "count" or count.frame_count == 2
+
+
+def test_a_mask_mod_that_holds_sizes_is_compiled_once_for_every_length():
+    count = CompileCounter()
+
+    def attend(query, key):
+        rows, keys = query.size(2), key.size(2)
+        mask = create_block_mask(
+            lambda b, h, q, k: q - rows >= k - keys, None, None, rows, keys, device="cpu"
+        )
+        return flex_attention(query, key, key, block_mask=mask)
+
+    compiled = torch.compile(attend, fullgraph=True, backend=count)
+    for rows, keys in ((130, 260), (150, 300), (200, 420)):
+        query, key = (torch.randn(1, 2, n, 16, dtype=torch.float64) for n in (rows, keys))
+        visible = torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows)
+        expected = _dense(query, key, visible, lambda scores: scores)
+        torch.testing.assert_close(compiled(query, key), expected)
+    assert count.frame_count == 2
+
+
+def test_making_a_mask_and_attending_with_it_is_one_graph_without_fullgraph():
+    count = CompileCounter()
+
+    def attend(x):
+        mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 150, 150, device="cpu")
+        return flex_attention(x, x, x, block_mask=mask), mask.bits
+
+    x = torch.randn(1, 2, 150, 16, dtype=torch.float64)
+    visible = torch.ones(150, 150, dtype=torch.bool).tril()
+    out, bits = torch.compile(attend, backend=count)(x)
+    torch.testing.assert_close(out, _dense(x, x, visible, lambda scores: scores))
+    assert count.frame_count == 1
+    assert torch.equal(bits, attend(x)[1])
+
+
+def test_create_block_mask_itself_is_one_graph():
+    count = CompileCounter()
+    compiled = torch.compile(create_block_mask, backend=count)
+    mask = compiled(lambda b, h, q, k: q >= k, 2, 4, 300, 300, device="cpu")
+    expected = create_block_mask(lambda b, h, q, k: q >= k, 2, 4, 300, 300, device="cpu")
+    assert count.frame_count == 1
+    assert torch.equal(mask.to_dense(), expected.to_dense())
+    assert torch.equal(mask.bits, expected.bits)
