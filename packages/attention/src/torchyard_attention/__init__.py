@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchyard_attention import masks, scores
 from torchyard_attention._api import AuxOutput, AuxRequest, explain, flex_attention
+from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention._block_mask import BlockMask, create_block_mask
 from torchyard_attention._errors import (
     DoubleBackwardError,
@@ -38,6 +39,7 @@ __all__ = [
     "and_masks",
     "as_block_mask",
     "attention_gradients",
+    "autocast_inputs",
     "captured_tensors",
     "create_block_mask",
     "create_mask",

@@ -12,6 +12,7 @@ from torch import Tensor
 from torchyard import Decision, note_use, registry
 from torchyard_attention import _ops
 from torchyard_attention._arguments import Arguments
+from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._decided import served
 from torchyard_attention._direct_mask import direct_mask
@@ -86,7 +87,8 @@ def flex_attention(
     fake tensors; differentiable once in query, key, value and the tensors that score_mod captures.
 
     Args:
-        query: [B, Hq, Sq, D], float32, bfloat16, float16 or float64, any strides.
+        query: [B, Hq, Sq, D], float32, bfloat16, float16 or float64, any strides. Under
+            torch.autocast query, key and value are cast to its dtype, but for float64.
         key: [B, Hkv, Sk, D], or batch 1 for every batch of query.
         value: [B, Hkv, Sk, V], likewise.
         score_mod: ``(score, b, h, q_idx, kv_idx) -> score`` on scalars; any torch functions, and
@@ -260,6 +262,7 @@ def _prepare(
     kernel_options: dict[str, Any] | None,
 ) -> _Prepared:
     mask = as_block_mask(block_mask)
+    query, key, value = autocast_inputs(query, key, value)
     check_inputs(query, key, value, mask, enable_gqa)
     if key.shape[0] != query.shape[0]:
         key = key.expand(query.shape[0], -1, -1, -1)

@@ -15,6 +15,7 @@ from torchyard_attention import (
     BlockMask,
     DoubleBackwardError,
     as_block_mask,
+    autocast_inputs,
     captured_tensors,
 )
 from torchyard_context_parallel._call import Call
@@ -119,6 +120,7 @@ def context_parallel_attention(
     kind = _SCHEDULES[schedule]
     note_use("context_parallel.attention", query.device.type)
     place = Place.of(mesh, 1 if kind.heads is None or kind.keys is None else 2)
+    query, key, value = autocast_inputs(query, key, value)
     check_tensors(query, key, value)
     queries = sharding or _of_ranks(place, query)
     keys = key_sharding or (queries if sharding else _of_ranks(place, key))
@@ -129,7 +131,11 @@ def context_parallel_attention(
     call = _call(kind, place, query, key, queries, keys, score_mod, mask, scale)
     check_parts(mask, call.queries, call.keys)
     captured = captured_tensors(score_mod, query)
-    out, lse = _Attention.apply(kind.schedule, call, place, captured, query, key, value, *captured)  # type: ignore[no-untyped-call]
+    # The parts keep the dtypes that the whole was cast to, backwards too.
+    with torch.autocast(query.device.type, enabled=False):
+        out, lse = _Attention.apply(  # type: ignore[no-untyped-call]
+            kind.schedule, call, place, captured, query, key, value, *captured
+        )
     return (out, lse) if return_lse else out
 
 

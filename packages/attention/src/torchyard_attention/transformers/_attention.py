@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchyard_attention import scores
 from torchyard_attention._api import AuxRequest, ScoreModFunction, flex_attention
+from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._given import given_mask
 from torchyard_attention.transformers._prepared import PreparedMask
@@ -79,7 +80,7 @@ def attention(
         torchyard.UnsupportedError: no implementation may serve the call.
     """
     _refuse(module, dropout, output_attentions, kwargs)
-    query, key, value = _autocast(query, key, value)
+    query, key, value = autocast_inputs(query, key, value)
     mask = given_mask(module, query, key, attention_mask, is_causal, sliding_window)
     _check_packed(kwargs, mask.packed)
     if (mask.start, mask.stop) != (0, key.shape[2]):
@@ -129,15 +130,6 @@ def _added(name: str, bias: Tensor, query: Tensor, mask: PreparedMask) -> ScoreM
         )
     whole = whole.expand(-1, -1, q_length, kv_length)
     return scores.learnable_bias(whole[..., mask.start : mask.stop])
-
-
-def _autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors in autocast's dtype where it is on, as for torch's own attention."""
-    device = tensors[0].device.type
-    if not torch.is_autocast_enabled(device):
-        return tensors
-    dtype = torch.get_autocast_dtype(device)
-    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)
 
 
 def _refuse(
