@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torchyard import TorchyardError
+from torchyard import TorchyardError, TransformError
 from torchyard_programs import ProgramError
 
 __all__ = ["DoubleBackwardError", "PagesExhaustedError", "ProgramError", "TransformError"]
@@ -14,7 +14,3 @@ class DoubleBackwardError(TorchyardError, RuntimeError):
 
 class PagesExhaustedError(TorchyardError, RuntimeError):
     """A cache has fewer free pages than a call needs; the call changed nothing."""
-
-
-class TransformError(TorchyardError, NotImplementedError):
-    """A transform of torch.func, or forward-mode differentiation, does not apply to a call."""

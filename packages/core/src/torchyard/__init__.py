@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         MaturityError,
         PolicyError,
         TorchyardError,
+        TransformError,
         UnknownContractError,
         UnsupportedError,
     )
@@ -77,6 +78,7 @@ _HOMES = {
     "Source": "_decision",
     "Stage": "_maturity",
     "TorchyardError": "_errors",
+    "TransformError": "_errors",
     "UnknownContractError": "_errors",
     "UnsupportedError": "_errors",
     "Verdict": "_verdict",
@@ -133,6 +135,7 @@ __all__ = [
     "Source",
     "Stage",
     "TorchyardError",
+    "TransformError",
     "UnknownContractError",
     "UnsupportedError",
     "Verdict",

@@ -32,6 +32,13 @@ class UnknownContractError(TorchyardError, LookupError):
     """No installed component defines the contract that was asked for."""
 
 
+class TransformError(TorchyardError, NotImplementedError):
+    """A transform of torch.func, or forward-mode differentiation, does not apply to a call.
+
+    The message names what was called, the transform, and what to do instead.
+    """
+
+
 class UnsupportedError(TorchyardError, RuntimeError):
     """No implementation may serve a request. The message holds the whole trace.
 

@@ -53,9 +53,11 @@ class Operators:
         *,
         gradient: Callable[..., Any] | None = None,
         setup_context: Callable[..., Any] | None = None,
+        jvp: Callable[..., Any] | None = None,
+        vmap: Callable[..., Any] | None = None,
+        called: str | None = None,
         autograd: Callable[..., Any] | None = None,
         transformed: Callable[..., Any] | None = None,
-        vmap: Callable[..., Any] | None = None,
         has_side_effect: bool = False,
     ) -> None:
         """Register an op. What is given here calls other ops of the package by ``operators[...]``.
@@ -66,80 +68,50 @@ class Operators:
                 what an implementation calls keeps to the dtypes that the fake promises.
             fake: says what comes out, without values.
             gradient, setup_context: as torch.library.register_autograd takes them.
-            autograd: a kernel for autograd, in place of a gradient.
-            transformed: computes a call that is differentiated, in reverse or forward mode, or
-                transformed by torch.func, in place of a gradient: it gets the op, then the op's
-                arguments, and applies a torch.autograd.Function that has setup_context and rules
-                for what it takes part in. The Function's forward calls the op that was given.
-            vmap: as torch.library.register_vmap takes it.
+            jvp: forward mode: takes the context, then the tangents in the structure of the op's
+                arguments, None for what is no tensor, and for zeros where setup_context called
+                ``set_materialize_grads(False)``; returns those of the results, None for zeros.
+                The context has what setup_context gave to ``save_for_forward``.
+            vmap: as torch.library.register_vmap takes it. A transform whose rule is missing raises
+                TransformError.
+            called: what users call, for that error; the op's name by default.
+            transformed: in place of the rules: computes a call that is differentiated, in either
+                mode, or transformed by torch.func. It gets the op, then the op's arguments, and
+                applies a torch.autograd.Function that has setup_context and rules for what it
+                takes part in. The Function's forward calls the op that was given.
+            autograd: in place of all of these: a kernel for autograd, at every level of torch.func;
+                ``vmap`` goes with it.
             has_side_effect: whether a graph keeps a call whose result nobody uses.
         """
         import torch
         from torch.fx.node import has_side_effect as keep
 
+        from torchyard import _transforms
+
         name, _, rest = schema.partition("(")
         kernel = _without_autocast(kernel)
+        rules = transformed
+        if rules is None and (gradient, jvp, vmap) != (None, None, None):
+            rules = _transforms.of_rules(called or name, gradient, setup_context, jvp, vmap)
         overloads = []
         for form in (name, f"{name}.{self.overload}"):
             qualified = f"{self.namespace}::{form}"
             self._library.define(f"{form}({rest}")
             self._library.impl(form, kernel, "CompositeExplicitAutograd")
             torch.library.register_fake(qualified, fake, lib=self._library)
-            if gradient is not None:
-                torch.library.register_autograd(
-                    qualified, gradient, setup_context=setup_context, lib=self._library
-                )
-            if autograd is not None:
-                self._library.impl(form, autograd, "Autograd")
-            if transformed is not None:
-                self._transform(form, transformed)
-            if vmap is not None:
-                torch.library.register_vmap(qualified, vmap, lib=self._library)
             packet = getattr(getattr(torch.ops, self.namespace), name)
             overloads.append(getattr(packet, "default" if form == name else self.overload))
+            if autograd is not None:
+                self._library.impl(form, autograd, "Autograd")
+                if vmap is not None:
+                    torch.library.register_vmap(qualified, vmap, lib=self._library)
+            elif rules is not None:
+                _transforms.register(self._library, form, overloads[-1], rules)
+                if vmap is not None:
+                    _transforms.register_batches(self._library, form, called or name, vmap)
             if has_side_effect:
                 keep(overloads[-1])
         self._calls[name] = _choosing(*overloads)
-
-    def _transform(self, form: str, transformed: Callable[..., Any]) -> None:
-        import torch
-        from torch.autograd import forward_ad
-
-        name, _, overload = form.partition(".")
-        op = getattr(getattr(getattr(torch.ops, self.namespace), name), overload or "default")
-        requires_grad = torch._C._any_requires_grad
-
-        def of_functions(*args: Any) -> Any:
-            return transformed(op, *args)
-
-        def of_autograd(*args: Any) -> Any:
-            recorded = torch.is_grad_enabled() and requires_grad(*args)
-            if recorded or (forward_ad._current_level >= 0 and _any_tangent(args)):
-                return transformed(op, *args)
-            with torch._C._AutoDispatchBelowAutograd():
-                return op(*args)
-
-        # torch.func's own kernel at this key would end in Function.apply below its dispatcher,
-        # where a Function's rules cannot be found any more.
-        self._library.impl(form, of_functions, "FuncTorchDynamicLayerFrontMode")
-        self._library.impl(form, of_autograd, "Autograd")
-
-
-def _any_tangent(args: Sequence[Any]) -> bool:
-    """Return whether a tensor is a dual one, where forward mode is not switched off."""
-    import torch
-    from torch.autograd import forward_ad
-
-    if not torch._C._is_fwd_grad_enabled():
-        return False
-    tensors = [
-        item
-        for arg in args
-        for item in (arg if isinstance(arg, list | tuple) else (arg,))
-        if isinstance(item, torch.Tensor)
-    ]
-    unpack: Any = forward_ad.unpack_dual
-    return any(unpack(tensor).tangent is not None for tensor in tensors)
 
 
 def _without_autocast(kernel: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels._linear import _bound, _fused_calls
 from torchyard_kernels._linear._function import required
-from torchyard_kernels._linear._ops import CALLS, fused, product
+from torchyard_kernels._linear._ops import CALLS, fused
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._recordings import (
     EPILOGUES,
@@ -21,6 +21,7 @@ from torchyard_kernels._linear._recordings import (
     PROLOGUES,
     recorded,
 )
+from torchyard_kernels._linear._transforms import product
 from torchyard_kernels._linear._tuning import active
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 from torchyard_kernels.contracts.linear import PLAIN_WEIGHT, SECOND_FACTOR

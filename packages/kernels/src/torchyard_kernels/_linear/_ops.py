@@ -6,7 +6,6 @@ compiled graphs, exported programs and fake tensors take the same decision.
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
@@ -15,10 +14,16 @@ from torch import Tensor
 from torchyard import registry
 from torchyard_kernels._calls import Calls
 from torchyard_kernels._linear import _fused_calls
-from torchyard_kernels._linear._errors import PackedGradientError
 from torchyard_kernels._linear._formats import unpacked
 from torchyard_kernels._linear._function import EPILOGUE, GATED, PROLOGUE, Recorded
 from torchyard_kernels._linear._request import request_of, result_shape
+from torchyard_kernels._linear._transforms import (
+    as_rows,
+    batched,
+    product,
+    refuse_packed_gradient,
+    tangent,
+)
 from torchyard_kernels._linear._tuning import active, tune
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.contracts.linear import (
@@ -32,7 +37,7 @@ from torchyard_kernels.contracts.linear import (
 )
 from torchyard_programs import stored
 
-__all__ = ["CALLS", "fused", "product"]
+__all__ = ["CALLS", "fused"]
 
 CALLS: Final = Calls(LINEAR)
 
@@ -48,12 +53,6 @@ _FUSED: Final = (
 )
 
 _parsed = lru_cache(maxsize=1024)(WeightSpec.parse)
-
-
-def product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
-    """Call the op."""
-    out: Tensor = OPERATORS["linear"](x, weight, spec, bias)
-    return out
 
 
 def fused(
@@ -169,34 +168,56 @@ def _fake(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Te
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, ctx.spec, _ = inputs
     ctx.save_for_backward(x, *weight)
+    ctx.save_for_forward(x, *weight)
+    ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+    if grad is None:
+        return None, None, None, None
     x, *weight = ctx.saved_tensors
     wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad
     if ctx.spec and any(wants_weight):
-        raise PackedGradientError(
-            "linear: the gradient of a packed weight was asked for, which is a constant; pass the "
-            "plain weight where it is trained"
-        )
+        refuse_packed_gradient()
     grad_x = grad_weight = grad_bias = None
     if wants_x:
-        plain = unpacked(Packed(_parsed(ctx.spec), tuple(weight))) if ctx.spec else weight[0]
-        grad_x = product(grad, [plain.mT], "", None)
+        grad_x = product(grad, [_plain(ctx.spec, weight).mT], "", None)
     if any(wants_weight):
         if weight[0].ndim == 2:
-            grad_rows, rows = _as_rows(grad), _as_rows(x)
+            grad_rows, rows = as_rows(grad), as_rows(x)
         else:
             grad_rows, rows = grad, x
         grad_weight = product(grad_rows.mT, [rows.mT], "", None)
     if wants_bias:
-        grad_bias = _as_rows(grad).sum(0)
+        grad_bias = as_rows(grad).sum(0)
     return grad_x, [grad_weight, *[None] * (len(weight) - 1)], None, grad_bias
 
 
-def _as_rows(tensor: Tensor) -> Tensor:
-    return tensor.reshape(math.prod(tensor.shape[:-1]), tensor.shape[-1])
+def _push_forward(
+    ctx: Any, of_x: Tensor | None, of_weight: list[Tensor | None], _: Any, of_bias: Tensor | None
+) -> Tensor | None:
+    x, *weight = ctx.saved_tensors
+    if ctx.spec and any(part is not None for part in of_weight):
+        refuse_packed_gradient()
+    moved = None if ctx.spec else of_weight[0]
+    return tangent(x, _plain(ctx.spec, weight), of_x, moved, of_bias)
 
 
-OPERATORS.define(_SCHEMA, _linear, _fake, gradient=_differentiate, setup_context=_setup_context)
-OPERATORS.define(_FUSED, _fused, _fused_fake, gradient=_refuse_gradient)
+def _plain(spec: str, weight: list[Tensor]) -> Tensor:
+    return unpacked(Packed(_parsed(spec), tuple(weight))) if spec else weight[0]
+
+
+OPERATORS.define(
+    _SCHEMA,
+    _linear,
+    _fake,
+    gradient=_differentiate,
+    setup_context=_setup_context,
+    jvp=_push_forward,
+    vmap=batched,
+)
+# No rule but a refusal: linear() runs functions beside the product where something besides a
+# kernel takes part in a call.
+OPERATORS.define(
+    _FUSED, _fused, _fused_fake, gradient=_refuse_gradient, called="linear with functions"
+)

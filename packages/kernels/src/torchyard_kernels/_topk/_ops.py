@@ -129,6 +129,7 @@ def _remember_segments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, 
 def _remember(ctx: Any, x: Tensor, indices: Tensor) -> None:
     ctx.mark_non_differentiable(indices)
     ctx.save_for_backward(indices)
+    ctx.save_for_forward(indices)
     ctx.shape = x.shape
 
 
@@ -152,6 +153,19 @@ def _differentiate_rows(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, 
 
 def _differentiate_segments(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
     return _scattered(ctx, grad), None, None, None, None
+
+
+def _gathered(ctx: Any, tangent: Tensor | None, *_: Any) -> tuple[Tensor | None, None]:
+    """Return the tangents of values: that of x at each index; absent ones have none."""
+    (indices,) = ctx.saved_tensors
+    if tangent is None or not tangent.numel():
+        return None, None
+    places = indices.clamp(min=0) if ctx.fills else indices
+    if len(ctx.shape) < indices.dim():
+        found = tangent.gather(0, places.reshape(-1)).reshape(indices.shape)
+    else:
+        found = tangent.gather(ctx.dim, places)
+    return torch.where(indices < 0, 0, found) if ctx.fills else found, None
 
 
 def _topk_vmap(
@@ -203,6 +217,7 @@ OPERATORS.define(
     _topk_fake,
     gradient=_differentiate_rows,
     setup_context=_remember_rows,
+    jvp=_gathered,
     vmap=_topk_vmap,
 )
 OPERATORS.define(
@@ -211,5 +226,6 @@ OPERATORS.define(
     _segmented_fake,
     gradient=_differentiate_segments,
     setup_context=_remember_segments,
+    jvp=_gathered,
     vmap=_segmented_vmap,
 )
