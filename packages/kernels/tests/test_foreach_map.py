@@ -267,11 +267,11 @@ _ELSEWHERE = torch.ones(2, device="meta")
     [
         ((1.0, torch.ones(2)), ValueError, "expected at least one list of tensors"),
         (([torch.ones(2)], [1.0, 2.0]), ValueError, "argument 1: expected a list of 1 .* got 2"),
-        (([torch.ones(2)], ["a"]), TypeError, "argument 1: expected a tensor, .* got str"),
+        (([torch.ones(2)], ["a"]), TypeError, "argument 1: expected a tensor, .* got 'a'"),
         (([torch.ones(2), 1.0], 1.0), TypeError, "argument 0: .* got one with float among"),
         (([1.0], 2), ValueError, "expected at least one tensor, got numbers alone"),
         (([torch.ones(2)], 2**60), ValueError, r"argument 1: expected integers of at most 2\*\*53"),
-        ((iter([torch.ones(2)]), 1.0), TypeError, "argument 0: .* got list_iterator"),
+        ((iter([torch.ones(2)]), 1.0), TypeError, "argument 0: .* got a list_iterator"),
         (([torch.ones(2)], [torch.ones(3)]), ValueError, r"to broadcast, got \[2\] and \[3\]"),
         (([torch.ones(2)], [_ELSEWHERE]), TypeError, "on one device, got cpu and meta; move one"),
         (([_ELSEWHERE], [torch.ones(2)]), TypeError, "on one device, got meta and cpu; move one"),

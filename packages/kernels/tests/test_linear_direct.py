@@ -84,7 +84,7 @@ def test_wrong_calls_are_refused_after_right_ones_too(counted):
         linear(x, weight, bias[:39])
     with pytest.raises(TypeError, match="weight: expected the dtype of x"):
         linear(x, weight.half(), bias)
-    with pytest.raises(TypeError, match="weight: expected a tensor"):
+    with pytest.raises(TypeError, match="weight: expected a dense tensor"):
         linear(x, None, bias)
 
 
@@ -196,13 +196,13 @@ def test_wrong_products_are_refused_after_right_ones_too(counted):
         matmul(a[0], b[0])
         matmul(a, b[0])
     for wrong in ((a[0], b[0]), (a, b[0]), (a[0], b), (a[:4], b), (a[:, :, :63], b)):
-        with pytest.raises(ValueError, match="bmm: expected"):
+        with pytest.raises(ValueError, match=r"bmm: [ab]: expected"):
             bmm(*wrong)
     for wrong in ((a[:4], b), (a[:, :, :63], b), (a[0, :, :63], b[0])):
-        with pytest.raises(ValueError, match="matmul: expected"):
+        with pytest.raises(ValueError, match="matmul: b: expected"):
             matmul(*wrong)
     for function in (bmm, matmul):
         with pytest.raises(TypeError, match="b: expected the dtype of a"):
             function(a, b.half())
-        with pytest.raises(TypeError, match="b: expected a tensor"):
+        with pytest.raises(TypeError, match="b: expected a dense tensor"):
             function(a, None)

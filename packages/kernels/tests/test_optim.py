@@ -187,9 +187,9 @@ def test_sparse_gradients_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"lr": -1.0}, "lr: expected at least 0"),
-        ({"betas": (0.9, 1.0)}, "betas: expected two numbers"),
-        ({"weight_decay": -0.1}, "weight_decay: expected at least 0"),
+        ({"lr": -1.0}, "lr: expected a finite number of at least 0"),
+        ({"betas": (0.9, 1.0)}, "betas.1.: expected a number of at least 0 and less than 1"),
+        ({"weight_decay": -0.1}, "weight_decay: expected a finite number of at least 0"),
     ],
     ids=["lr", "betas", "decay"],
 )

@@ -158,7 +158,9 @@ def test_packed_weights_serve_the_functions_and_know_their_layers():
 
 def test_packed_weights_of_another_kind_are_refused():
     layers = torch.nn.RNN(3, 4)
-    with pytest.raises(ValueError, match="kind: expected one of lstm, gru, rnn_tanh, rnn_relu"):
+    with pytest.raises(
+        ValueError, match="kind: expected 'lstm' or 'gru' or 'rnn_tanh' or 'rnn_relu'"
+    ):
         PackedRecurrent("rnn", layers._flat_weights)
     weights = PackedRecurrent("rnn_tanh", layers._flat_weights)
     with pytest.raises(ValueError, match="weights: expected those of gru, got those of rnn_tanh"):

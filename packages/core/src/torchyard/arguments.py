@@ -14,7 +14,6 @@ what a caller can do, where that does not follow from the rest.
 
 from __future__ import annotations
 
-import math
 import numbers
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,6 +39,8 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+# Compared with, since Dynamo traces no isfinite of a number that it left open.
+_LARGEST = sys.float_info.max
 
 
 def wrong_kind(of: str, name: str, expected: str, value: object, remedy: str = "") -> TypeError:
@@ -103,7 +104,7 @@ def number(
         except OverflowError:
             raise wrong_value(of, name, expected, "more than a float holds", remedy) from None
     if (
-        not math.isfinite(found)
+        not -_LARGEST <= found <= _LARGEST
         or (least is not None and found < least)
         or (most is not None and found > most)
         or (above is not None and found <= above)

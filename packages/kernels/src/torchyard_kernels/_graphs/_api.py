@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from torchyard import note_use
+from torchyard import arguments, note_use
 from torchyard_kernels._graphs._bucket import captured_bucket
 from torchyard_kernels._graphs._graph import Graph
 from torchyard_kernels._graphs._padding import Padding
 
 __all__ = ["capture"]
+
+# More runs than this before a capture are a mistake.
+_MOST_RUNS: Final = 1_000_000
 
 
 def capture(
@@ -50,33 +53,34 @@ def capture(
         TypeError, ValueError: an argument does not fit; names it.
         torchyard.UnsupportedError: nothing captures on this device.
     """
-    if not callable(fn):
-        raise TypeError(f"capture: fn: expected a function, got {type(fn).__name__}")
-    for more in buckets:
-        if not isinstance(more, tuple):
-            raise TypeError(
-                f"capture: buckets: expected tuples of arguments, got {type(more).__name__}; write "
-                f"[(tensor,)] for one of one tensor"
-            )
-    if padding is not None and not isinstance(padding, Padding):
-        raise TypeError(f"capture: padding: expected a Padding, got {type(padding).__name__}")
+    of = "capture"
+    arguments.function(of, "fn", fn)
+    buckets = arguments.sequence(of, "buckets", buckets, _bucket)
+    if padding is not None:
+        arguments.instance(of, "padding", padding, Padding)
+    state = arguments.sequence(of, "state", state, arguments.tensor)
+    warmup = arguments.integer(of, "warmup", warmup, least=0, most=_MOST_RUNS)
+    for index, leaf in enumerate(tree_leaves(example)):
+        if isinstance(leaf, Tensor):
+            arguments.tensor(of, f"example[{index}]", leaf)
     examples = (example, *buckets)
     tensors = [leaf for leaf in tree_leaves((examples, list(state))) if isinstance(leaf, Tensor)]
     devices = {tensor.device for tensor in tensors}
     if len(devices) > 1:
         names = ", ".join(sorted(map(str, devices)))
         raise ValueError(f"capture: example: expected tensors of one device, got {names}")
-    for tensor in tree_leaves(list(state)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"capture: state: expected tensors, got {type(tensor).__name__}")
-    if warmup < 0:
-        raise ValueError(f"capture: warmup: expected at least 0, got {warmup}")
     device = devices.pop() if devices else torch.device("cpu")
     note_use("kernels.graphs", device.type)
     for more in buckets:
         _check_alike(example, more)
     made = tuple(captured_bucket(fn, one, device, tuple(state), warmup) for one in examples)
     return Graph(fn, made, tuple(state), padding)
+
+
+def _bucket(of: str, name: str, value: object) -> tuple[Any, ...]:
+    return arguments.instance(
+        of, name, value, tuple, "a tuple of arguments", remedy="write [(tensor,)] for one tensor"
+    )
 
 
 def _check_alike(example: tuple[Any, ...], more: tuple[Any, ...]) -> None:

@@ -136,9 +136,12 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_matmul("matmul", a, b)
     depth = b.shape[-2] if b.ndim > 1 else b.numel()
-    if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != depth:
+    if a.ndim == 0:
+        raise ValueError("matmul: a: expected [..., M, K] or [K], got shape []")
+    if b.ndim == 0 or a.shape[-1] != depth:
         raise ValueError(
-            f"matmul: expected [..., M, K] and [..., K, N], got {list(a.shape)} and {list(b.shape)}"
+            f"matmul: b: expected [..., {a.shape[-1]}, N] or [{a.shape[-1]}] for a "
+            f"{list(a.shape)}, got {list(b.shape)}"
         )
     if b.ndim == 1:
         return product(a, [b[None]], "", None).squeeze(-1)
@@ -150,7 +153,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
         raise ValueError(
-            f"matmul: expected batch dimensions that broadcast, got {list(a.shape)} and "
+            f"matmul: b: expected batch dimensions that broadcast with a's {list(a.shape)}, got "
             f"{list(b.shape)}"
         ) from None
     count = math.prod(batch)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._large_pages import in_large_pages
 from torchyard_kernels._linear._formats import parse_format
 from torchyard_kernels.contracts.linear import WeightSpec
@@ -43,17 +44,11 @@ class PackedWeight(torch.nn.Module):
 
     def __init__(self, weight: Tensor, format: str = "panels", **options: int) -> None:
         super().__init__()
-        if not isinstance(weight, Tensor):
-            raise TypeError(f"PackedWeight: weight: expected a tensor, got {type(weight).__name__}")
-        if weight.layout != torch.strided:
-            raise TypeError(
-                f"PackedWeight: weight: expected a dense tensor, got {weight.layout}; convert it"
-            )
-        if weight.ndim != 2:
-            raise ValueError(
-                f"PackedWeight: weight: expected two dimensions [N, K], got {list(weight.shape)}"
-            )
+        arguments.tensor("PackedWeight", "weight", weight, dims=2, shape="[N, K]")
         layout = parse_format(format)
+        options = {
+            name: arguments.integer("PackedWeight", name, value) for name, value in options.items()
+        }
         with torch.no_grad():
             tensors, kept = layout.pack(weight.detach(), options)
             tensors = in_large_pages(tensors)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
+import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels.contracts.quantised import GROUPS
+
+_DTYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 __all__ = ["quantize"]
 
@@ -38,17 +42,16 @@ def quantize(
         TypeError: not a floating point tensor.
         ValueError: anything else that does not fit; names the argument.
     """
-    if bits not in (8, 4):
-        raise ValueError(f"quantize: bits: expected 8 or 4, got {bits!r}")
-    if activation not in (None, "int8"):
-        raise ValueError(f"quantize: activation: expected 'int8' or None, got {activation!r}")
-    if bits == 8 and not symmetric:
-        raise ValueError("quantize: symmetric: expected True with 8 bits, got False; pass bits=4")
-    if group_size is not None and group_size not in GROUPS:
-        raise ValueError(
-            f"quantize: group_size: expected one of {', '.join(map(str, GROUPS))} or None, got "
-            f"{group_size!r}"
+    of = "quantize"
+    arguments.tensor(of, "weight", weight, dims=2, dtypes=_DTYPES, shape="[N, K]")
+    bits = arguments.choice(of, "bits", bits, (8, 4))
+    activation = arguments.choice(of, "activation", activation, ("int8", None))
+    if group_size is not None:
+        group_size = arguments.choice(
+            of, "group_size", arguments.integer(of, "group_size", group_size), GROUPS
         )
+    if not arguments.boolean(of, "symmetric", symmetric) and bits == 8:
+        raise ValueError("quantize: symmetric: expected True with 8 bits, got False; pass bits=4")
     options = {"activation": 0 if activation is None else 8, "asymmetric": int(not symmetric)}
     if group_size is not None:
         options["group"] = group_size

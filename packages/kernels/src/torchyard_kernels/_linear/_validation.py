@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._linear._packed_weight import PackedWeight
 
 __all__ = ["check_batches", "check_linear", "check_matmul"]
 
-_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_DTYPES: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> None:
     """Check the arguments of :func:`torchyard_kernels.linear`."""
     if not isinstance(weight, PackedWeight):
-        _check_tensor("linear", "weight", weight)
-        if weight.ndim != 2:
-            raise ValueError(
-                f"linear: weight: expected two dimensions [N, K], got {list(weight.shape)}"
-            )
-    _check_tensor("linear", "x", x)
+        arguments.tensor("linear", "weight", weight, dims=2, dtypes=_DTYPES, shape="[N, K]")
+    arguments.tensor("linear", "x", x, dtypes=_DTYPES)
     outputs, depth = weight.shape
     if x.ndim == 0 or x.shape[-1] != depth:
         raise ValueError(
@@ -31,7 +30,7 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
     _check_alike("linear", "weight", weight.dtype, held.device, "x", x)
     if bias is None:
         return
-    _check_tensor("linear", "bias", bias)
+    arguments.tensor("linear", "bias", bias, dtypes=_DTYPES)
     if bias.shape != (outputs,):
         raise ValueError(f"linear: bias: expected [{outputs}], got {list(bias.shape)}")
     _check_alike("linear", "bias", bias.dtype, bias.device, "x", x)
@@ -39,17 +38,20 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
 
 def check_batches(a: Tensor, b: Tensor) -> None:
     """Check the arguments of :func:`torchyard_kernels.bmm`."""
+    arguments.tensor("bmm", "a", a, dims=3, shape="[B, M, K]")
+    arguments.tensor("bmm", "b", b, dims=3, shape="[B, K, N]")
     check_matmul("bmm", a, b)
-    if a.ndim != 3 or b.ndim != 3 or a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
         raise ValueError(
-            f"bmm: expected [B, M, K] and [B, K, N], got {list(a.shape)} and {list(b.shape)}"
+            f"bmm: b: expected [{a.shape[0]}, {a.shape[2]}, N] for a {list(a.shape)}, got "
+            f"{list(b.shape)}"
         )
 
 
 def check_matmul(function: str, a: Tensor, b: Tensor) -> None:
     """Check what matmul and bmm have in common: types, dtypes and devices."""
-    _check_tensor(function, "a", a)
-    _check_tensor(function, "b", b)
+    arguments.tensor(function, "a", a, dtypes=_DTYPES)
+    arguments.tensor(function, "b", b, dtypes=_DTYPES)
     _check_alike(function, "b", b.dtype, b.device, "a", a)
 
 
@@ -65,17 +67,4 @@ def _check_alike(
         raise TypeError(
             f"{function}: {name}: expected the device of {like}, {tensor.device}, got {device}; "
             f"move one"
-        )
-
-
-def _check_tensor(function: str, name: str, value: object) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{function}: {name}: expected a tensor, got {type(value).__name__}")
-    if value.dtype not in _DTYPES:
-        raise TypeError(
-            f"{function}: {name}: expected float16, bfloat16, float32 or float64, got {value.dtype}"
-        )
-    if value.layout != torch.strided:
-        raise TypeError(
-            f"{function}: {name}: expected a dense tensor, got {value.layout}; convert it"
         )

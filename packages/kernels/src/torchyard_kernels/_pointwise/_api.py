@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard import arguments as checks
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
@@ -49,6 +50,8 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         torchyard_programs.ProgramError: ``fn`` cannot be recorded, or is not pointwise.
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
+    if implementation is not None:
+        checks.text("foreach_map", "implementation", implementation)
     dynamo = is_dynamo_compiling()
     known = None if dynamo else kept(fn, "foreach_map", len(lists))
     text, captured = recorded(fn, "foreach_map", lists) if known is None else known
@@ -94,9 +97,13 @@ def foreach_map_(
         As :func:`foreach_map`; InPlaceGradientError: a tensor to write to, or one that is read,
         requires a gradient while gradients are recorded.
     """
+    if implementation is not None:
+        checks.text("foreach_map_", "implementation", implementation)
     known = None if is_dynamo_compiling() else kept(fn, "foreach_map_", len(lists))
     text, captured = recorded(fn, "foreach_map_", lists) if known is None else known
-    if out is None:
+    if out is not None:
+        checks.sequence("foreach_map_", "out", out)
+    else:
         out = _first_lists(lists, result_count(text) or 1)
     write(text, captured, lists, out, implementation)
 
@@ -140,8 +147,9 @@ def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]
     first = lists[:count]
     if len(first) < count or not all(_is_list_of_tensors(item) for item in first):
         raise ValueError(
-            f"foreach_map_: expected the first {count} arguments to be lists of tensors, since the "
-            f"function returns as many results; pass out= where others shall be written to"
+            f"foreach_map_: argument 0: expected the first {count} arguments to be lists of "
+            "tensors, since the function returns as many results; pass out= where others shall be "
+            "written to"
         )
     return first
 
@@ -157,25 +165,29 @@ def _check_out(
     count: int,
 ) -> None:
     if len(out) != count:
-        raise ValueError(f"out: expected {count} lists, one per result, got {len(out)}")
+        raise ValueError(
+            f"foreach_map_: out: expected {count} lists, one per result, got {len(out)}"
+        )
     for result in out:
         if not _is_list_of_tensors(result):
             raise TypeError(
-                f"out: expected a list of tensors for each result, got {type(result).__name__}"
+                f"foreach_map_: out: expected a list of tensors for each result, got "
+                f"{type(result).__name__}"
             )
         if len(result) != arguments.groups:
             raise ValueError(
-                f"out: expected lists of {arguments.groups}, as the arguments are, got "
-                f"{len(result)}"
+                f"foreach_map_: out: expected lists of {arguments.groups}, as the arguments "
+                f"are, got {len(result)}"
             )
         for tensor in result:
+            checks.tensor("foreach_map_", "out", tensor)
             if any(
                 step == 0 and size > 1
                 for size, step in zip(tensor.shape, tensor.stride(), strict=True)
             ):
                 raise ValueError(
-                    f"out: expected tensors with memory for each element, got {list(tensor.shape)} "
-                    f"with the strides {list(tensor.stride())}; clone it"
+                    "foreach_map_: out: expected tensors with memory for each element, got "
+                    f"{list(tensor.shape)} with the strides {list(tensor.stride())}; clone it"
                 )
     if torch.is_grad_enabled():
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard import arguments as checks
 from torchyard_kernels.contracts.pointwise import Operand
 from torchyard_programs import is_readable_on
 
@@ -90,7 +91,8 @@ def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:
             if not isinstance(item, Tensor):
                 _letter(function, position, item)
         raise ValueError(
-            f"{function}: expected at least one list of tensors, got none; call the function itself"
+            f"{function}: argument 0: expected at least one list of tensors, got none; call the "
+            "function itself"
         )
     groups = lengths[0]
     for position, item in enumerate(lists):
@@ -103,17 +105,18 @@ def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:
     numbers: list[float] = []
     form = ""
     for position, item in enumerate(lists):
+        name = f"argument {position}"
         if isinstance(item, Tensor):
-            tensors.append(item)
+            tensors.append(checks.tensor(function, name, item))
             form += "t"
         elif not isinstance(item, list | tuple):
             form += _letter(function, position, item)
             numbers.append(float(item))
         elif not groups or isinstance(item[0], Tensor):
-            for part in item:
+            for index, part in enumerate(item):
                 if not isinstance(part, Tensor):
                     raise _mixed(function, position, part)
-            tensors.extend(item)
+                tensors.append(checks.tensor(function, f"{name}[{index}]", part))
             form += "T"
         else:
             letters = {_letter(function, position, part) for part in item}
@@ -122,7 +125,8 @@ def parse_arguments(function: str, lists: Sequence[Any]) -> Arguments:
             numbers.extend([float(part) for part in item])
     if not any(letter in "Tt" for letter in form):
         raise ValueError(
-            f"{function}: expected at least one tensor, got numbers alone; call the function itself"
+            f"{function}: argument 0: expected at least one tensor, got numbers alone; call the "
+            "function itself"
         )
     return Arguments(tensors, numbers, form, groups)
 
@@ -132,9 +136,12 @@ def _letter(function: str, position: int, item: Any) -> str:
         raise _mixed(function, position, item)
     kind = next((kind for kind in (bool, int, float) if isinstance(item, kind)), None)
     if kind is None:
-        raise TypeError(
-            f"{function}: argument {position}: expected a tensor, a bool, int or float, or a list "
-            f"of these, got {type(item).__name__}; let the function capture it"
+        raise checks.wrong_kind(
+            function,
+            f"argument {position}",
+            "a tensor, a bool, int or float, or a list of these",
+            item,
+            "let the function capture it",
         )
     if kind is int and abs(item) > _EXACT:
         raise ValueError(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments as checks
 from torchyard_kernels._pointwise._arguments import device_of
 from torchyard_programs import ProgramError, Recordings, result_count, trace
 
@@ -31,6 +32,7 @@ def recorded(
     Raises:
         ProgramError: it cannot be recorded, or returns nothing.
     """
+    checks.function(function, "fn", fn)
     arguments = len(lists)
     if torch.compiler.is_compiling():
         text, captured = _record(fn, _device(lists), function, arguments)

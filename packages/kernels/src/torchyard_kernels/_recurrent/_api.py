@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from torchyard import note_use
+from torchyard import arguments, note_use
 from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels._recurrent._ops import decided, recorded
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
@@ -35,6 +35,8 @@ from torchyard_kernels.contracts.recurrent import (
 __all__ = ["gru", "lstm", "rnn"]
 
 _new = tuple.__new__
+# Deeper stacks are a mistake.
+_MOST_LAYERS: Final = 1 << 12
 _PAIRS: Final = (tuple, list)
 
 
@@ -84,7 +86,7 @@ def lstm(
         UnsupportedError: nothing may serve the call.
     """
     hidden, cell = state if type(state) is tuple and len(state) == 2 else _pair(state)
-    if lengths is None and implementation is None and not (training and dropout):
+    if lengths is None and implementation is None and _is_plain(dropout, training):
         found = served(
             RecurrentKind.LSTM, input, hidden, cell, weights, num_layers, bidirectional, batch_first
         )
@@ -93,7 +95,7 @@ def lstm(
             output, last, memory = found
             return _new(LstmOutput, (output, _new(LstmState, (last, memory))))
     run = _Layers(RecurrentKind.LSTM, input, weights, num_layers, bidirectional, batch_first)
-    result = run(hidden, cell, lengths, dropout if training else 0.0, implementation)
+    result = run(hidden, cell, lengths, _share("lstm", dropout, training), implementation)
     assert result.cell is not None
     return LstmOutput(result.output, LstmState(result.hidden, result.cell))
 
@@ -116,14 +118,14 @@ def gru(
     The reset gate is applied after the recurrent product, as torch does. Arguments as for
     :func:`lstm`, with weights of [3 H, ...] and a state of one tensor, [layers * D, B, H].
     """
-    if lengths is None and implementation is None and not (training and dropout):
+    if lengths is None and implementation is None and _is_plain(dropout, training):
         found = served(
             RecurrentKind.GRU, input, state, None, weights, num_layers, bidirectional, batch_first
         )
         if found is not None:
             return _new(RecurrentOutput, found)
     run = _Layers(RecurrentKind.GRU, input, weights, num_layers, bidirectional, batch_first)
-    result = run(state, None, lengths, dropout if training else 0.0, implementation)
+    result = run(state, None, lengths, _share("gru", dropout, training), implementation)
     return RecurrentOutput(result.output, result.hidden)
 
 
@@ -147,23 +149,40 @@ def rnn(
     [layers * D, B, H], and the nonlinearity: ``tanh`` or ``relu``.
     """
     kinds = {"tanh": RecurrentKind.RNN_TANH, "relu": RecurrentKind.RNN_RELU}
-    if nonlinearity not in kinds:
-        raise ValueError(f"nonlinearity: expected 'tanh' or 'relu', got {nonlinearity!r}")
-    kind = kinds[nonlinearity]
-    if lengths is None and implementation is None and not (training and dropout):
+    kind = kinds[arguments.choice("rnn", "nonlinearity", nonlinearity, kinds)]
+    if lengths is None and implementation is None and _is_plain(dropout, training):
         found = served(kind, input, state, None, weights, num_layers, bidirectional, batch_first)
         if found is not None:
             return _new(RecurrentOutput, found)
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
-    result = run(state, None, lengths, dropout if training else 0.0, implementation)
+    result = run(state, None, lengths, _share("rnn", dropout, training), implementation)
     return RecurrentOutput(result.output, result.hidden)
+
+
+def _name(kind: RecurrentKind) -> str:
+    """Return the function's name."""
+    if kind is RecurrentKind.LSTM:
+        return "lstm"
+    return "gru" if kind is RecurrentKind.GRU else "rnn"
+
+
+def _is_plain(dropout: Any, training: object) -> bool:
+    """Return whether nothing is dropped; False where either is still to be refused."""
+    fits = (type(dropout) is float or type(dropout) is int) and 0 <= dropout <= 1
+    return fits and (training is False or (training is True and dropout == 0))
+
+
+def _share(of: str, dropout: float, training: bool) -> float:
+    """Return the share that is dropped."""
+    dropout = arguments.number(of, "dropout", dropout, least=0, most=1)
+    return dropout if arguments.boolean(of, "training", training) else 0.0
 
 
 def _pair(state: object) -> tuple[Any, Any]:
     if state is None:
         return None, None
     if not isinstance(state, _PAIRS) or len(state) != 2:
-        raise TypeError(f"state: expected (hidden, cell) or None, got {type(state).__name__}")
+        raise arguments.wrong_kind("lstm", "state", "(hidden, cell) or None", state)
     return state[0], state[1]
 
 
@@ -184,24 +203,31 @@ class _Layers:
         bidirectional: bool,
         batch_first: bool,
     ) -> None:
+        self._of = of = _name(kind)
+        batch_first = arguments.boolean(of, "batch_first", batch_first)
         self._packed = weights if isinstance(weights, PackedRecurrent) else None
         if isinstance(weights, PackedRecurrent):
             if weights.kind is not kind:
-                raise ValueError(f"weights: expected those of {kind}, got those of {weights.kind}")
+                raise ValueError(
+                    f"{of}: weights: expected those of {kind}, got those of {weights.kind}"
+                )
             num_layers, bidirectional = weights.num_layers, weights.bidirectional
             weights = weights.weights
-        check_input(input)
+        else:
+            num_layers = arguments.integer(of, "num_layers", num_layers, least=1, most=_MOST_LAYERS)
+            bidirectional = arguments.boolean(of, "bidirectional", bidirectional)
+        check_input(of, input)
         self._cast: torch.dtype | None = None
         if is_cast(input):
             self._cast = torch.get_autocast_dtype(input.device.type)
             if self._packed is None:
-                weights = cast(self._cast, *listed_weights(weights))
+                weights = cast(self._cast, *listed_weights(of, weights))
             else:
                 self._cast = self._packed.weights[0].dtype
             (input,) = cast(self._cast, input)
         self._kind = kind
-        self._weights = listed_weights(weights)
-        self._cells = checked_cells(kind, input, self._weights, num_layers, bidirectional)
+        self._weights = listed_weights(of, weights)
+        self._cells = checked_cells(of, kind, input, self._weights, num_layers, bidirectional)
         self._layers = num_layers
         self._directions = 2 if bidirectional else 1
         self._single = input.ndim == 2
@@ -211,7 +237,7 @@ class _Layers:
         else:
             self._input = input.transpose(0, 1) if batch_first else input
         if self._input.shape[0] == 0:
-            raise ValueError("input: expected at least 1 step, got 0")
+            raise ValueError(f"{of}: input: expected at least 1 step, got 0")
 
     def __call__(
         self,
@@ -222,6 +248,8 @@ class _Layers:
         use: str | None,
     ) -> RecurrentResult:
         """Return the outputs in the form of the input."""
+        if use is not None:
+            arguments.text(self._of, "implementation", use)
         if not torch.compiler.is_compiling():
             note_use("kernels.recurrent", self._input.device.type)
         if self._cast is not None:
@@ -232,9 +260,7 @@ class _Layers:
         if self._kind is RecurrentKind.LSTM:
             cell = self._state("state[1]", cell, batch, w_hh.shape[0] // gates(self._kind))
         if lengths is not None:
-            check_lengths_form(lengths, batch)
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"dropout: expected a share from 0 to 1, got {dropout}")
+            check_lengths_form(self._of, lengths, batch)
         with (
             nullcontext()
             if self._cast is None
@@ -259,7 +285,7 @@ class _Layers:
         if state is None:
             return self._input.new_zeros((count, batch, size))
         wanted = (count, size) if self._single else (count, batch, size)
-        check_state(name, state, self._input, wanted)
+        check_state(self._of, name, state, self._input, wanted)
         return state.unsqueeze(1) if self._single else state
 
     def _one_by_one(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._recurrent._request import cells
 from torchyard_kernels._recurrent._validation import listed_weights
 from torchyard_kernels.contracts.recurrent import Forward, RecurrentKind
@@ -44,14 +45,12 @@ class PackedRecurrent:
         num_layers: int = 1,
         bidirectional: bool = False,
     ) -> None:
-        try:
-            self.kind = RecurrentKind(kind)
-        except ValueError:
-            known = ", ".join(RecurrentKind)
-            raise ValueError(f"kind: expected one of {known}, got {kind!r}") from None
-        self.weights = listed_weights(weights)
-        self.num_layers = num_layers
-        self.bidirectional = bidirectional
+        of = "PackedRecurrent"
+        known = [one.value for one in RecurrentKind]
+        self.kind = RecurrentKind(arguments.choice(of, "kind", str(kind), known))
+        self.weights = listed_weights(of, weights)
+        self.num_layers = arguments.integer(of, "num_layers", num_layers, least=1)
+        self.bidirectional = arguments.boolean(of, "bidirectional", bidirectional)
         # Tensors of inference mode keep no counter.
         self._unversioned = any(weight.is_inference() for weight in self.weights)
         self._made: list[tuple[weakref.ref[Any], tuple[int, ...], object]] = []

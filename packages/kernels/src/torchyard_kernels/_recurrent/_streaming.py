@@ -25,9 +25,9 @@ def served(
     hidden: Tensor | None,
     cell: Tensor | None,
     weights: Any,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
+    num_layers: Any,
+    bidirectional: Any,
+    batch_first: Any,
 ) -> tuple[Tensor, ...] | None:
     """Return output, hidden and an LSTM's cell, straight from the kernel; None for other calls.
 
@@ -39,6 +39,11 @@ def served(
         return None
     serving = _serving()
     if not serving:
+        return None
+    # What merely counts as one of these is refused where calls are checked.
+    if type(num_layers) is not int or num_layers >> 12:
+        return None
+    if type(bidirectional) is not bool or type(batch_first) is not bool:
         return None
     packed = isinstance(weights, PackedRecurrent)
     made = None

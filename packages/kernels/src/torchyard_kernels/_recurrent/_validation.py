@@ -8,6 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._recurrent._request import cells, per_cell
 from torchyard_kernels.contracts.recurrent import CellWeights, RecurrentKind, gates
 
@@ -22,34 +23,34 @@ __all__ = [
 _DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-def check_input(input: Tensor) -> None:
+def check_input(of: str, input: Tensor) -> None:
     """Raise TypeError or ValueError where the input is not [T, B, I] or [T, I] of floats."""
-    if not isinstance(input, Tensor):
-        raise TypeError(f"input: expected a tensor, got {type(input).__name__}")
-    if input.dtype not in _DTYPES:
-        raise TypeError(f"input: expected float32, bfloat16, float16 or float64, got {input.dtype}")
-    if input.ndim not in (2, 3):
-        raise ValueError(
-            f"input: expected [T, B, I], [B, T, I] with batch_first, or [T, I], got shape "
-            f"{list(input.shape)}"
-        )
+    arguments.tensor(
+        of,
+        "input",
+        input,
+        dims=(2, 3),
+        dtypes=_DTYPES,
+        shape="[T, B, I], [B, T, I] with batch_first, or [T, I]",
+    )
 
 
-def listed_weights(weights: object) -> tuple[Tensor, ...]:
+def listed_weights(of: str, weights: object) -> tuple[Tensor, ...]:
     """Return weights as they are listed; raise TypeError where they are no tensors."""
-    found = tuple(weights) if isinstance(weights, Iterable) else ()
-    if not found or not isinstance(found[0], Tensor):
-        raise TypeError(
-            f"weights: expected tensors in torch's order, got {type(weights).__name__}; of a "
-            f"torch.nn.LSTM, GRU or RNN pass list(module.parameters())"
-        )
-    for index, weight in enumerate(found):
-        if not isinstance(weight, Tensor):
-            raise TypeError(f"weights[{index}]: expected a tensor, got {type(weight).__name__}")
-    return found
+    several = isinstance(weights, Iterable) and not isinstance(weights, Tensor | str | bytes)
+    return arguments.sequence(
+        of,
+        "weights",
+        tuple(weights) if several else weights,  # type: ignore[arg-type]
+        arguments.tensor,
+        expected="a list of tensors in torch's order",
+        least=1,
+        remedy="of a torch.nn.LSTM, GRU or RNN pass list(module.parameters())",
+    )
 
 
 def checked_cells(
+    of: str,
     kind: RecurrentKind,
     input: Tensor,
     weights: Sequence[Tensor],
@@ -62,26 +63,23 @@ def checked_cells(
         TypeError: a weight's dtype or device is not the input's.
         ValueError: their number or a shape does not fit.
     """
-    if not isinstance(num_layers, int):
-        raise TypeError(f"num_layers: expected an integer, got {type(num_layers).__name__}")
-    if num_layers < 1:
-        raise ValueError(f"num_layers: expected at least 1, got {num_layers}")
     size = per_cell(weights, num_layers, bidirectional)
     projecting = kind is RecurrentKind.LSTM
     if size not in ((2, 3, 4, 5) if projecting else (2, 4)):
         directions = 2 if bidirectional else 1
         extra = ", and one more each with a projection" if projecting else ""
         raise ValueError(
-            f"weights: expected 4 tensors, or 2 without biases{extra}, for each of {num_layers} "
-            f"layers and {directions} directions, got {len(weights)}; check num_layers and "
-            "bidirectional"
+            f"{of}: weights: expected 4 tensors, or 2 without biases{extra}, for each of "
+            f"{num_layers} layers and {directions} directions, got {len(weights)}; check "
+            "num_layers and bidirectional"
         )
     found = cells(weights, num_layers, bidirectional)
-    _check_shapes(kind, input, found, num_layers, bidirectional)
+    _check_shapes(of, kind, input, found, num_layers, bidirectional)
     return found
 
 
 def _check_shapes(
+    of: str,
     kind: RecurrentKind,
     input: Tensor,
     found: tuple[CellWeights, ...],
@@ -92,7 +90,7 @@ def _check_shapes(
     rows = found[0].w_hh.shape[0]
     if found[0].w_hh.ndim != 2 or rows % count or not rows:
         raise ValueError(
-            f"weights[1]: expected weight_hh [{count} * hidden_size, outputs], got "
+            f"{of}: weights[1]: expected weight_hh [{count} * hidden_size, outputs], got "
             f"{list(found[0].w_hh.shape)}"
         )
     hidden_size, outputs = rows // count, found[0].w_hh.shape[1]
@@ -113,39 +111,36 @@ def _check_shapes(
                 continue
             if weight.dtype != input.dtype or weight.device != input.device:
                 raise TypeError(
-                    f"weights[{place}]: expected input's dtype and device, {input.dtype} on "
+                    f"{of}: weights[{place}]: expected input's dtype and device, {input.dtype} on "
                     f"{input.device}, got {weight.dtype} on {weight.device}; convert one of them"
                 )
             if tuple(weight.shape) != wanted[name]:
                 raise ValueError(
-                    f"weights[{place}] ({name} of layer {index // directions}): expected "
+                    f"{of}: weights[{place}] ({name} of layer {index // directions}): expected "
                     f"{list(wanted[name])}, got {list(weight.shape)}"
                 )
             place += 1
 
 
-def check_state(name: str, state: object, input: Tensor, wanted: tuple[int, ...]) -> None:
+def check_state(of: str, name: str, state: Tensor, input: Tensor, wanted: tuple[int, ...]) -> None:
     """Raise where a state is not a tensor like the input, of the wanted shape."""
-    if not isinstance(state, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {type(state).__name__}")
+    arguments.tensor(of, name, state)
     if state.dtype != input.dtype or state.device != input.device:
         raise TypeError(
-            f"{name}: expected input's dtype and device, {input.dtype} on {input.device}, got "
-            f"{state.dtype} on {state.device}; convert it with .to(input)"
+            f"{of}: {name}: expected input's dtype and device, {input.dtype} on {input.device}, "
+            f"got {state.dtype} on {state.device}; convert it with .to(input)"
         )
     if tuple(state.shape) != wanted:
-        raise ValueError(f"{name}: expected shape {list(wanted)}, got {list(state.shape)}")
+        raise ValueError(f"{of}: {name}: expected shape {list(wanted)}, got {list(state.shape)}")
 
 
-def check_lengths_form(lengths: object, batch: int) -> None:
+def check_lengths_form(of: str, lengths: Tensor, batch: int) -> None:
     """Raise where lengths are not int64 [B] on the CPU."""
-    if not isinstance(lengths, Tensor) or lengths.dtype != torch.int64:
-        got = lengths.dtype if isinstance(lengths, Tensor) else type(lengths).__name__
-        raise TypeError(f"lengths: expected an int64 tensor, got {got}")
+    arguments.tensor(of, "lengths", lengths, dims=1, dtypes=(torch.int64,), shape="[B]")
     if not lengths.is_cpu:
         raise ValueError(
-            f"lengths: expected a tensor on the CPU, as torch's packed sequences have, got "
+            f"{of}: lengths: expected a tensor on the CPU, as torch's packed sequences have, got "
             f"{lengths.device}; call lengths.cpu()"
         )
-    if lengths.ndim != 1 or lengths.shape[0] != batch:
-        raise ValueError(f"lengths: expected shape [{batch}], got {list(lengths.shape)}")
+    if lengths.shape[0] != batch:
+        raise ValueError(f"{of}: lengths: expected shape [{batch}], got {list(lengths.shape)}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from torchyard import note_use
+from torchyard import arguments, note_use
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._topk import _validation as validation
 from torchyard_kernels._topk._ops import CALLS
@@ -58,7 +58,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         found = _served(x, k, dim, largest, sorted)
         if found is not None:
             return tuple.__new__(TopK, found)
-    return _rows("topk", x, None, k, dim, largest, Order.SORTED if sorted else Order.INDEX)
+    return _rows("topk", x, None, k, dim, largest, _order("topk", sorted))
 
 
 def partial_sort(x: Tensor, k: int, dim: int = -1, descending: bool = False) -> TopK:
@@ -66,7 +66,12 @@ def partial_sort(x: Tensor, k: int, dim: int = -1, descending: bool = False) -> 
 
     Arguments and errors are those of :func:`topk`, which this is with sort's defaults.
     """
-    return topk(x, k, dim, descending, True)
+    if not is_dynamo_compiling():
+        found = _served(x, k, dim, descending, True)
+        if found is not None:
+            return tuple.__new__(TopK, found)
+    descending = arguments.boolean("partial_sort", "descending", descending)
+    return _rows("partial_sort", x, None, k, dim, descending, Order.SORTED)
 
 
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> TopK:
@@ -82,6 +87,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> TopK:
     Raises:
         As :func:`topk`.
     """
+    keepdim = arguments.boolean("kthvalue", "keepdim", keepdim)
     if not keepdim and not is_dynamo_compiling():
         served = _served(x, k, dim)
         if served is not None:
@@ -116,8 +122,7 @@ def masked_topk(
             return tuple.__new__(TopK, served)
     validation.check_tensor("masked_topk", x)
     seen = validation.check_mask("masked_topk", mask, x)
-    order = Order.SORTED if sorted else Order.INDEX
-    return _rows("masked_topk", x, seen, k, dim, largest, order)
+    return _rows("masked_topk", x, seen, k, dim, largest, _order("masked_topk", sorted))
 
 
 def segmented_topk(
@@ -146,8 +151,8 @@ def segmented_topk(
     function = "segmented_topk"
     validation.check_tensor(function, x)
     validation.check_offsets(function, offsets, x)
-    validation.check_k(function, k, 0, None)
-    order = Order.SORTED if sorted else Order.INDEX
+    k = validation.checked_k(function, k, 0, None)
+    largest, order = arguments.boolean(function, "largest", largest), _order(function, sorted)
     segments = offsets.shape[0] - 1
     if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
@@ -155,22 +160,27 @@ def segmented_topk(
     return TopK(*OPERATORS["segmented_topk"](x, offsets, k, largest, order.value))
 
 
+def _order(function: str, sorted: bool) -> Order:
+    return Order.SORTED if arguments.boolean(function, "sorted", sorted) else Order.INDEX
+
+
 def _rows(
     function: str, x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: Order
 ) -> TopK:
     validation.check_tensor(function, x)
     dim = validation.dim_of(function, x, dim)
+    largest = arguments.boolean(function, "largest", largest)
     if not x.dim():
         scalar = _rows(
             function, x[None], None if mask is None else mask[None], k, 0, largest, order
         )
         # As torch: k is 0 or 1, and a scalar has no dimension for it.
         return scalar if k == 0 else TopK(scalar.values[0], scalar.indices[0])
-    validation.check_k(function, k, 1 if order is Order.LAST else 0, x.shape[dim])
+    k = validation.checked_k(function, k, 1 if order is Order.LAST else 0, x.shape[dim])
     if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
     _note_use(x)
-    return TopK(*OPERATORS["topk"](x, mask, k, dim, bool(largest), order.value))
+    return TopK(*OPERATORS["topk"](x, mask, k, dim, largest, order.value))
 
 
 def _nothing(x: Tensor, shape: tuple[Any, ...]) -> TopK:

@@ -7,58 +7,58 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels.contracts.topk import DTYPES
 
-__all__ = ["check_bounds", "check_k", "check_mask", "check_offsets", "check_tensor", "dim_of"]
+__all__ = ["check_bounds", "check_mask", "check_offsets", "check_tensor", "checked_k", "dim_of"]
 
 _DTYPES: Final = frozenset(getattr(torch, name) for name in DTYPES)
+_BOOL: Final = (torch.bool,)
+_INT64: Final = (torch.int64,)
+# More are selected of no row: kernels count within rows with 32 bits.
+_MOST_K: Final = (1 << 31) - 1
 
 
 def check_tensor(function: str, x: Any) -> None:
     """Raise TypeError unless x is a tensor of a dtype that is ordered here."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{function}: x: expected a tensor, got {type(x).__name__}")
+    arguments.tensor(function, "x", x)
     if x.dtype not in _DTYPES:
         raise TypeError(
             f"{function}: x: expected one of {', '.join(DTYPES)}, got {str(x.dtype)[6:]}; cast x, "
             "a bool one to uint8"
         )
-    if x.layout != torch.strided:
-        raise TypeError(f"{function}: x: expected a dense tensor, got {x.layout}; convert it")
 
 
 def dim_of(function: str, x: Tensor, dim: Any) -> int:
     """Return the dimension counted from the front; raise IndexError for one that x lacks."""
-    if not isinstance(dim, int) or isinstance(dim, bool):
-        raise TypeError(f"{function}: dim: expected an integer, got {type(dim).__name__}")
+    found = arguments.integer(function, "dim", dim)
     count = max(1, x.dim())
-    if not -count <= dim < count:
-        raise IndexError(f"{function}: dim: expected {-count} to {count - 1}, got {dim}")
-    return dim % count
+    if not -count <= found < count:
+        raise IndexError(f"{function}: dim: expected {-count} to {count - 1}, got {found}")
+    return found % count
 
 
-def check_k(function: str, k: Any, least: int, most: Any) -> None:
-    """Raise unless k is an integer within bounds; None: of any size."""
-    if not isinstance(k, int | torch.SymInt) or isinstance(k, bool):
-        raise TypeError(f"{function}: k: expected an integer, got {type(k).__name__}")
-    if k < least or (most is not None and k > most):
+def checked_k(function: str, k: Any, least: int, most: Any) -> int:
+    """Return k; raise unless it is an integer within bounds; None: of any size."""
+    found = arguments.integer(function, "k", k, most=_MOST_K)
+    if found < least or (most is not None and found > most):
         allowed = f"at least {least}" if most is None else f"{least} to {most}, the row's length"
-        raise ValueError(f"{function}: k: expected {allowed}, got {k}")
+        raise ValueError(f"{function}: k: expected {allowed}, got {found}")
+    return found
 
 
 def check_mask(function: str, mask: Any, x: Tensor) -> Tensor:
     """Return the mask in x's shape; raise unless it is bool, on x's device and broadcastable."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = str(mask.dtype)[6:] if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(
-            f"{function}: mask: expected a bool tensor, True where an element is seen, got {got}"
-        )
+    arguments.tensor(
+        function, "mask", mask, dtypes=_BOOL, remedy="True where an element is seen, such as x > 0"
+    )
     if mask.device != x.device:
         raise ValueError(
             f"{function}: mask: expected it on {x.device}, as x, got {mask.device}; move it there"
         )
     try:
-        return mask.expand(x.shape)
+        seen: Tensor = mask.expand(x.shape)
+        return seen
     except RuntimeError:
         raise ValueError(
             f"{function}: mask: expected a shape that broadcasts to x's {tuple(x.shape)}, got "
@@ -68,9 +68,7 @@ def check_mask(function: str, mask: Any, x: Tensor) -> Tensor:
 
 def check_offsets(function: str, offsets: Any, x: Tensor) -> None:
     """Raise unless offsets may bound segments of x; their values are not looked at."""
-    if not isinstance(offsets, Tensor) or offsets.dtype != torch.int64:
-        got = str(offsets.dtype)[6:] if isinstance(offsets, Tensor) else type(offsets).__name__
-        raise TypeError(f"{function}: offsets: expected an int64 tensor, got {got}")
+    arguments.tensor(function, "offsets", offsets, dtypes=_INT64)
     if offsets.dim() != 1 or not offsets.shape[0]:
         raise ValueError(
             f"{function}: offsets: expected [segments + 1], got {tuple(offsets.shape)}"

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
 from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels.contracts.recurrent import RecurrentKind
+from torchyard_kernels.nn._settings import checked_settings
 
 __all__ = ["GRU", "LSTM", "RNN", "from_torch"]
 
@@ -135,7 +136,7 @@ class LSTM(_Recurrent):
     """``torch.nn.LSTM`` on :func:`torchyard_kernels.lstm`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.LSTM(*args, **kwargs))
+        super().__init__(torch.nn.LSTM(**checked_settings("nn.LSTM", args, kwargs)))
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, Any]:
         """Return the output and (hidden, cell) at the end; a PackedSequence gives one."""
@@ -146,7 +147,7 @@ class GRU(_Recurrent):
     """``torch.nn.GRU`` on :func:`torchyard_kernels.gru`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.GRU(*args, **kwargs))
+        super().__init__(torch.nn.GRU(**checked_settings("nn.GRU", args, kwargs)))
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Any]:
         """Return the output and the hidden state at the end; a PackedSequence gives one."""
@@ -157,7 +158,7 @@ class RNN(_Recurrent):
     """``torch.nn.RNN`` on :func:`torchyard_kernels.rnn`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.RNN(*args, **kwargs))
+        super().__init__(torch.nn.RNN(**checked_settings("nn.RNN", args, kwargs, plain=True)))
 
     def _arguments(self) -> dict[str, Any]:
         nonlinearity = "tanh" if self._kind is RecurrentKind.RNN_TANH else "relu"

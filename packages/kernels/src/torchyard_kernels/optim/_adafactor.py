@@ -9,7 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._pointwise._prepared import PreparedMap
+from torchyard_kernels.optim._options import (
+    check_tensors,
+    checked_flags,
+    checked_numbers,
+    checked_rate,
+)
 from torchyard_kernels.optim._steps import advanced, check_gradient, evaluated_closure
 
 __all__ = ["Adafactor"]
@@ -54,6 +61,16 @@ class Adafactor(torch.optim.Adafactor):
         *,
         maximize: bool = False,
     ) -> None:
+        of = "Adafactor"
+        lr = checked_rate(of, lr)
+        beta2_decay = arguments.number(of, "beta2_decay", beta2_decay, most=0)
+        first, second = arguments.sequence(of, "eps", eps, _epsilon, expected="numbers", length=2)
+        if second is None:
+            raise arguments.wrong_kind(of, "eps[1]", "a number of at least 0", None)
+        d = arguments.number(of, "d", d, least=1)
+        (weight_decay,) = checked_numbers(of, weight_decay=weight_decay)
+        (maximize,) = checked_flags(of, maximize=maximize)
+        eps = first, second
         super().__init__(params, lr, beta2_decay, eps, d, weight_decay, maximize=maximize)
 
     @torch.no_grad()
@@ -72,6 +89,8 @@ class Adafactor(torch.optim.Adafactor):
         loss = evaluated_closure(closure)
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
+            # torch's own operators, which move some of it, look at no storage.
+            check_tensors("Adafactor", params, self.state)
             # Matrices have another state than vectors; eps1 may depend on the dtype.
             kinds = sorted({(str(p.dtype), str(p.device), p.dim() > 1) for p in params})
             for kind in kinds:
@@ -127,6 +146,10 @@ def _root_mean_squares(tensors: Sequence[Tensor]) -> list[float]:
     return [
         norm / max(tensor.numel(), 1) ** 0.5 for norm, tensor in zip(norms, tensors, strict=True)
     ]
+
+
+def _epsilon(of: str, name: str, value: object) -> float | None:
+    return None if value is None else arguments.number(of, name, value, least=0)
 
 
 def _matrices(

@@ -10,6 +10,12 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._pointwise._prepared import PreparedMap
+from torchyard_kernels.optim._options import (
+    checked_flags,
+    checked_numbers,
+    checked_pair,
+    checked_rate,
+)
 from torchyard_kernels.optim._steps import (
     advanced,
     check_gradient,
@@ -52,6 +58,10 @@ class AdamW(torch.optim.AdamW):
         *,
         maximize: bool = False,
     ) -> None:
+        of = "AdamW"
+        lr, betas = checked_rate(of, lr), checked_pair(of, betas)
+        eps, weight_decay = checked_numbers(of, eps=eps, weight_decay=weight_decay)
+        amsgrad, maximize = checked_flags(of, amsgrad=amsgrad, maximize=maximize)
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
 
     @torch.no_grad()

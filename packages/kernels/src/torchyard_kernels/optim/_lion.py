@@ -10,6 +10,12 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels._pointwise._prepared import PreparedMap
+from torchyard_kernels.optim._options import (
+    checked_flags,
+    checked_numbers,
+    checked_pair,
+    checked_rate,
+)
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
 
 __all__ = ["Lion"]
@@ -47,12 +53,10 @@ class Lion(torch.optim.Optimizer):
         *,
         maximize: bool = False,
     ) -> None:
-        if lr < 0:
-            raise ValueError(f"lr: expected at least 0, got {lr}")
-        if not all(0 <= beta < 1 for beta in betas):
-            raise ValueError(f"betas: expected two numbers within [0, 1), got {betas}")
-        if weight_decay < 0:
-            raise ValueError(f"weight_decay: expected at least 0, got {weight_decay}")
+        of = "Lion"
+        lr, betas = checked_rate(of, lr), checked_pair(of, betas)
+        (weight_decay,) = checked_numbers(of, weight_decay=weight_decay)
+        (maximize,) = checked_flags(of, maximize=maximize)
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, defaults)
 

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_kernels._pointwise._prepared import PreparedMap
+from torchyard_kernels.optim._options import (
+    check_tensors,
+    checked_flags,
+    checked_numbers,
+    checked_rate,
+)
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
 
 __all__ = ["Muon"]
@@ -53,9 +60,21 @@ class Muon(torch.optim.Muon):
         ns_steps: int = 5,
         adjust_lr_fn: str | None = None,
     ) -> None:
+        of = "Muon"
+        weight_decay, eps = checked_numbers(of, weight_decay=weight_decay, eps=eps)
+        momentum = arguments.number(of, "momentum", momentum, least=0)
+        (nesterov,) = checked_flags(of, nesterov=nesterov)
+        first, second, third = arguments.sequence(
+            of, "ns_coefficients", ns_coefficients, arguments.number, expected="numbers", length=3
+        )
+        ns_coefficients = first, second, third
+        ns_steps = arguments.integer(of, "ns_steps", ns_steps, least=0, most=99)
+        adjust_lr_fn = arguments.choice(
+            of, "adjust_lr_fn", adjust_lr_fn, (None, "original", "match_rms_adamw")
+        )
         super().__init__(
             params,
-            float(lr),
+            float(checked_rate(of, lr)),
             weight_decay,
             momentum,
             nesterov,
@@ -64,12 +83,6 @@ class Muon(torch.optim.Muon):
             ns_steps,
             adjust_lr_fn,
         )
-        for group in self.param_groups:
-            if not 0 <= group["ns_steps"] < 100 or len(group["ns_coefficients"]) != 3:
-                raise ValueError(
-                    f"ns_steps, ns_coefficients: expected 0 to 99 steps and 3 coefficients, got "
-                    f"{group['ns_steps']} and {len(group['ns_coefficients'])}"
-                )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -88,6 +101,8 @@ class Muon(torch.optim.Muon):
         for group in self.param_groups:
             params = [param for param in group["params"] if param.grad is not None]
             if params:
+                # torch's own operators, which move some of it, look at no storage.
+                check_tensors("Muon", params, self.state)
                 self._move(group, params)
         return loss
 

@@ -1,0 +1,62 @@
+"""Checks of what an optimiser is made with, and of the tensors that it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from torchyard import arguments
+
+__all__ = ["check_tensors", "checked_flags", "checked_numbers", "checked_pair", "checked_rate"]
+
+
+def checked_rate(of: str, lr: object) -> float | Tensor:
+    """Return a learning rate: a number of at least 0, or a tensor of one element."""
+    if not isinstance(lr, Tensor):
+        return arguments.number(of, "lr", lr, least=0)
+    arguments.tensor(of, "lr", lr)
+    if lr.numel() != 1 or lr.is_complex():
+        raise arguments.wrong_value(
+            of, "lr", "a real tensor of one element", f"{lr.dtype} of shape {list(lr.shape)}"
+        )
+    return lr
+
+
+def checked_pair(of: str, betas: object) -> tuple[float, float]:
+    """Return two decays, each of at least 0 and less than 1."""
+    first, second = arguments.sequence(of, "betas", betas, _decay, expected="numbers", length=2)
+    return first, second
+
+
+def _decay(of: str, name: str, value: object) -> float:
+    found = arguments.number(of, name, value, least=0, most=1)
+    if found == 1:
+        raise arguments.wrong_value(of, name, "a number of at least 0 and less than 1", found)
+    return found
+
+
+def checked_numbers(of: str, **given: object) -> list[float]:
+    """Return numbers of at least 0, in their order."""
+    return [arguments.number(of, name, value, least=0) for name, value in given.items()]
+
+
+def checked_flags(of: str, **given: object) -> list[bool]:
+    """Return bools, in their order."""
+    return [arguments.boolean(of, name, value) for name, value in given.items()]
+
+
+def check_tensors(of: str, params: Iterable[Tensor], states: Mapping[Any, Any]) -> None:
+    """Raise where the storage of a parameter, its gradient or its state was freed.
+
+    Raises:
+        ValueError: names what has no memory.
+    """
+    for index, param in enumerate(params):
+        arguments.tensor(of, f"params[{index}]", param)
+        if param.grad is not None and not param.grad.is_sparse:
+            arguments.tensor(of, f"params[{index}].grad", param.grad)
+        for name, value in states.get(param, {}).items():
+            if isinstance(value, Tensor):
+                arguments.tensor(of, f"state[{index}][{name!r}]", value)
