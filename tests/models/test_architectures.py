@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,8 +11,12 @@ import torch
 import transformers
 from torch import Tensor
 
+from tests.models.architectures import Outcome, architectures, compare
 from tests.models.families import FAMILIES, WINDOW, Family, largest, text
-from torchyard_attention.transformers import UnsupportedArgumentError
+from torchyard_attention.transformers import (
+    UnsupportedArgumentError,
+    register,
+)
 
 LENGTH, BATCH = 150, 3
 TOKENS = text(BATCH, LENGTH)
@@ -246,6 +251,50 @@ def test_a_model_that_would_leave_the_mask_out_is_refused() -> None:
     model, _ = _pair(config, transformers.AutoModelForCausalLM)
     with pytest.raises(UnsupportedArgumentError, match="models of type doge leave a block mask"):
         model(TOKENS)
+
+
+@pytest.mark.parametrize("name", ["Falcon", "Git", "Bloom", "Mpt"])
+def test_a_model_that_cannot_take_the_interface_is_refused_while_it_is_built(name: str) -> None:
+    model = getattr(transformers, f"{name}Model")
+    result = compare(model.__name__, "torchyard")
+    assert result.outcome is Outcome.REFUSED
+    assert result.detail.startswith(f"attn_implementation: {name}")
+
+
+@pytest.mark.parametrize("name", ["DebertaModel", "XLNetModel", "WavLMModel"])
+def test_a_model_that_never_calls_the_interface_says_so(name: str) -> None:
+    # It warns once for each name.
+    register(f"torchyard-{name.lower()}")
+    result = compare(name, f"torchyard-{name.lower()}")
+    assert result.outcome is Outcome.TOLD
+    assert f"{name} computes attention itself and never calls" in result.detail
+
+
+@pytest.mark.parametrize("name", ["token_type_ids", "mm_token_type_ids", "special_tokens_mask"])
+def test_inputs_that_no_attention_reads_are_ignored(name: str) -> None:
+    model = FAMILIES["Llama"].model("torchyard")
+    with torch.no_grad():
+        assert torch.equal(
+            model(TOKENS, **{name: torch.zeros_like(TOKENS)}).logits, model(TOKENS).logits
+        )
+
+
+def test_an_input_that_may_say_what_is_seen_is_refused() -> None:
+    model = FAMILIES["Llama"].model("torchyard")
+    with pytest.raises(UnsupportedArgumentError, match="global_attention_mask: LlamaAttention"):
+        model(TOKENS, global_attention_mask=torch.ones_like(TOKENS))
+
+
+@pytest.mark.sweep
+def test_no_architecture_is_wrong_or_ends_in_an_unclear_error() -> None:
+    found = Counter[Outcome]()
+    for kind, name in architectures():
+        result = compare(name, "torchyard")
+        found[result.outcome] += 1
+        print(f"{kind}: {name}: {result.outcome}: {result.detail}")
+    print(dict(found))
+    assert found[Outcome.RIGHT] > 200
+    assert not {Outcome.WRONG, Outcome.UNCLEAR, Outcome.SILENT} & found.keys()
 
 
 def test_a_causal_architecture_that_is_configured_to_see_both_ways() -> None:

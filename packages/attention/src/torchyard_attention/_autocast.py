@@ -15,8 +15,8 @@ def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
     itself, and gradients come back in their own dtypes. Where autocast is off, the same tensors.
     """
     device = query.device.type
-    # torch knows no autocast for tensors without data, and says so by an error.
-    if device == "meta" or not torch.is_autocast_enabled(device):
+    # torch raises for a device that has no autocast, such as that of tensors without data.
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
         return query, key, value
     dtype = torch.get_autocast_dtype(device)
     return _cast(query, dtype), _cast(key, dtype), _cast(value, dtype)

@@ -8,6 +8,7 @@ it is called: ``pip install torchyard-attention[transformers]`` brings it.
 from __future__ import annotations
 
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
+from torchyard_attention.transformers._interface import UnusedAttentionWarning
 from torchyard_attention.transformers._register import register
 
-__all__ = ["UnsupportedArgumentError", "register"]
+__all__ = ["UnsupportedArgumentError", "UnusedAttentionWarning", "register"]

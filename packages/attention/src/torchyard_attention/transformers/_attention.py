@@ -18,13 +18,22 @@ from torchyard_attention.transformers._prepared import PreparedMask
 
 __all__ = ["attention"]
 
-# What models pass on to every attention and what changes no result of it: positions are in the
-# queries and keys already, the cache was updated, the others are hints or meant for other layers.
-_WITHOUT_EFFECT: Final = frozenset(
-    "cache_position deterministic layer_idx max_length_k max_length_q num_items_in_batch "
-    "output_hidden_states output_router_logits past_key_value past_key_values position_embeddings "
-    "position_ids return_dict use_cache".split()
+# What models pass on to every attention and what no attention reads, as "eager" reads none of it.
+_OF_CACHES: Final = "cache cache_position past_key_value past_key_values use_cache".split()
+_OF_INPUTS: Final = (
+    "decoder_input_ids decoder_inputs_embeds image_grid_thw image_sizes input_features input_ids "
+    "input_values inputs_embeds interpolate_pos_encoding labels lengths mm_encoder_outputs "
+    "mm_token_type_ids offset_mapping pixel_values pixel_values_videos position_embeddings "
+    "position_ids rope_deltas second_per_grid_ts special_tokens_mask task_type_ids token_type_ids "
+    "video_grid_thw vision_feature_layer vision_feature_select_strategy".split()
 )
+_OF_OUTPUTS: Final = (
+    "logits_to_keep num_items_in_batch num_logits_to_keep output_hidden_states "
+    "output_router_logits return_dict return_loss".split()
+)
+# Hints for other attentions' kernels.
+_HINTS: Final = "deterministic layer_idx max_length_k max_length_q".split()
+_WITHOUT_EFFECT: Final = frozenset([*_OF_CACHES, *_OF_INPUTS, *_OF_OUTPUTS, *_HINTS])
 
 # What says that several sequences lie in one row. transformers' masks learn it from position_ids.
 _OF_PACKED: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")

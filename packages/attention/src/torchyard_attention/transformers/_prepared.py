@@ -73,6 +73,14 @@ class PreparedMask(stock.BlockMask):
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
     __and__ = __rand__ = __or__ = __ror__ = __invert__ = _refuse
 
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: object, args: object = (), kwargs: object = None
+    ) -> NoReturn:
+        # What a model does with a mask by torch's functions, such as masked_fill.
+        called = getattr(func, "__name__", func)
+        raise UnsupportedArgumentError(f"attention_mask: the model calls {called} on it; {_REMEDY}")
+
     def __getattr__(self, name: str) -> NoReturn:
         # No error of another kind, as this is how the presence of an attribute is asked for.
         raise AttributeError(f"attention_mask: the model asks for its {name}; {_REMEDY}")

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from torchyard_attention.transformers._attention import attention
+from torchyard_attention.transformers._interface import check_models
 from torchyard_attention.transformers._mask import prepare
 
 # transformers looks for these in the name and then takes the attention for another.
@@ -22,7 +23,9 @@ def register(name: str = "torchyard", *, implementation: str | None = None) -> N
 
     Afterwards ``attn_implementation=name`` serves any model that takes the attention interface.
     Both are registered together, because without its mask function an attention gets no mask, and
-    nothing says so. Registering again replaces.
+    nothing says so. Registering again replaces. A model that is built with the name later and does
+    not take the interface raises UnsupportedArgumentError, or warns once that it never calls
+    attention (UnusedAttentionWarning).
 
     Args:
         name: for ``attn_implementation``.
@@ -42,6 +45,7 @@ def register(name: str = "torchyard", *, implementation: str | None = None) -> N
     transformers = _transformers()
     transformers.AttentionInterface.register(name, partial(attention, implementation))
     transformers.AttentionMaskInterface.register(name, prepare)
+    check_models(name)
 
 
 def _transformers() -> Any:
