@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyard import ContractId, ManifestError
-from torchyard._manifest import Manifest, parse_manifest
+from torchyard._manifest import Manifest, MeasureEntry, parse_manifest
 
 _WHOLE = """
 schema = 1
@@ -39,6 +39,9 @@ target = "yard.go:command"
 help = "Go."
 [doctor]
 module = "yard.checks"
+[measure]
+limits = "yard.limits"
+workloads = "yard.work"
 [order."toy/2"]
 warp = ["yard.fast", "yard.slow"]
 "*" = ["yard.slow"]
@@ -53,6 +56,7 @@ _DATA: dict[str, Any] = {
     "implements": [{"contract": "toy/2", "module": "yard.toy", "devices": ["warp"]}],
     "commands": [{"name": "go", "target": "yard.go:command", "help": "Go."}],
     "doctor": {"module": "yard.checks"},
+    "measure": {"limits": "yard.limits", "workloads": "yard.work"},
     "order": {"toy/2": {"warp": ["yard.fast"]}},
 }
 
@@ -83,6 +87,7 @@ def test_every_key_is_read() -> None:
     assert manifest.implements[0].serves("anything")
     assert manifest.commands[0].target == "yard.go:command"
     assert manifest.doctor == "yard.checks"
+    assert manifest.measure == MeasureEntry("yard.limits", "yard.work")
     assert [(order.device, order.names) for order in manifest.orders] == [
         ("warp", ("yard.fast", "yard.slow")),
         ("*", ("yard.slow",)),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from torchyard._registry import Registry, registry, resolve, use
     from torchyard._resolver import decide, require
     from torchyard._verdict import ReasonCode, Verdict
+    from torchyard._workload import SpeedLimits, Workload
     from torchyard.hookspecs import hookimpl
 
 _HOMES = {
@@ -76,12 +77,14 @@ _HOMES = {
     "Request": "_contract",
     "RequestField": "_contract",
     "Source": "_decision",
+    "SpeedLimits": "_workload",
     "Stage": "_maturity",
     "TorchyardError": "_errors",
     "TransformError": "_errors",
     "UnknownContractError": "_errors",
     "UnsupportedError": "_errors",
     "Verdict": "_verdict",
+    "Workload": "_workload",
     "child_environ": "_environ",
     "cpu_model": "_platform",
     "decide": "_resolver",
@@ -133,12 +136,14 @@ __all__ = [
     "Request",
     "RequestField",
     "Source",
+    "SpeedLimits",
     "Stage",
     "TorchyardError",
     "TransformError",
     "UnknownContractError",
     "UnsupportedError",
     "Verdict",
+    "Workload",
     "__version__",
     "child_environ",
     "cpu_model",

@@ -23,6 +23,7 @@ from torchyard._platform import Platform, imported_torch, privateuse1_name, prob
 from torchyard._plugin import Plugin, PluginSource, PluginState
 from torchyard._verdict import ReasonCode, Verdict
 from torchyard._version import __version__
+from torchyard._workload import SpeedLimits, Workload
 
 _ANY: Final = "*"
 
@@ -180,6 +181,39 @@ class Catalog:
                 )
         except PluginCodeError as error:
             return (Check("checks", CheckStatus.FAIL, str(error), "report it to its author"),)
+
+    def speed_limits(self, device: str) -> SpeedLimits | str:
+        """Return what a device can do, measured by the plugin that owns it; or why not."""
+        for plugin, name in self.devices():
+            assert plugin.manifest is not None
+            if name != device or not plugin.manifest.measure.limits:
+                continue
+            try:
+                with self._guarded():
+                    return self._activator.call_for_one(
+                        plugin,
+                        plugin.manifest.measure.limits,
+                        "torchyard_speed_limits",
+                        SpeedLimits,
+                        device=device,
+                    )
+            except PluginCodeError as error:
+                return str(error)
+        return f"no usable plugin measures what {device} can do"
+
+    def workloads(self, plugin: Plugin, device: str) -> tuple[Workload, ...]:
+        """Return a component's work on a device; PluginCodeError where its module is broken."""
+        if plugin.manifest is None or not plugin.manifest.measure.workloads or not plugin.usable:
+            return ()
+        with self._guarded():
+            return self._activator.call_for_sequence(
+                plugin,
+                plugin.manifest.measure.workloads,
+                "torchyard_workloads",
+                Workload,
+                retire=False,
+                device=device,
+            )
 
     def activate(self, plugin: Plugin) -> None:
         """Import everything that a plugin offers, and call its hooks; its state says how it went.

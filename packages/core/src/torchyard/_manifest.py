@@ -92,6 +92,19 @@ class CommandEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureEntry:
+    """The modules that ``torchyard doctor --measure`` asks; empty where there is none.
+
+    Attributes:
+        limits: measures what the plugin's devices can do.
+        workloads: names work of the component.
+    """
+
+    limits: str = ""
+    workloads: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """The order in which implementations of a contract are tried on a device type."""
 
@@ -113,6 +126,7 @@ class Manifest:
     commands: tuple[CommandEntry, ...] = ()
     orders: tuple[Order, ...] = ()
     doctor: str = ""
+    measure: MeasureEntry = MeasureEntry()
 
     @property
     def claims_privateuse1(self) -> bool:
@@ -174,6 +188,7 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
         commands=tuple(_command(entry) for entry in table.entries("commands")),
         orders=tuple(_orders(_Table(table.take("order", dict, {}), "order"))),
         doctor=_doctor(table.take("doctor", dict, {})),
+        measure=_measure(table.take("measure", dict, {})),
     )
     requires.finish()
     table.finish()
@@ -294,6 +309,13 @@ def _doctor(data: Mapping[str, Any]) -> str:
     module = table.module("module")
     table.finish()
     return module
+
+
+def _measure(data: Mapping[str, Any]) -> MeasureEntry:
+    table = _Table(dict(data), "measure")
+    measure = MeasureEntry(table.module("limits", ""), table.module("workloads", ""))
+    table.finish()
+    return measure
 
 
 def _ordered(path: str, contract: str) -> ContractId:

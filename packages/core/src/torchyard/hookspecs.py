@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torchyard._check import Check
     from torchyard._device import DeviceStatus
     from torchyard._implementation import Implementation
+    from torchyard._workload import SpeedLimits, Workload
 
 __all__ = [
     "PROJECT",
@@ -31,6 +32,8 @@ __all__ = [
     "torchyard_checks",
     "torchyard_implementations",
     "torchyard_probe_device",
+    "torchyard_speed_limits",
+    "torchyard_workloads",
 ]
 
 PROJECT = "torchyard"
@@ -69,4 +72,27 @@ def torchyard_checks() -> Sequence[Check]:
 
     Called by ``torchyard doctor`` alone, after the devices were probed. An exception becomes a
     failed check; the plugin stays as it is.
+    """
+
+
+@hookspec
+def torchyard_speed_limits(device: str) -> SpeedLimits:
+    """Measure what a device reaches when it does one thing only.
+
+    Called by ``torchyard doctor --measure`` alone, for the module under ``[measure]``; may take a
+    few seconds and import torch.
+
+    Args:
+        device: the torch device type, one that the manifest lists under ``[[devices]]``.
+    """
+
+
+@hookspec
+def torchyard_workloads(device: str) -> Sequence[Workload]:
+    """Return work of the component on a device, each with the limit that bounds it.
+
+    Called by ``torchyard doctor --measure`` alone, for the module under ``[measure]``.
+
+    Args:
+        device: the torch device type.
     """

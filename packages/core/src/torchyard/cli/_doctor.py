@@ -11,6 +11,7 @@ import click
 from torchyard._check import CheckStatus
 from torchyard._registry import registry
 from torchyard.cli._diagnosis import Section, diagnose
+from torchyard.cli._measure import measure
 from torchyard.cli._output import answer_only, console, json_option, write_json
 from torchyard.cli._progress import Steps
 from torchyard.cli._torch import load_torch
@@ -27,8 +28,16 @@ _STEPS: Final = 6
 
 @click.command()
 @json_option
+@click.option(
+    "--measure",
+    "device",
+    is_flag=False,
+    flag_value="cpu",
+    metavar="[DEVICE]",
+    help="Also measure each component's work against what the device (cpu) can do: half a minute.",
+)
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(ctx: click.Context, as_json: bool, device: str | None) -> None:
     """Check this installation; exit status 1 if a check fails.
 
     What is absent is UNVERIFIED: neither a pass nor a failure.
@@ -40,6 +49,8 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
         steps.step("torch")
         torch = load_torch()
         sections = diagnose(registry(), torch, built_in, steps.step)
+        if device is not None:
+            sections = (*sections, measure(registry(), device, steps))
     counts = Counter(check.status for section in sections for check in section.checks)
     if as_json:
         write_json(

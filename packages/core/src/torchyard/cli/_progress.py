@@ -54,6 +54,13 @@ class Steps:
                 self._bar.update(self._bar.task_ids[0], description=doing, completed=self._done)
             self._done += 1
 
+    def expect(self, more: int) -> None:
+        """Say that there will be more steps."""
+        with self._lock:
+            self._total += more
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], total=self._total)
+
     def _show(self) -> None:
         from rich.console import Console
         from rich.progress import Progress

@@ -16,6 +16,7 @@
 #include "attention/mask.h"
 #include "python/arguments.h"
 #include "python/direct.h"
+#include "python/limits_methods.h"
 #include "python/linear_methods.h"
 #include "python/program_methods.h"
 #include "python/quantised_methods.h"
@@ -212,9 +213,10 @@ PyMODINIT_FUNC PyInit__native() {
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
-      torchyard::add_direct(module) != 0 || torchyard::add_linear(module) != 0 ||
-      torchyard::add_programs(module) != 0 || torchyard::add_quantised(module) != 0 ||
-      torchyard::add_recurrent(module) != 0 || torchyard::add_topk(module) != 0) {
+      torchyard::add_direct(module) != 0 || torchyard::add_limits(module) != 0 ||
+      torchyard::add_linear(module) != 0 || torchyard::add_programs(module) != 0 ||
+      torchyard::add_quantised(module) != 0 || torchyard::add_recurrent(module) != 0 ||
+      torchyard::add_topk(module) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

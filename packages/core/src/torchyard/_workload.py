@@ -1,0 +1,40 @@
+"""What ``torchyard doctor --measure`` compares: work that users do, and what a device can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["SpeedLimits", "Workload"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedLimits:
+    """What a device reaches when it does one thing only, measured now.
+
+    Attributes:
+        per_second: by name: ``read`` (bytes read from memory), ``update`` (bytes read and written
+            in place), and operations on a dtype by the dtype's name, two for a multiply-add.
+        tune: the command that searches faster settings; empty where there is none.
+    """
+
+    per_second: Mapping[str, float]
+    tune: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Work of a component that a device's limit bounds.
+
+    Attributes:
+        name: what it is, in a few words, such as ``attention, decode, bfloat16``.
+        limits: the names of the limits that may bound it, of which the first that the device has
+            counts.
+        amount: what one call takes of that limit: bytes, or operations.
+        prepare: makes the inputs and returns the call; whoever times it waits for the device.
+    """
+
+    name: str
+    limits: tuple[str, ...]
+    amount: float
+    prepare: Callable[[], Callable[[], object]]
