@@ -24,6 +24,7 @@ from torchyard_attention.contract import (
     AttentionResult,
 )
 
+from .resource_mutants import KeepsItsResults, KeepsItsScratch, Waits
 from .toy_attention import Claiming, Toy
 
 
@@ -415,6 +416,9 @@ MUTANTS: Final = (
     Mutant(KeepsTheKey, "truth.attention-inputs-left-alone"),
     Mutant(OneOutput, "truth.attention-results-stay"),
     Mutant(FlushesDenormals, "truth.attention-state-left-alone"),
+    Mutant(KeepsItsScratch, "truth.attention-memory-does-not-grow"),
+    Mutant(KeepsItsResults, "truth.attention-memory-does-not-grow", BACKWARD),
+    Mutant(Waits, "truth.attention-cost-near-reference"),
     Mutant(ScaleForgotten, "truth.attention-gradients-match-reference", BACKWARD),
     Mutant(GroupNotSummed, "truth.attention-gradients-match-reference", BACKWARD),
     Mutant(CapturedAlways, "truth.attention-captured-on-demand", BACKWARD),

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
+from torchyard_conformance import _installed
 from torchyard_conformance._archive import read_archive, write_archive
 from torchyard_conformance._bundle import bundle
 from torchyard_conformance._cli import command
@@ -78,6 +80,50 @@ def test_without_a_key_the_author_is_not_proven(made: Path, tmp_path: Path) -> N
     assert result.exit_code == 0
     assert "author:    not proven: the bundle is not signed, and anybody can" in result.output
     assert "installed: not here" in result.output
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (
+            lambda files: {**files, "torchyard_conformance/_run.py": "0" * 64},
+            "0000000000000000 here",
+        ),
+        (lambda files: dict(list(files.items())[1:]), "missing here"),
+        (lambda files: {**files, "torchyard_conformance/more.py": "0" * 64}, "not in what was"),
+        (lambda files: {}, "unknown: what is installed has no digests"),
+    ],
+    ids=["changed", "missing", "added", "unknown"],
+)
+def test_other_files_than_were_certified_are_named_and_refused_where_sameness_is_demanded(
+    made: Path, monkeypatch: pytest.MonkeyPatch, spoil: Any, said: str
+) -> None:
+    result = _verify(made, "--installed")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "certified")
+    here = _installed.digests("torchyard-conformance", "torchyard_conformance")
+    monkeypatch.setattr(_installed, "digests", lambda *names: spoil(here))
+    for words, code, last in (
+        ([], 0, "certified, but this is not what is installed here"),
+        (["--installed"], 1, "certified, and refused: not what is installed here"),
+    ):
+        result = _verify(made, *words)
+        assert (result.exit_code, result.output.splitlines()[-1]) == (code, last)
+        assert said in result.output
+        document = json.loads(_verify(made, *words, "--json").output)
+        assert document["installed_same"] is False
+
+
+def test_a_certificate_of_what_is_not_installed_is_refused_where_sameness_is_demanded(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "yard.tgz"
+    path.write_bytes(bundle(certified_report()))
+    result = _verify(path)
+    assert (result.exit_code, result.output.splitlines()[-1]) == (
+        0,
+        "certified, but this is not what is installed here",
+    )
+    assert _verify(path, "--installed").exit_code == 1
 
 
 def _edited(made: Path, before: str, after: str) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -133,6 +134,28 @@ class SeesItsBatch(SoundTopK):
         return super().compute(call)  # type: ignore[no-any-return]
 
 
+class KeepsEachCall(SoundTopK):
+    """Remembers every call by its tensors."""
+
+    calls: ClassVar[list[TopKCall]] = []
+
+    def compute(self, call: TopKCall) -> TopKResult:
+        self.calls.append(call)
+        return super().compute(call)  # type: ignore[no-any-return]
+
+
+class WaitsForTheSameCall(SoundTopK):
+    """Takes a call that it has just seen for a busy device."""
+
+    last: ClassVar[TopKCall | None] = None
+
+    def compute(self, call: TopKCall) -> TopKResult:
+        if call is WaitsForTheSameCall.last:
+            time.sleep(0.5)
+        WaitsForTheSameCall.last = call
+        return super().compute(call)  # type: ignore[no-any-return]
+
+
 MUTANTS: Final[tuple[tuple[type[SoundKernel], str], ...]] = (
     (AcceptsNothing, "truth.kernels-accept-something"),
     (RefusesByRaising, "truth.kernels-refuse-with-a-reason"),
@@ -140,6 +163,8 @@ MUTANTS: Final[tuple[tuple[type[SoundKernel], str], ...]] = (
     (ReadsSideBySide, "truth.kernels-any-memory"),
     (NarrowIndices, "truth.kernels-stated-form"),
     (WritesBeside, "truth.kernels-memory-left-alone"),
+    (KeepsEachCall, "truth.kernels-memory-does-not-grow"),
+    (WaitsForTheSameCall, "truth.kernels-cost-near-reference"),
     (LastOfEquals, "numerics.topk-equal-elements"),
     (ZerosLoseTheirSign, "numerics.topk-equal-elements"),
     (NanIsLeast, "numerics.kernels-not-finite"),

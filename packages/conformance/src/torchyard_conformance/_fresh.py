@@ -1,8 +1,15 @@
-"""Fresh interpreters: code of a law run where nothing was imported before."""
+"""Fresh interpreters: code of a law run where nothing was imported before.
+
+A plugin may have changed the process that the laws run in: its environment, its folder, its file
+mode mask, the signals that it ignores. A child would inherit that as its own beginning and show
+nothing. So programs are started by a process that began before any plugin was imported.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,9 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from torchyard import child_environ
 
@@ -37,6 +44,56 @@ class Fresh:
     seconds: float
 
 
+class Starter:
+    """A process that starts programs, as it was itself started: before any plugin was imported.
+
+    It ends with the process that made it.
+
+    Attributes:
+        environ: the environment that it has, without every setting of torchyard.
+    """
+
+    def __init__(self) -> None:
+        self.environ: Final = child_environ({})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+        atexit.register(self._process.kill)
+
+    def run(self, program: list[str], settings: Mapping[str, str | None], timeout: float) -> Fresh:
+        """Have a program run to its end; see :func:`run_fresh`."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = {"program": program, "settings": dict(settings), "timeout": timeout}
+        try:
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+            answer = self._process.stdout.readline()
+        except OSError:
+            answer = ""
+        if not answer:
+            raise RuntimeError(
+                f"the process that starts fresh interpreters has ended with status "
+                f"{self._process.wait()}: the plugin that is certified may have ended it"
+            )
+        return Fresh(**json.loads(answer))
+
+
+_starter: Starter | None = None
+
+
+def starter() -> Starter:
+    """Return the process that starts programs; the first call, which is to come early, makes it."""
+    global _starter
+    if _starter is None:
+        _starter = Starter()
+    return _starter
+
+
 def run_fresh(
     program: list[str],
     *,
@@ -52,10 +109,14 @@ def run_fresh(
         settings: variables of the environment to set, or to remove where the value is None.
         timeout: seconds after which it and its children are ended.
     """
+    return starter().run(program, settings or {}, timeout)
+
+
+def _run(program: list[str], settings: Mapping[str, str | None], timeout: float) -> Fresh:
     with tempfile.TemporaryDirectory(prefix="torchyard-fresh-") as folder:
         config = Path(folder, "config.toml")
         config.touch()
-        environ = child_environ({"TORCHYARD_CONFIG": str(config), **(settings or {})})
+        environ = child_environ({"TORCHYARD_CONFIG": str(config), **settings})
         start = time.perf_counter()
         # Files instead of pipes: a grandchild that lives on keeps a pipe open.
         with open(Path(folder, "out"), "w+b") as out, open(Path(folder, "err"), "w+b") as err:
@@ -90,3 +151,15 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     elif process.poll() is None:
         process.kill()
     process.wait()
+
+
+def _serve() -> None:
+    """Be the process that starts programs: one after another, as each line of stdin says."""
+    for line in sys.stdin:
+        asked: dict[str, Any] = json.loads(line)
+        done = _run(asked["program"], asked["settings"], asked["timeout"])
+        print(json.dumps(asdict(done)), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -55,9 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--torchyard-plugin")
     if not name:
         return
+    from torchyard_conformance._fresh import starter
     from torchyard_conformance._profile import ProfileError, default_profile, read_profile
     from torchyard_conformance._subject import Subject
 
+    # Before anything imports the plugin, which collecting the laws' cases does.
+    starter()
     option = config.getoption
     try:
         found = Subject(name, device=option("--torchyard-device"))

@@ -132,9 +132,15 @@ class Subject:
     ) -> Fresh:
         """Run code in a fresh interpreter that finds the same plugins.
 
+        It begins as the process did that certifies, before a plugin was imported. A plugin with a
+        device on torch's PrivateUse1 slot is given the slot.
+
         Args:
             code: the program.
             settings: variables of the environment to set, or to remove where the value is None.
             timeout: seconds after which it is ended.
         """
-        return run_fresh(["-c", code], settings=settings, timeout=timeout)
+        mine: dict[str, str | None] = {}
+        if self.plugin.manifest is not None and self.plugin.manifest.claims_privateuse1:
+            mine["TORCHYARD_PRIVATEUSE1"] = self.name
+        return run_fresh(["-c", code], settings={**mine, **(settings or {})}, timeout=timeout)

@@ -17,6 +17,7 @@ from torchyard_conformance._attention import (
     _hidden,
     _outputs,
     _related,
+    _resources,
     _verdicts,
 )
 from torchyard_conformance._attention._cases import CLAIMED, FLOAT64, GRID, HIDDEN, RELATED, SMOKE
@@ -146,6 +147,10 @@ LAWS: Final[Mapping[str, AttentionLaw]] = MappingProxyType(
         "truth.attention-inputs-left-alone": _form(_outputs.leaves_inputs_alone),
         "truth.attention-results-stay": _form(_outputs.results_stay),
         "truth.attention-state-left-alone": _form(_outputs.changes_no_state),
+        "truth.attention-memory-does-not-grow": AttentionLaw(_resources.keeps_no_memory),
+        "truth.attention-cost-near-reference": AttentionLaw(
+            _resources.costs_little_beside_the_reference
+        ),
         "truth.attention-matches-reference": _forward(_outputs.matches_reference, GRID),
         "truth.attention-gradients-match-reference": _backward(
             _outputs.gradients_match_reference, GRID

@@ -10,14 +10,15 @@ from typing import Any
 
 import click
 
-from torchyard import registry
 from torchyard_conformance._archive import BundleError
 from torchyard_conformance._cli._show import console
-from torchyard_conformance._digests import digests
-from torchyard_conformance._result import Report
+from torchyard_conformance._installed import Comparison, compare_installed
 from torchyard_conformance._signature import KeyFileError
 from torchyard_conformance._status import Status
 from torchyard_conformance._verify import Verified, read_bundle
+
+# Files that differ, by name.
+_SHOWN = 10
 
 
 @click.command()
@@ -28,12 +29,20 @@ from torchyard_conformance._verify import Verified, read_bundle
     type=click.Path(path_type=Path),
     help="The author's public Ed25519 key (PEM): refuse what it did not sign.",
 )
+@click.option(
+    "--installed",
+    "same",
+    is_flag=True,
+    help="Refuse it where what is installed here is not, file by file, what was certified.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
-def verify(path: Path, key: Path | None, as_json: bool) -> None:
+def verify(path: Path, key: Path | None, same: bool, as_json: bool) -> None:
     """Check a bundle, and say what it certifies.
 
     Refused is what differs by one byte from what the kit wrote, or claims what it does not hold.
-    Exit status 0: sound, and certified; 1: refused or not certified.
+    A bundle says nothing about other files than those that were certified: whether they are what
+    is installed here is said, and demanded by --installed.
+    Exit status 0: sound, and certified; 1: refused, not certified, or not what is installed.
     """
     try:
         verified = read_bundle(path, key=key)
@@ -45,25 +54,28 @@ def verify(path: Path, key: Path | None, as_json: bool) -> None:
         else:
             console().print(f"REFUSED: {error}", style="bold red", soft_wrap=True)
         sys.exit(1)
+    installed = compare_installed(verified.report)
     if as_json:
-        click.echo(json.dumps(_as_data(verified), indent=2, sort_keys=True))
+        click.echo(json.dumps(_as_data(verified, installed), indent=2, sort_keys=True))
     else:
-        _write(verified)
-    sys.exit(0 if verified.report.certified else 1)
+        _write(verified, installed, same)
+    sys.exit(0 if verified.report.certified and (installed.same or not same) else 1)
 
 
-def _as_data(verified: Verified) -> dict[str, Any]:
+def _as_data(verified: Verified, installed: Comparison) -> dict[str, Any]:
     return {
         "sha256": verified.digest,
         "author_proven": verified.author_proven,
         "author": str(verified.authorship),
         "key": verified.key,
-        "installed": _installed(verified.report),
+        "installed": installed.text,
+        "installed_same": installed.same,
+        "installed_differing": list(installed.differing),
         "report": verified.report.to_json(),
     }
 
 
-def _write(verified: Verified) -> None:
+def _write(verified: Verified, installed: Comparison, same: bool) -> None:
     report = verified.report
     out = console()
     counts = Counter(report.laws().values())
@@ -75,29 +87,19 @@ def _write(verified: Verified) -> None:
         "laws": laws,
         "integrity": f"proven: no byte changed since it was written; sha256 {verified.digest}",
         "author": str(verified.authorship) + (f"; key {verified.key}" if verified.key else ""),
-        "installed": _installed(report),
+        "installed": installed.text,
     }
     for name, text in rows.items():
         out.print(f"{name + ':':<11}{text}", soft_wrap=True)
+    for name in installed.differing[:_SHOWN]:
+        out.print(f"  {name}", soft_wrap=True)
+    if report.certified and (installed.same or not same):
+        rest = "" if installed.same else ", but this is not what is installed here"
+        out.print(f"certified{rest}", style="bold green" if installed.same else "bold yellow")
+        return
     if report.certified:
-        out.print("certified", style="bold green")
+        out.print("certified, and refused: not what is installed here", style="bold red")
         return
     out.print("not certified", style="bold red")
     for reason in report.reasons:
         out.print(f"  {reason}", soft_wrap=True)
-
-
-def _installed(report: Report) -> str:
-    """Return whether what is installed here is what was certified."""
-    try:
-        source = registry().plugin(report.plugin).source
-    except LookupError:
-        return "not here"
-    here = digests(source.distribution, source.value.partition(":")[0])
-    there = report.digests
-    if not here or not there:
-        return "unknown: one of the two has no digests"
-    odd = sum(here.get(name) != there.get(name) for name in here.keys() | there.keys())
-    if not odd:
-        return f"the same: all {len(here)} files"
-    return f"another: {odd} of {len(here.keys() | there.keys())} files differ"

@@ -13,13 +13,14 @@ from torchyard_conformance._kernels import (
     _outputs,
     _pointwise,
     _recurrent,
+    _resources,
     _topk,
     _verdicts,
 )
 from torchyard_conformance._kernels._case import Case
 from torchyard_conformance._kernels._kernel import Kernel
 
-__all__ = ["LAWS", "KernelLaw", "judge"]
+__all__ = ["EVERYTHING", "LAWS", "KernelLaw", "judge"]
 
 _Figures = dict[str, float]
 _Grid = Mapping[str, Mapping[str, Case]]
@@ -94,18 +95,24 @@ def _everything() -> _Grid:
     )
 
 
-_EVERYTHING: Final = _everything()
+EVERYTHING: Final = _everything()
 
 LAWS: Final[Mapping[str, KernelLaw]] = MappingProxyType(
     {
         "truth.kernels-accept-something": KernelLaw(
-            _verdicts.accepts_something, _EVERYTHING, each=False
+            _verdicts.accepts_something, EVERYTHING, each=False
         ),
         "truth.kernels-refuse-with-a-reason": KernelLaw(
-            _verdicts.refuses_with_a_reason, _EVERYTHING, each=False
+            _verdicts.refuses_with_a_reason, EVERYTHING, each=False
         ),
         "truth.kernels-refuse-when-demanded": KernelLaw(
-            _verdicts.refuses_when_demanded, _EVERYTHING, each=False
+            _verdicts.refuses_when_demanded, EVERYTHING, each=False
+        ),
+        "truth.kernels-memory-does-not-grow": KernelLaw(
+            _resources.keeps_no_memory, EVERYTHING, each=False
+        ),
+        "truth.kernels-cost-near-reference": KernelLaw(
+            _resources.costs_little_beside_the_reference, EVERYTHING, each=False
         ),
         "truth.kernels-match-reference": KernelLaw(_outputs.matches_reference, _grid("matches")),
         "truth.kernels-any-memory": KernelLaw(_outputs.matches_reference, _grid("any-memory")),

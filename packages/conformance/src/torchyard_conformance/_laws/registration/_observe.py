@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torchyard
-from torchyard_conformance._laws.registration._traces import traces
+from torchyard_conformance._traces import traces
 
 _CHILD_SECONDS: Final = 60.0
 _EXIT_SECONDS: Final = 5.0

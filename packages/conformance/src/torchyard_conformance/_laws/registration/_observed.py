@@ -16,7 +16,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from torchyard_conformance import Subject, unverified, violated
-from torchyard_conformance._fresh import Fresh
+from torchyard_conformance._fresh import Fresh, starter
 
 _MODULE: Final = "torchyard_conformance._laws.registration._observe"
 # What torchyard itself brings into every process is nobody's fault.
@@ -92,8 +92,6 @@ def switched_off(subject: Subject) -> Observation:
 @cache
 def with_old_torch(subject: Subject) -> Observation:
     """Observe the plugin where torch is one that nothing here supports, and cannot be imported."""
-    from torchyard import child_environ
-
     with tempfile.TemporaryDirectory(prefix="torchyard-torch-") as folder:
         info = Path(folder, f"torch-{OLD_TORCH}.dist-info")
         info.mkdir()
@@ -101,7 +99,7 @@ def with_old_torch(subject: Subject) -> Observation:
             f"Metadata-Version: 2.1\nName: torch\nVersion: {OLD_TORCH}\n", encoding="utf-8"
         )
         Path(folder, "torch.py").write_text(_OLD_TORCH, encoding="utf-8")
-        before = child_environ({}).get("PYTHONPATH", "")
+        before = starter().environ.get("PYTHONPATH", "")
         path = os.pathsep.join(filter(None, [folder, before]))
         return _observe(subject, "", f"summary({subject.name!r}, path)", {"PYTHONPATH": path})
 

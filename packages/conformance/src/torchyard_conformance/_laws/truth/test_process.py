@@ -1,0 +1,75 @@
+"""The process that an implementation is loaded into and called in."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from torchyard_conformance import Subject, law, unverified, violated
+from torchyard_conformance._outcome import Unverified
+from torchyard_conformance._process import implementations
+
+_Asked = tuple[str, str, str]
+
+
+def _cases(subject: Subject) -> Mapping[str, _Asked | str]:
+    """Return each implementation that can be called here, or why there is none."""
+    try:
+        found = list(implementations(subject))
+    except (ImportError, Unverified) as error:
+        return {"unavailable": str(error)}
+    return {
+        f"{name}@{device}/{contract.partition('/')[0]}": (contract, device, name)
+        for contract, device, name in found
+    }
+
+
+@law(
+    "truth.process-left-alone",
+    profiles=("attention-core", "kernels", "smoke"),
+    cases=_cases,
+)
+def test_a_call_leaves_the_process_alone(subject: Subject, case: _Asked | str) -> None:
+    """Loading an implementation, and calling it, changes nothing that the whole process shares.
+
+    Each implementation is loaded and called twice in a process in which nothing of its plugin was
+    before, so that no earlier call has changed already what this one would. Looked at is what
+    registration.leaves-process-alone looks at when the plugin is imported.
+
+    Why: what a kernel sets for itself it sets for the program that calls it, and the first call of
+    a library is where nobody looks for it.
+
+    Mend: set and restore around the kernel, also where it raises; hand settings to a library in
+    its arguments rather than in the environment.
+    """
+    if isinstance(case, str):
+        unverified(case)
+    if not hasattr(os, "fork"):
+        unverified("this system has no fork")
+    changed = _observed(subject)[case]
+    if isinstance(changed, str):
+        unverified(f"it cannot be loaded and called alone: {changed}")
+    if changed:
+        violated(f"expected the process as it was; {'; '.join(changed)}")
+
+
+@cache
+def _observed(subject: Subject) -> Mapping[_Asked, Any]:
+    asked = list(implementations(subject))
+    with tempfile.TemporaryDirectory(prefix="torchyard-process-") as folder:
+        path = Path(folder, "seen.json")
+        code = (
+            "from torchyard_conformance._process import observe\n"
+            f"observe({subject.name!r}, {asked!r}, {str(path)!r})\n"
+        )
+        process = subject.fresh(code, timeout=300.0)
+        if not path.is_file():
+            last = " ".join(process.stderr.split()[-30:])
+            unverified(f"the process ended with status {process.returncode}: {last}")
+        seen = json.loads(path.read_text(encoding="utf-8"))
+    return dict(zip(asked, seen, strict=True))
