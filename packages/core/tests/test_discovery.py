@@ -143,6 +143,23 @@ def test_of_two_claimants_the_one_that_the_user_names_has_the_slot(make_registry
     assert _state(registry, "first")[1] == "E_SLOT"
 
 
+def _on_request() -> Distribution:
+    device = '[[devices]]\nname = "rehearsed"\nslot = "PrivateUse1"\non_request = true\n'
+    return plugin("rehearsed", manifest=device)
+
+
+@pytest.mark.parametrize(
+    ("named", "usable"),
+    [("", (True, True)), ("real", (True, True)), ("rehearsed", (False, True))],
+)
+def test_who_takes_the_slot_on_request_keeps_nobody_from_it(
+    make_registry: Make, named: str, usable: tuple[bool, bool]
+) -> None:
+    distributions = (_device("real", "real", "PrivateUse1"), _on_request())
+    registry = make_registry(*distributions, environ={"TORCHYARD_PRIVATEUSE1": named})
+    assert tuple(registry.plugin(name).usable for name in ("real", "rehearsed")) == usable
+
+
 def _torch_with(slot: str) -> ModuleType:
     torch = ModuleType("torch")
     torch.__dict__.update(

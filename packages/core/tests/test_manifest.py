@@ -111,6 +111,10 @@ def test_most_keys_may_be_left_out() -> None:
         (('torchyard = ">=0.1"', 'torchyard = "new"'), "requires.torchyard: expected a version"),
         (('torchyard = ">=0.1"', ""), "requires.torchyard: expected a str, got nothing"),
         (('["triton"]', '["triton.language"]'), "requires.modules: expected top-level modules"),
+        (
+            ('slot = "PrivateUse1"', "on_request = true"),
+            "devices[0].on_request: expected it beside slot = 'PrivateUse1', got no slot",
+        ),
         (('"PrivateUse1"', '"PrivateUse9"'), "devices[0].slot: expected 'PrivateUse1' or nothing"),
         (('"yard.device"', '"yard device"'), "devices[0].module: expected a module's name"),
         (('contract = "toy/2"\nmodule = "yard.contract"', ""), "defines[0].contract"),

@@ -30,12 +30,17 @@ def idle_device(loaded_device: None) -> Iterator[None]:
 
 @pytest.fixture
 def fresh_python() -> FreshPython:
-    """Run a program in a new interpreter; return what it printed, or fail with its errors."""
+    """Run a program in a new interpreter; return what it printed, or fail with its errors.
+
+    The device is asked for, and torch loads it when it is imported, unless the environment says
+    otherwise.
+    """
+    asked = {"TORCHYARD_PRIVATEUSE1": "simulated", "TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
 
     def run(program: str, **environment: str) -> str:
         result = subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, **environment},
+            env={**os.environ, **asked, **environment},
             capture_output=True,
             text=True,
             timeout=600,

@@ -55,6 +55,48 @@ print(torchyard_simulated.status().state, torch.zeros(1, device="simulated").dev
     assert printed.splitlines() == ["not loaded False", "loaded simulated:0"]
 
 
+@pytest.mark.parametrize("named", ["", "vendor"])
+def test_a_device_that_nobody_asked_for_changes_nothing(
+    fresh_python: FreshPython, named: str
+) -> None:
+    program = """
+import torch, torchyard_simulated
+print(torchyard_simulated.status().state, torchyard_simulated.is_asked_for())
+print(torch.accelerator.current_accelerator(check_available=True), hasattr(torch, "simulated"))
+print(torch._C._get_privateuse1_backend_name())
+torchyard_simulated.load()
+print(torch.accelerator.current_accelerator(), torchyard_simulated.is_asked_for())
+"""
+    lines = fresh_python(program, TORCHYARD_PRIVATEUSE1=named).splitlines()
+    assert lines == ["not loaded False", "None False", "privateuseone", "simulated True"]
+
+
+def test_fsdp_on_the_cpu_stays_there_beside_it(fresh_python: FreshPython, tmp_path: Path) -> None:
+    program = f"""
+import torch
+from torch.distributed.fsdp import fully_shard
+torch.distributed.init_process_group(
+    "gloo", init_method="file://{tmp_path}/store", rank=0, world_size=1
+)
+model = torch.nn.Linear(4, 4)
+fully_shard(model)
+model(torch.ones(2, 4)).sum().backward()
+print(model.weight.device_mesh.device_type, model.weight.grad.to_local().device)
+torch.distributed.destroy_process_group()
+"""
+    assert fresh_python(program, TORCHYARD_PRIVATEUSE1="").splitlines()[-1] == "cpu cpu"
+
+
+def test_settings_that_cannot_be_read_leave_torch_alone(
+    fresh_python: FreshPython, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text("privateuse1 = [")
+    program = "import torch; print(hasattr(torch, 'simulated'))"
+    script = f"import os; del os.environ['TORCHYARD_PRIVATEUSE1']; {program}"
+    assert fresh_python(script, TORCHYARD_CONFIG=str(config)) == "False"
+
+
 def _copy_of_the_package(folder: Path) -> Path:
     """Copy the installed package, of which an editable install has two parts."""
     copy = folder / "torchyard_simulated"

@@ -40,6 +40,22 @@ print(check.status, "Traceback" in check.text)
     assert lines == ["False 0 True True", "fail True"]
 
 
+def test_a_device_that_nobody_asked_for_is_neither_probed_nor_checked(
+    fresh_python: FreshPython,
+) -> None:
+    program = """
+import torch
+from torchyard import registry
+status = registry().probe_device("simulated")
+print(status.available, "TORCHYARD_PRIVATEUSE1=simulated" in status.hint)
+(plugin,) = (plugin for plugin in registry().plugins if plugin.name == "simulated")
+print([str(check.status) for check in registry().checks(plugin)], plugin.usable)
+print(hasattr(torch, "simulated"), torch.accelerator.current_accelerator(check_available=True))
+"""
+    lines = fresh_python(program, TORCHYARD_PRIVATEUSE1="").splitlines()
+    assert lines == ["False True", "['unverified'] True", "False None"]
+
+
 def test_torchyard_finds_the_plugin_healthy() -> None:
     (plugin,) = (plugin for plugin in registry().plugins if plugin.name == "simulated")
     assert plugin.state in {PluginState.DISCOVERED, PluginState.ACTIVE}, plugin

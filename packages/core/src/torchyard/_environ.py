@@ -72,8 +72,8 @@ VARIABLES: Final = (
         "TORCHYARD_PRIVATEUSE1",
         "plugin",
         "",
-        "Give torch's single PrivateUse1 slot to this plugin where several claim it. "
-        "Read at start.",
+        "Give torch's single PrivateUse1 slot to this plugin where several claim it, or where it "
+        "takes part on request only, as a device for tests does. Read at start.",
     ),
     Variable(
         "TORCHYARD_TUNED",

@@ -36,11 +36,19 @@ class Requires:
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """A torch device type that the plugin owns."""
+    """A torch device type that the plugin owns.
+
+    Attributes:
+        name: of the device type.
+        module: holds its probe; empty where it has none.
+        slot: of torch that it takes; empty for none.
+        on_request: whether it takes the slot only where TORCHYARD_PRIVATEUSE1 names its plugin.
+    """
 
     name: str
     module: str
     slot: str
+    on_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,19 @@ class Manifest:
     def claims_privateuse1(self) -> bool:
         """Whether a device of this plugin lies on torch's single PrivateUse1 slot."""
         return any(device.slot == PRIVATEUSE1 for device in self.devices)
+
+    def wants_privateuse1(self, named: str, holder: str | None) -> bool:
+        """Return whether the plugin takes part where the slot is given away.
+
+        Args:
+            named: the plugin that TORCHYARD_PRIVATEUSE1 names; empty for none.
+            holder: the device that has the slot in this process; None where none does.
+        """
+        return any(
+            not device.on_request or self.name == named or device.name == holder
+            for device in self.devices
+            if device.slot == PRIVATEUSE1
+        )
 
     def declares(self, device: str) -> bool:
         """Return whether the plugin owns a device type."""
@@ -241,7 +262,12 @@ def _device(entry: _Table) -> DeviceEntry:
     slot = entry.take("slot", str, "")
     if slot not in {"", PRIVATEUSE1}:
         raise ManifestError(f"{entry.path}.slot: expected {PRIVATEUSE1!r} or nothing, got {slot!r}")
-    device = DeviceEntry(entry.name("name"), entry.module("module", ""), slot)
+    on_request = entry.take("on_request", bool, False)
+    if on_request and not slot:
+        raise ManifestError(
+            f"{entry.path}.on_request: expected it beside slot = {PRIVATEUSE1!r}, got no slot"
+        )
+    device = DeviceEntry(entry.name("name"), entry.module("module", ""), slot, on_request)
     entry.finish()
     return device
 

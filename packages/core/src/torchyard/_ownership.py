@@ -180,11 +180,16 @@ def check_device_owners(plugins: Sequence[Plugin]) -> None:
 
 
 def check_slot(plugins: Sequence[Plugin], holder: str | None, named: str) -> None:
-    """Leave torch's single PrivateUse1 slot to one claimant: the holder, or the one named."""
+    """Leave torch's single PrivateUse1 slot to one claimant: the holder, or the one named.
+
+    Who takes it on request only is no claimant until somebody asks.
+    """
     claimants = [
         plugin
         for plugin in plugins
-        if plugin.usable and plugin.manifest is not None and plugin.manifest.claims_privateuse1
+        if plugin.usable
+        and plugin.manifest is not None
+        and plugin.manifest.wants_privateuse1(named, holder)
     ]
     if holder is not None:
         keeper = [plugin for plugin in claimants if _slot_device(plugin) == holder]

@@ -13,7 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard import TorchyardError, setting
+
 DEVICE: Final = "simulated"
+HOW_TO_ASK: Final = (
+    "set TORCHYARD_PRIVATEUSE1=simulated before torch is imported, or call "
+    "torchyard_simulated.load()"
+)
 _SWITCH_OFF: Final = "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch without device plugins"
 
 
@@ -94,12 +100,26 @@ def load() -> None:
             raise DeviceLoadError(_status.reason, _status.hint)
 
 
+def is_asked_for() -> bool:
+    """Return whether the device takes part: it was loaded, or the environment asks for it."""
+    return _status.state is not LoadState.NOT_LOADED or setting("TORCHYARD_PRIVATEUSE1") == DEVICE
+
+
 def autoload() -> None:
-    """Load the device from inside of ``import torch``; never raises.
+    """Load the device from inside of ``import torch`` where it is asked for; never raises.
+
+    Else it would become the current accelerator of every program in the environment, and with it
+    the default of whatever looks for one.
 
     torch calls this through the entry point group ``torch.backends``, and stops importing when it
     raises. A failure is kept for :func:`status`, and told by every use of ``torch.simulated``.
     """
+    try:
+        if not is_asked_for():
+            return
+    # A configuration file that cannot be read asks for nothing; whoever decides by it says so.
+    except TorchyardError:
+        return
     import torch  # in the middle of its own import, but whole enough to load into
 
     with _lock:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchyard import Check, CheckStatus, hookimpl
-from torchyard_simulated._loading import DeviceLoadError, LoadState, load, status
+from torchyard_simulated._loading import (
+    HOW_TO_ASK,
+    DeviceLoadError,
+    LoadState,
+    is_asked_for,
+    load,
+    status,
+)
 
 __all__ = ["torchyard_checks"]
 
@@ -14,7 +21,9 @@ _NAME = "the simulated device computes"
 
 @hookimpl
 def torchyard_checks() -> Sequence[Check]:
-    """Check that the device is loaded and gives the CPU's results and gradients."""
+    """Check that the device gives the CPU's results and gradients, where it is asked for."""
+    if not is_asked_for():
+        return [Check(_NAME, CheckStatus.UNVERIFIED, "nobody asked for the device", HOW_TO_ASK)]
     try:
         load()
     except DeviceLoadError as error:

@@ -9,6 +9,7 @@ from typing import Final
 
 from torchyard._check import Check, CheckStatus
 from torchyard._contract import ContractId
+from torchyard._environ import setting
 from torchyard._errors import TorchyardError
 from torchyard._failure import describe
 from torchyard._platform import privateuse1_name
@@ -117,17 +118,20 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
 
 
 def _check_slot(plugins: Sequence[Plugin]) -> Check:
-    claimants = [
+    holder, named = privateuse1_name(), setting("TORCHYARD_PRIVATEUSE1")
+    able = [
         plugin
         for plugin in plugins
         if plugin.state is not PluginState.BLOCKED
         and plugin.manifest is not None
         and plugin.manifest.claims_privateuse1
     ]
+    claimants = [p for p in able if p.manifest and p.manifest.wants_privateuse1(named, holder)]
     names = ", ".join(sorted(plugin.name for plugin in claimants))
     keepers = [plugin.name for plugin in claimants if plugin.usable]
-    holder = privateuse1_name()
     held = "nothing holds it in this process" if holder is None else f"device {holder!r} holds it"
+    if asleep := sorted(plugin.name for plugin in able if plugin not in claimants):
+        held += f"; taken on request by {', '.join(asleep)}: TORCHYARD_PRIVATEUSE1={asleep[0]}"
     if not claimants:
         return Check("PrivateUse1 slot", CheckStatus.PASS, f"claimed by no plugin; {held}")
     if len(claimants) == 1:
