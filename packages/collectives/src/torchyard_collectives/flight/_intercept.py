@@ -110,12 +110,14 @@ class Interception:
         self, group: dist.ProcessGroup, method: Callable[..., Any], layout: Layout
     ) -> Callable[..., Any]:
         recorder, inside = self._recorder, self._inside
+        # A group of ours says what a call in another form than torch.distributed's means.
+        bind: Any = getattr(method, "bind", lambda arguments, named: (*arguments, *named.values()))
 
         def recorded(*arguments: Any, **named: Any) -> Any:
             if getattr(inside, "depth", 0):
                 return method(*arguments, **named)
             try:
-                entry = recorder.begin(group, layout, (*arguments, *named.values()))
+                entry = recorder.begin(group, layout, bind(arguments, named))
             except Exception as error:
                 _excuse(layout, error)
                 return method(*arguments, **named)

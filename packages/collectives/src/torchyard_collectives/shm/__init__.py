@@ -17,6 +17,7 @@ from torchyard_collectives.shm._errors import (
     RankMismatchError,
     RankTimeoutError,
     SharedMemoryError,
+    WaitTimeoutError,
 )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "RankMismatchError",
     "RankTimeoutError",
     "SharedMemoryError",
+    "WaitTimeoutError",
     "register_backend",
 ]
 

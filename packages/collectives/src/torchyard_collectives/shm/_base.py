@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,12 +16,16 @@ from torch.distributed import ProcessGroup, Work
 from torch.distributed import distributed_c10d as c10d
 
 from torchyard_collectives.shm._devices import OtherDevices
+from torchyard_collectives.shm._eager import eager
 from torchyard_collectives.shm._engine import Engine, Message
-from torchyard_collectives.shm._work import DONE, DoneWork, Worker
+from torchyard_collectives.shm._profiling import profiled
+from torchyard_collectives.shm._work import DONE
+from torchyard_collectives.shm._worker import Worker
 
 __all__ = ["EngineGroup", "milliseconds_of"]
 
 
+@eager
 class EngineGroup(ProcessGroup):
     """What is the same for every operation of a group on an :class:`Engine`.
 
@@ -46,6 +51,9 @@ class EngineGroup(ProcessGroup):
     ) -> None:
         # The constructor for subclasses; torch's types know the other one alone.
         super().__init__(rank, size)  # type: ignore[call-arg]
+        # What torch asks for the devices; it takes this object for the backend of them all.
+        register: Any = self._register_backend
+        register(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM)
         self._store = store
         self._engine = engine
         self._rank = rank
@@ -53,7 +61,7 @@ class EngineGroup(ProcessGroup):
         self._name = name
         self._desc = "undefined"
         self._milliseconds = milliseconds_of(timeout)
-        self._worker = Worker(f"torchyard shm {name}")
+        self._worker = Worker(f"torchyard shm {name}", timeout.total_seconds())
         self._devices = OtherDevices(store, rank, size, timeout)
         self._messages: list[MessageWork] = []
         self._count = 0
@@ -104,6 +112,25 @@ class EngineGroup(ProcessGroup):
         """Return the global ranks by host, and what bridges hosts."""
         return self._engine.describe()
 
+    def _get_backend(self, device: torch.device) -> Any:
+        """Return what serves a device: this group, or the one that it made for the device."""
+        if device.type == "cpu":
+            return self
+        return self._of_device(device)._get_backend(device)
+
+    # What torch asks of a group's backend.
+    supports_splitting = False
+    supports_coalescing = False
+    supports_time_estimate = False
+
+    def supports_tensor_alloc(self, device: torch.device) -> bool:
+        """Return False: any memory will do."""
+        return False
+
+    def _set_default_timeout(self, timeout: timedelta) -> None:
+        """Set the timeout of operations that give none."""
+        self.set_timeout(timeout)
+
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing: the number is right from the start."""
 
@@ -129,33 +156,34 @@ class EngineGroup(ProcessGroup):
         self._count += 1
         if asynchronous:
             return self._worker.submit(body, results)
-        if self._worker.busy:
-            self._worker.submit(body, results).wait()
-        else:
-            body()
+        self._worker.run(body)
         return DONE
 
     def _other(self, tensor: Tensor) -> ProcessGroup | None:
         """Return the group that moves the tensor, where that is not this one."""
-        if tensor.is_cpu:
-            return None
+        return None if tensor.is_cpu else self._of_device(tensor.device)
+
+    def _of_device(self, device: torch.device) -> ProcessGroup:
         config = str(c10d._world.pg_backend_config.get(self, ""))
-        return self._devices.group(tensor.device, config, self._name)
+        return self._devices.group(device, config, self._name)
 
     # Messages.
 
-    def send(self, tensors: list[Tensor], dst: int, tag: int) -> Work:
+    @profiled("send")
+    def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Work:
         """Start to send a tensor."""
         if (other := self._other(tensors[0])) is not None:
-            return other.send(tensors, dst, tag)
-        return self._keep(self._engine.send(_contiguous("send", tensors), dst, tag), tensors)
+            return other.send(tensors, dstRank, tag)
+        return self._keep(self._engine.send(_contiguous("send", tensors), dstRank, tag), tensors)
 
-    def recv(self, tensors: list[Tensor], src: int, tag: int) -> Work:
+    @profiled("recv")
+    def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> Work:
         """Start to receive a tensor."""
         if (other := self._other(tensors[0])) is not None:
-            return other.recv(tensors, src, tag)
-        return self._keep(self._engine.receive(_contiguous("recv", tensors), src, tag), tensors)
+            return other.recv(tensors, srcRank, tag)
+        return self._keep(self._engine.receive(_contiguous("recv", tensors), srcRank, tag), tensors)
 
+    @profiled("recvAnySource")
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
         """Start to receive a tensor from whoever sends one."""
         if (other := self._other(tensors[0])) is not None:
@@ -167,22 +195,29 @@ class EngineGroup(ProcessGroup):
     def _keep(self, message: Message, tensors: list[Tensor]) -> Work:
         """Hold on to a message that nobody may wait for."""
         self._messages = [work for work in self._messages if not work.is_completed()]
-        work = MessageWork(message, tensors, self._milliseconds)
+        work = MessageWork(message, tensors, self._milliseconds, self._worker)
         self._messages.append(work)
         return work
 
 
+@eager
 class MessageWork(Work):
     """A send or a receive under way."""
 
-    def __init__(self, message: Message, tensors: list[Tensor], milliseconds: int) -> None:
+    def __init__(
+        self, message: Message, tensors: list[Tensor], milliseconds: int, worker: Worker
+    ) -> None:
         super().__init__()
         self._message = message
         self._tensors = tensors
         self._milliseconds = milliseconds
+        self._worker = worker
         self._other = -1
         self._error: BaseException | None = None
         self._ended = False
+        # An engine forgets a message with its end; threads that wait for one take turns.
+        self._turn = threading.Lock()
+        self._future: torch.futures.Future[Any] | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until it is done.
@@ -193,27 +228,37 @@ class MessageWork(Work):
         limit = self._milliseconds
         if timeout is not None and timeout.total_seconds() > 0:
             limit = milliseconds_of(timeout)
-        if not self._ended:
-            try:
-                self._other = self._message.wait(limit)
-            except RuntimeError as error:
-                self._error = error
-            self._ended = True
+        with self._turn:
+            if not self._ended:
+                try:
+                    self._other = self._message.wait(limit)
+                except RuntimeError as error:
+                    self._error = error
+                self._ended = True
         if self._error is not None:
             raise self._error
         return True
 
     def is_completed(self) -> bool:
         """Whether it is done, or failed."""
-        if not self._ended:
+        # Who waits for it meanwhile sees the end.
+        if self._turn.acquire(blocking=False):
             try:
-                other = self._message.look()
-            except RuntimeError as error:
-                self._error, self._ended = error, True
-            else:
-                if other is not None:
-                    self._other, self._ended = other, True
+                self._look()
+            finally:
+                self._turn.release()
         return self._ended
+
+    def _look(self) -> None:
+        if self._ended:
+            return
+        try:
+            other = self._message.look()
+        except RuntimeError as error:
+            self._error, self._ended = error, True
+        else:
+            if other is not None:
+                self._other, self._ended = other, True
 
     def is_success(self) -> bool:
         """Whether it is done."""
@@ -232,9 +277,21 @@ class MessageWork(Work):
         return self._tensors
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Wait, and return a completed future of the tensors."""
-        self.wait()
-        return DoneWork(self._tensors).get_future()
+        """Return a future of the tensors."""
+        with self._turn:
+            if self._future is not None:
+                return self._future
+            future = self._future = torch.futures.Future()
+        self._worker.give(lambda: self._complete(future))
+        return future
+
+    def _complete(self, future: torch.futures.Future[Any]) -> None:
+        try:
+            self.wait()
+        except RuntimeError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(self._tensors)
 
     def source_rank(self) -> int:
         """Return whom a receive heard, as numbered in the group."""

@@ -15,6 +15,7 @@ __all__ = [
     "RankMismatchError",
     "RankTimeoutError",
     "SharedMemoryError",
+    "WaitTimeoutError",
     "failure_error",
     "note_of",
     "noted_error",
@@ -50,6 +51,10 @@ class RankMismatchError(SharedMemoryError):
 
 class GroupClosedError(SharedMemoryError):
     """This rank destroyed the group, or a wait in it was given up."""
+
+
+class WaitTimeoutError(SharedMemoryError, TimeoutError):
+    """An operation had not ended when the time that one wait gave it had passed; it goes on."""
 
 
 class ForkedProcessError(SharedMemoryError):

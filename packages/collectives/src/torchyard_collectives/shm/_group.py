@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-import torch._C._distributed_c10d as c10d
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
 from torchyard_collectives.shm._base import EngineGroup, milliseconds_of
+from torchyard_collectives.shm._eager import eager, readable
+from torchyard_collectives.shm._overloads import overloaded
+from torchyard_collectives.shm._sparse import all_reduce_sparse
 from torchyard_collectives.shm._tensors import dense, parse_operation, put_back, real, room
 
 __all__ = ["SharedMemoryGroup"]
@@ -19,21 +21,22 @@ __all__ = ["SharedMemoryGroup"]
 Tensors = list[Tensor]
 
 
+@eager
 class SharedMemoryGroup(EngineGroup):
     """Collectives of torch.distributed, through an engine."""
 
     # Reductions.
 
-    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def allreduce(self, tensors: Tensors, opts: Any) -> Work:
         """Combine tensors of all ranks, in place."""
-        opts = c10d.AllreduceOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.allreduce(tensors, opts)
         return self._all_reduce(tensors, opts)
 
-    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         """Combine many tensors."""
-        opts = c10d.AllreduceCoalescedOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.allreduce_coalesced(tensors, opts)
         return self._all_reduce(tensors, opts)
@@ -44,6 +47,9 @@ class SharedMemoryGroup(EngineGroup):
 
         def body() -> None:
             for tensor in tensors:
+                if tensor.layout is not torch.strided:
+                    all_reduce_sparse(self._engine, tensor, reduction, self._ranks, limit)
+                    continue
                 whole = room(tensor)
                 if whole is not tensor:
                     whole.copy_(tensor.detach())
@@ -55,9 +61,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, tensors, opts.asyncOp)
 
-    def reduce(self, tensors: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """Combine tensors of all ranks on one of them."""
-        opts = c10d.ReduceOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.reduce(tensors, opts)
         reduction = parse_operation(opts.reduceOp)
@@ -75,9 +81,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, tensors, opts.asyncOp)
 
-    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+    @overloaded
+    def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """Combine lists of tensors of all ranks; each gets its own."""
-        opts = c10d.ReduceScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return other.reduce_scatter(outputs, inputs, opts)
 
@@ -106,15 +112,14 @@ class SharedMemoryGroup(EngineGroup):
         )
         put_back([out], [place])
 
-    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    @overloaded
+    def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
         """Combine a tensor of all ranks; each gets its part of it."""
         return self.reduce_scatter_single_coalesced([output], [input], opts)
 
-    def reduce_scatter_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> Work:
+    @overloaded
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Likewise, with many tensors."""
-        opts = c10d.ReduceScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return _preferring(other, "reduce_scatter_single_coalesced", outputs, inputs, opts)
 
@@ -138,9 +143,9 @@ class SharedMemoryGroup(EngineGroup):
             )
         return dense(whole).detach().view(-1).tensor_split(self._ranks)
 
-    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Copy tensors of one rank to all."""
-        opts = c10d.BroadcastOptions() if opts is None else opts
         if (other := self._other(tensors[0])) is not None:
             return other.broadcast(tensors, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -154,9 +159,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, tensors, opts.asyncOp)
 
-    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Copy tensors of all ranks to all."""
-        opts = c10d.AllgatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.allgather(outputs, inputs, opts)
         limit = self._limit(opts)
@@ -170,21 +175,19 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, [t for targets in outputs for t in targets], opts.asyncOp)
 
-    def allgather_coalesced(
-        self, outputs: list[Tensors], inputs: Tensors, opts: Any = None
-    ) -> Work:
+    @overloaded
+    def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Likewise, with ``outputs[r][i]`` from rank r's ``inputs[i]``."""
         return self.allgather([list(each) for each in zip(*outputs, strict=True)], inputs, opts)
 
-    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+    @overloaded
+    def all_gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
         """Copy tensors of all ranks to all, one behind the other."""
         return self.all_gather_single_coalesced([output], [input], opts)
 
-    def all_gather_single_coalesced(
-        self, outputs: Tensors, inputs: Tensors, opts: Any = None
-    ) -> Work:
+    @overloaded
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Likewise, with many tensors."""
-        opts = c10d.AllgatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return _preferring(other, "all_gather_single_coalesced", outputs, inputs, opts)
         limit = self._limit(opts)
@@ -201,9 +204,9 @@ class SharedMemoryGroup(EngineGroup):
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
-    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Copy tensors of all ranks to one."""
-        opts = c10d.GatherOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.gather(outputs, inputs, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -218,9 +221,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, targets, opts.asyncOp)
 
-    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Work:
+    @overloaded
+    def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """Copy tensors of one rank, each to another."""
-        opts = c10d.ScatterOptions() if opts is None else opts
         if (other := self._other(outputs[0])) is not None:
             return other.scatter(outputs, inputs, opts)
         limit, root = self._limit(opts), opts.rootRank
@@ -235,9 +238,9 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, outputs, opts.asyncOp)
 
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+    @overloaded
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Copy each rank's tensors, each to another rank."""
-        opts = c10d.AllToAllOptions() if opts is None else opts
         if (other := self._other(inputs[0])) is not None:
             return other.alltoall(outputs, inputs, opts)
         limit = self._limit(opts)
@@ -251,16 +254,16 @@ class SharedMemoryGroup(EngineGroup):
 
         return self._start(body, outputs, opts.asyncOp)
 
+    @overloaded
     def all_to_all_single(
         self,
         output: Tensor,
         input: Tensor,
         output_split_sizes: list[int],
         input_split_sizes: list[int],
-        opts: Any = None,
+        opts: Any,
     ) -> Work:
         """Copy parts of each rank's tensor to the others; sizes are of the first dimension."""
-        opts = c10d.AllToAllOptions() if opts is None else opts
         if (other := self._other(input)) is not None:
             return _preferring(
                 other,
@@ -302,9 +305,9 @@ class SharedMemoryGroup(EngineGroup):
                 f"{what}: expected a tensor for each of {self._ranks} ranks, got {len(tensors)}"
             )
 
-    def barrier(self, opts: Any = None) -> Work:
+    @overloaded
+    def barrier(self, opts: Any) -> Work:
         """Wait until all ranks are here."""
-        opts = c10d.BarrierOptions() if opts is None else opts
         limit = self._limit(opts)
         return self._start(lambda: self._engine.barrier(limit), [], opts.asyncOp)
 
@@ -314,6 +317,9 @@ class SharedMemoryGroup(EngineGroup):
         """Wait until all ranks are here; the error names all that are not, whatever is asked."""
         limit = self._milliseconds if timeout is None else milliseconds_of(timeout)
         self._start(lambda: self._engine.barrier(limit), [], False)
+
+
+readable(SharedMemoryGroup, "_device_types")
 
 
 def _preferring(group: ProcessGroup, name: str, *arguments: Any) -> Work:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-__all__ = ["Reduction", "dense", "parse_operation", "put_back", "real", "room"]
+__all__ = ["LINEAR", "Reduction", "dense", "parse_operation", "put_back", "real", "room"]
 
 # What is defined on complex numbers, taken as pairs of real ones.
-_LINEAR: Final = frozenset({0, 1})
+LINEAR: Final = frozenset({0, 1})
 _PREMUL_SUM: Final = 8
 
 
@@ -48,22 +48,36 @@ def real(what: str, tensor: Tensor, reduction: Reduction) -> Tensor:
     Raises:
         TypeError: the reduction is not defined for it.
     """
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"{what}: expected a dense tensor, got {tensor.layout}; use gloo for it")
     if not tensor.is_complex():
         return tensor
-    if reduction.number not in _LINEAR:
+    if reduction.number not in LINEAR:
         raise TypeError(f"{what}: only sums and averages are defined on {tensor.dtype}")
     return torch.view_as_real(tensor)
 
 
+def _check_layout(tensor: Tensor) -> None:
+    if tensor.layout is not torch.strided:
+        raise TypeError(
+            f"shm: expected dense tensors, got one of {tensor.layout}; call to_dense() on it, or "
+            "all_reduce, which takes sparse COO tensors too"
+        )
+
+
 def dense(tensor: Tensor) -> Tensor:
-    """Return the tensor's elements in order: itself, or a copy."""
+    """Return the tensor's elements in order: itself, or a copy.
+
+    Raises TypeError if it is sparse.
+    """
+    _check_layout(tensor)
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
 
 def room(tensor: Tensor) -> Tensor:
-    """Return where to put a result for the tensor: itself, or memory beside it."""
+    """Return where to put a result for the tensor: itself, or memory beside it.
+
+    Raises TypeError if it is sparse.
+    """
+    _check_layout(tensor)
     if tensor.is_contiguous():
         return tensor
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)

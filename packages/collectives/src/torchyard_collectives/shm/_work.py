@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Protocol
 
 import torch
 from torch.distributed import Work
 
-__all__ = ["DONE", "DoneWork", "Worker"]
+from torchyard_collectives.shm._eager import eager
+from torchyard_collectives.shm._errors import WaitTimeoutError
 
-_GRACE_SECONDS: Final = 3e-4
+__all__ = ["DONE", "DoneWork", "PendingWork"]
+
+
+class Doer(Protocol):
+    """What does operations: see :class:`~torchyard_collectives.shm._worker.Worker`."""
+
+    def help(self, work: PendingWork) -> None:
+        """Do everything up to a work in the calling thread."""
+        ...
+
+    def hurry(self) -> None:
+        """Let a thread begin at once."""
+        ...
 
 
 def _done_future(results: list[torch.Tensor]) -> torch.futures.Future[Any]:
@@ -22,6 +34,7 @@ def _done_future(results: list[torch.Tensor]) -> torch.futures.Future[Any]:
     return future
 
 
+@eager
 class DoneWork(Work):
     """Something that has happened."""
 
@@ -67,12 +80,11 @@ class DoneWork(Work):
 DONE = DoneWork([])
 
 
+@eager
 class PendingWork(Work):
     """Something that whoever waits for it does, or else a thread."""
 
-    def __init__(
-        self, body: Callable[[], None], results: list[torch.Tensor], worker: Worker
-    ) -> None:
+    def __init__(self, body: Callable[[], None], results: list[torch.Tensor], worker: Doer) -> None:
         super().__init__()
         self._body = body
         self._results = results
@@ -81,6 +93,8 @@ class PendingWork(Work):
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._future: torch.futures.Future[Any] | None = None
+        # The future, where somebody asked for it before the end.
+        self._owed: torch.futures.Future[Any] | None = None
 
     def run(self) -> None:
         """Do it; for the worker."""
@@ -88,12 +102,15 @@ class PendingWork(Work):
             self._body()
         except BaseException as error:  # it is raised where the work is waited for
             self._error = error
-        with self._lock:
-            self._ended.set()
-            future = self._future
         del self._body
-        if future is not None:
-            self._complete(future)
+        with self._lock:
+            self._owed = self._future
+            self._ended.set()
+
+    def told(self) -> Callable[[], None] | None:
+        """Return what completes the future, with its callbacks; for the worker, after the end."""
+        owed = self._owed
+        return None if owed is None else lambda: self._complete(owed)
 
     def _complete(self, future: torch.futures.Future[Any]) -> None:
         if self._error is None:
@@ -105,17 +122,25 @@ class PendingWork(Work):
         """Wait until it is done; the operation's own timeout bounds that.
 
         Raises:
-            TimeoutError: the timeout given here passed before.
+            WaitTimeoutError: the timeout given here passed before; the operation goes on.
             SharedMemoryError: it failed.
         """
         limit = timeout.total_seconds() if timeout is not None else 0.0
         if limit <= 0:
             self._worker.help(self)
-        elif not self._ended.wait(limit):
-            raise TimeoutError(f"wait: expected the operation to end within {limit:g} s")
-        if self._error is not None:
-            raise self._error
-        return True
+        else:
+            self._worker.hurry()
+            if not self._ended.wait(limit):
+                raise WaitTimeoutError(
+                    f"wait: expected the operation to end within {limit:g} s; it goes on, wait "
+                    "again or give a longer timeout"
+                )
+        if self._error is None:
+            if self._owed is not None:
+                # Another thread completes it; its callbacks run there, and may run on after this.
+                self._owed.wait()
+            return True
+        raise self._error
 
     def synchronize(self) -> None:
         """Wait until it is done."""
@@ -147,74 +172,3 @@ class PendingWork(Work):
         # Whoever waits for a future cannot help.
         self._worker.hurry()
         return self._future
-
-
-class Worker:
-    """Does one thing after another: in the threads that wait, and in one of its own.
-
-    Most callers wait soon after they have started something. To hand it to another thread and back
-    would cost them more than a small collective does, so the thread takes it after a grace.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._waiting: deque[PendingWork] = deque()
-        self._turn = threading.Lock()
-        self._wake = threading.Semaphore(0)
-        self._hurry = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._last: PendingWork | None = None
-        self._stopping = False
-
-    @property
-    def busy(self) -> bool:
-        """Whether something is left to do."""
-        if self._last is None:
-            return False
-        if self._last.is_completed():
-            self._last = None
-            return False
-        return True
-
-    def submit(self, body: Callable[[], None], results: list[torch.Tensor]) -> PendingWork:
-        """Do something after all that was submitted before."""
-        work = self._last = PendingWork(body, results, self)
-        self._waiting.append(work)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
-        self._wake.release()
-        return work
-
-    def hurry(self) -> None:
-        """Let the thread begin at once."""
-        self._hurry.set()
-
-    def help(self, work: PendingWork) -> None:
-        """Do everything up to a work in the calling thread, or wait where it is being done."""
-        while not work.is_completed():
-            with self._turn:
-                if not work.is_completed():
-                    self._waiting.popleft().run()
-
-    def stop(self) -> None:
-        """End the thread once everything submitted is done, or has failed."""
-        if self._thread is not None:
-            self._stopping = True
-            self._hurry.set()
-            self._wake.release()
-            self._thread.join()
-            self._thread = None
-            self._stopping = False
-
-    def _serve(self) -> None:
-        while True:
-            self._wake.acquire()
-            if self._waiting and not self._stopping:
-                self._hurry.wait(_GRACE_SECONDS)
-                self._hurry.clear()
-            with self._turn:
-                if self._waiting:
-                    self._waiting.popleft().run()
-                elif self._stopping:
-                    return
