@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from torchyard_attention._arguments import stale
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention.contract import MaskBlocks
@@ -11,16 +9,16 @@ from torchyard_attention.direct import DirectMask
 
 __all__ = ["direct_mask"]
 
-# Where a mask keeps its own: its fields are frozen, so what was made of them stays true.
-_KEPT: Final = "_direct"
-
 
 def direct_mask(mask: BlockMask) -> DirectMask | None:
-    """Return the mask as a direct forward takes it; None where its bits must be made anew."""
+    """Return the mask as a direct forward takes it; None where its bits must be made anew, or where
+    it is for a query of one batch or one head, which is checked elsewhere."""
     if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
         return None
-    found: DirectMask | None = mask.__dict__.get(_KEPT)
+    found: DirectMask | None = mask._direct
     if found is None:
+        if any(mask.of_first):
+            return None
         blocks = MaskBlocks(
             mask.BLOCK_SIZE,
             mask.kv_num_blocks,
@@ -30,5 +28,5 @@ def direct_mask(mask: BlockMask) -> DirectMask | None:
             mask.bits,
             mask.first_partial,
         )
-        found = mask.__dict__[_KEPT] = DirectMask(blocks, mask.seq_lengths, mask.causal)
+        found = mask._direct = DirectMask(blocks, mask.seq_lengths, mask.causal)
     return found

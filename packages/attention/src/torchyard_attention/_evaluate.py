@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._trace import SCORE_INPUTS
-from torchyard_programs import Input, Traits, build, infer, is_pointwise, parse
+from torchyard_programs import Input, ProgramError, Traits, build, infer, is_pointwise, parse
 
 # A program may also return a plain number.
 _TensorFunction = Callable[..., Any]
@@ -54,8 +54,7 @@ def evaluate_mask(
     """Return which (query, key) pairs of a tile are visible: bool [B', H', Q', K']."""
     shape = (b.numel(), h.numel(), q.numel(), k.numel())
     score = torch.zeros((), device=q.device).expand(shape)
-    result = evaluate_tile(text, score, b, h, q, k, captured)
-    return result.to(torch.bool).expand(shape)
+    return _visible(evaluate_tile(text, score, b, h, q, k, captured)).expand(shape)
 
 
 def evaluate_mask_blocks(
@@ -80,7 +79,18 @@ def evaluate_mask_blocks(
     result: Any = function(score, b, h, q, k, *captured)
     if not isinstance(result, Tensor):
         result = torch.as_tensor(result, device=score.device)
-    return result.to(torch.bool).expand(shape)  # type: ignore[no-any-return]
+    return _visible(result).expand(shape)
+
+
+def _visible(result: Tensor) -> Tensor:
+    """Return what a mask's program gave; refuse what is not bool."""
+    if result.dtype != torch.bool:
+        raise ProgramError(
+            f"mask_mod: expected bool, True where a query sees a key, got {result.dtype}; compare, "
+            f"as in `mask[q_idx, kv_idx] != 0`; what is to be added to scores, such as 0 and -inf, "
+            f"belongs in a score_mod"
+        )
+    return result
 
 
 def evaluate_tile(

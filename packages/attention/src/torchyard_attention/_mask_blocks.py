@@ -14,11 +14,15 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._evaluate import evaluate_mask, evaluate_mask_blocks
+from torchyard_attention._mask_cost import check_memory, check_pairs
 from torchyard_attention.contract import MaskBlocks
 
 # Pairs of the blocks that are evaluated together: with what becomes of them, a core's L2; enough
 # of them to hide Python's overhead.
 _TILE: Final = 1 << 18
+
+# Flags, places and both lists of a block, while they are put in order.
+_BYTES_PER_BLOCK: Final = 34
 
 _GATHER_BITS: Final = 0x0102040810204080 if sys.byteorder == "little" else -0x7FBFDFEFF7FBFDFF
 
@@ -38,6 +42,9 @@ def blocks_of(
         sizes: (Bm, Hm, Sq, Sk).
         block_size: (BQ, BK).
         device: where the result lies.
+
+    Raises:
+        ValueError: it takes more memory than there is, or more than ``MOST_PAIRS`` evaluations.
     """
     batch, heads, q_length, kv_length = sizes
     rows, keys = block_size
@@ -46,6 +53,9 @@ def blocks_of(
     pairs = max(1, batch * heads * rows * keys)  # of one block of every batch and head
     width = min(max(1, _TILE // pairs), max(1, kv_blocks))
     stripe = max(1, _TILE // (pairs * width))
+    held = stripe * rows * _ceil_div(keys, 8) + q_blocks * _BYTES_PER_BLOCK
+    check_memory(sizes, block_size, batch * heads * kv_blocks * held, device)
+    check_pairs((batch, heads, q_blocks * rows, kv_blocks * keys))
     whole = visible_bytes(keys, device)
     anything, everything, bits = [], [], []
     for first in range(0, q_blocks if kv_blocks else 0, stripe):

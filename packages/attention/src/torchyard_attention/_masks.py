@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 
@@ -21,10 +20,19 @@ from torchyard_attention._structure import (
 from torchyard_attention._trace import MASK_INPUTS, trace
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Conjunction:
-    mask_mods: tuple[MaskMod, ...]
+class _Combined:
+    """Mask functions under one name, which can be changed as a function's.
 
+    Attributes:
+        mask_mods: the functions.
+    """
+
+    def __init__(self, mask_mods: tuple[MaskMod, ...], name: str) -> None:
+        self.mask_mods = mask_mods
+        self.__name__ = name
+
+
+class _Conjunction(_Combined):
     def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         if not self.mask_mods:
             return b.new_ones((), dtype=torch.bool)
@@ -42,10 +50,7 @@ class _Conjunction:
         return seen if len(parts) == len(known) else nothing_whole(seen)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Disjunction:
-    mask_mods: tuple[MaskMod, ...]
-
+class _Disjunction(_Combined):
     def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         if not self.mask_mods:
             return b.new_zeros((), dtype=torch.bool)
@@ -66,7 +71,7 @@ def and_masks(*mask_mods: MaskMod) -> StructuredMask:
     It knows its structure if any of the given ones does.
     """
     _check_callable(mask_mods)
-    return _Conjunction(mask_mods)
+    return _Conjunction(mask_mods, "and_mask")
 
 
 def or_masks(*mask_mods: MaskMod) -> StructuredMask:
@@ -75,7 +80,7 @@ def or_masks(*mask_mods: MaskMod) -> StructuredMask:
     It knows its structure if all of the given ones do.
     """
     _check_callable(mask_mods)
-    return _Disjunction(mask_mods)
+    return _Disjunction(mask_mods, "or_mask")
 
 
 def noop_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torchyard_attention._structure import (
     nothing_whole,
     visibility_of,
 )
-from torchyard_attention._trace import MASK_INPUTS, trace
+from torchyard_attention._trace import MASK_INPUTS, reads, trace
 
 _KEYS_PER_BLOCK = 128
 _MOST_ROWS_PER_BLOCK = 128
@@ -104,8 +104,7 @@ def placed_mask(
         per_head = False
     else:
         text, _ = trace(mask_mod, "mask_mod", MASK_INPUTS, torch.float32, places.past.device)
-        # The text names an input in quotes; more heads than needed would be no mistake.
-        per_head = '"h"' in text
+        per_head = reads(text, "h")
     rows = 1
     while rows < places.count and rows < _MOST_ROWS_PER_BLOCK:
         rows *= 2

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._mask_blocks import block_bits, first_slots, visible_bytes
+from torchyard_attention._mask_cost import check_memory
 from torchyard_attention._structure import BlockRows, Intervals, Visibility, repeated
 from torchyard_attention.contract import MaskBlocks
 
@@ -27,6 +28,10 @@ _WORDS: Final = 1 << 14
 
 # With more intervals per query, evaluating the program costs no more.
 _MOST_EXACT: Final = 16
+
+# The intervals of a row of blocks, while they are put in order; a listed block's number, twice.
+_BYTES_PER_ROW: Final = 64
+_BYTES_PER_BLOCK: Final = 8
 
 # Bytes of bits that are reserved before it is known that they are needed.
 _RESERVED: Final = 1 << 28
@@ -58,13 +63,26 @@ def blocks_within(
         sizes: (Bm, Hm, Sq, Sk).
         block_size: (BQ, BK).
         device: where the result lies.
+
+    Raises:
+        ValueError: it takes more memory than there is.
     """
+    rows_count = sizes[0] * sizes[1] * -(-sizes[2] // block_size[0])
+    check_memory(sizes, block_size, rows_count * _BYTES_PER_ROW, device)
     known = visibility(rows_of(sizes, block_size[0], device))
     if known is None:
         return None
     ranges = _ranges(known, sizes, block_size)
     counts = (ranges.some.end - ranges.some.start).clamp(min=0).sum(dim=-1)
     unsure = int(counts.sum() - (ranges.whole.end - ranges.whole.start).clamp(min=0).sum())
+    check_memory(
+        sizes,
+        block_size,
+        rows_count * _BYTES_PER_ROW
+        + int(counts.sum()) * _BYTES_PER_BLOCK
+        + max(0, unsure) * block_size[0] * -(-block_size[1] // 8),
+        device,
+    )
     store = _Bits.reserve(max(0, unsure), block_size, device)
     q_blocks = -(-sizes[2] // block_size[0])
     exact: _Exact | None = None

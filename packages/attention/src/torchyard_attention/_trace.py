@@ -53,3 +53,22 @@ def trace(
     if result_count(text) is not None:
         raise ProgramError(f"{role}: expected a function that returns one value, got a tuple")
     return text, captured
+
+
+# What makes a tensor of another's kind and reads none of its values.
+_OF_THE_KIND: Final = frozenset({"new_ones", "new_zeros", "ones_like", "zeros_like"})
+
+
+def reads(text: str, name: str) -> bool:
+    """Return whether what a program gives depends on the value of an input.
+
+    Plain Python, as the tracer is. It says yes too often where a value is read and cancels out.
+    """
+    lines = text.split("\n")
+    known = [f'"{name}"']
+    for index, line in enumerate(lines[:-1]):
+        if line[2 : line.index('"', 2)] in _OF_THE_KIND:
+            continue
+        if any(reference in line for reference in known):
+            known.append(f'"%{index}"')
+    return any(reference in lines[-1] for reference in known)

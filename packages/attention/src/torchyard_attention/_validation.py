@@ -111,6 +111,14 @@ def _check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
             f"block_mask: expected batch 1 or {query.shape[0]} and heads 1 or {query.shape[1]}, "
             f"got {batch} and {heads}"
         )
+    for axis, (size, of_first) in enumerate(zip(query.shape[:2], mask.of_first, strict=True)):
+        if of_first and size > 1:
+            index, noun, argument = (("b", "batch", "B"), ("h", "head", "H"))[axis]
+            raise ValueError(
+                f"block_mask: its mask_mod reads {index}, and the mask is that of {noun} 0 alone, "
+                f"while query has {size}; give {argument}={size} to create_block_mask, or lists of "
+                f"{size} to BlockMask.from_kv_blocks"
+            )
     if mask.kv_num_blocks.device != query.device:
         raise ValueError(
             f"block_mask: expected query's device {query.device}, got "

@@ -31,7 +31,8 @@ def mask_of_part(
     if mask is None:
         return None
     kept = _masks.setdefault(mask, {})
-    place = (queries, keys, heads)
+    # mask_mod and seq_lengths can be assigned.
+    place = (queries, keys, heads, mask.seq_lengths, mask.mask_mod)
     if place not in kept:
         kept[place] = _part(mask, queries, keys, heads)
     return kept[place]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -127,7 +126,7 @@ def _of_tensor(visible: Tensor, query: Tensor, sizes: tuple[int, int, int]) -> B
         kv_length,
         device=visible.device,
     )
-    made = replace(made, mask_mod=None, mask_text="", mask_captured=(), mask_versions=())
+    made = made.without_program()
     if not torch.compiler.is_compiling():
         _KEPT[visible] = (version, sizes, made)
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -193,7 +192,7 @@ def _forgetful(mask: BlockMask) -> BlockMask:
     Otherwise every layer would look whether they were changed, and recompute the bits where that
     cannot be told, as under inference_mode.
     """
-    return replace(mask, mask_mod=None, mask_text="", mask_captured=(), mask_versions=())
+    return mask.without_program()
 
 
 def _recorded(

@@ -1,0 +1,147 @@
+"""Lists of blocks: their checks, and the other forms that torch has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._mask_blocks import ordered
+
+__all__ = [
+    "DEFAULT_BLOCK_SIZE",
+    "WriteOrder",
+    "checked_lists",
+    "dense_blocks",
+    "length_of",
+    "pair_of",
+    "transposed",
+    "write_order",
+]
+
+DEFAULT_BLOCK_SIZE: Final = 128
+
+
+class WriteOrder(NamedTuple):
+    """In which order blocks of keys add to a query's gradient, for torch's deterministic kernels.
+
+    No kernel here reads it: gradients are deterministic without.
+
+    Attributes:
+        computed: whether the orders follow from the lists; else they are what was given.
+        partial, full: int32 [B, H, Kb, Qb]: of each entry of q_indices and full_q_indices, its
+            rank among the blocks of its row.
+        kv_order: the order of columns that was given, if any.
+        descending: whether columns are ranked from the last to the first; None: nothing was said.
+    """
+
+    computed: bool = False
+    partial: Tensor | None = None
+    full: Tensor | None = None
+    kv_order: Tensor | None = None
+    descending: bool | None = None
+
+
+def write_order(dense: Tensor, q_indices: Tensor, descending: bool) -> Tensor:
+    """Return the rank of each entry of ``q_indices`` among its row's visible blocks.
+
+    Args:
+        dense: bool [B, H, Qb, Kb]: which blocks are visible, in part or whole.
+        q_indices: int32 [B, H, Kb, Qb].
+        descending: whether columns are ranked from the last to the first.
+    """
+    before = dense.cumsum(-1) - dense.long()
+    rank = dense.sum(-1, keepdim=True) - 1 - before if descending else before
+    return rank.transpose(-1, -2).gather(-1, q_indices.long()).to(torch.int32)
+
+
+def transposed(dense: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, of bool [B, H, Qb, Kb], the lists of each column: counts and rows of blocks."""
+    return ordered(dense.transpose(-1, -2))
+
+
+def dense_blocks(counts: Tensor, indices: Tensor, kv_blocks: int) -> Tensor:
+    """Return which blocks are listed: bool [B, H, Qb, Kb]."""
+    listed = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
+    # Unlisted places may hold anything; they all write to one place more, which is dropped.
+    places = torch.where(listed, indices, kv_blocks).long()
+    dense = torch.zeros((*counts.shape, kv_blocks + 1), dtype=torch.bool, device=counts.device)
+    return dense.scatter(-1, places, True)[..., :kv_blocks]
+
+
+def pair_of(block_size: int | tuple[int, int]) -> tuple[int, int]:
+    """Return a block size as (BQ, BK)."""
+    pair = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
+    if len(pair) != 2 or pair[0] < 1 or pair[1] < 1:
+        raise ValueError(f"BLOCK_SIZE: expected one or two positive sizes, got {block_size!r}")
+    return (pair[0], pair[1])
+
+
+def checked_lists(
+    kv_num_blocks: Tensor,
+    kv_indices: Tensor,
+    full_kv_num_blocks: Tensor | None,
+    full_kv_indices: Tensor | None,
+    block_size: int | tuple[int, int],
+    seq_lengths: tuple[int, int] | None,
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], tuple[int, int], tuple[int, int]]:
+    """Return the four lists as a mask holds them, (Sq, Sk) and (BQ, BK).
+
+    Raises:
+        ValueError, TypeError: shapes or dtypes do not fit; names the argument.
+    """
+    pair = pair_of(block_size)
+    _check_shapes("kv", kv_num_blocks, kv_indices)
+    if (full_kv_num_blocks is None) != (full_kv_indices is None):
+        raise ValueError("full_kv_num_blocks, full_kv_indices: expected both or neither, got one")
+    if full_kv_num_blocks is None or full_kv_indices is None:
+        full_kv_num_blocks = torch.zeros_like(kv_num_blocks)
+        full_kv_indices = torch.zeros_like(kv_indices)
+    _check_shapes("full_kv", full_kv_num_blocks, full_kv_indices)
+    q_blocks, kv_blocks = kv_indices.shape[-2:]
+    if seq_lengths is None:
+        seq_lengths = (q_blocks * pair[0], kv_blocks * pair[1])
+    expected = tuple(-(-n // size) for n, size in zip(seq_lengths, pair, strict=True))
+    if q_blocks != expected[0] or max(kv_blocks, full_kv_indices.shape[-1]) > expected[1]:
+        raise ValueError(
+            f"kv_indices: expected {list(expected)} blocks for lengths {list(seq_lengths)} and "
+            f"BLOCK_SIZE {list(pair)}, got {[q_blocks, kv_blocks]}"
+        )
+    lists = (
+        kv_num_blocks.to(torch.int32).contiguous(),
+        kv_indices.to(torch.int32).contiguous(),
+        full_kv_num_blocks.to(torch.int32).contiguous(),
+        full_kv_indices.to(torch.int32).contiguous(),
+    )
+    return lists, seq_lengths, pair
+
+
+def _check_shapes(name: str, counts: Tensor, indices: Tensor) -> None:
+    """Raise unless two tensors have the shapes and dtypes of a list of blocks."""
+    if counts.ndim != 3 or indices.ndim != 4 or indices.shape[:3] != counts.shape:
+        raise ValueError(
+            f"{name}_num_blocks, {name}_indices: expected shapes [B, H, Qb] and [B, H, Qb, K], "
+            f"got {list(counts.shape)} and {list(indices.shape)}"
+        )
+    for part, tensor in (("num_blocks", counts), ("indices", indices)):
+        if tensor.dtype not in (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8):
+            raise TypeError(
+                f"{name}_{part}: expected integers, such as int32, got {tensor.dtype}; which "
+                f"blocks are visible as bool or float is no list of them"
+            )
+
+
+def length_of(name: str, blocks: Sequence[int], length: int, size: int) -> int:
+    """Return how many positions some blocks of a sequence hold."""
+    count = -(-length // size)
+    if len(set(blocks)) != len(blocks) or any(not 0 <= block < count for block in blocks):
+        raise ValueError(f"{name}: expected different blocks of 0 to {count - 1}, got {blocks}")
+    heights = [min(size, length - block * size) for block in blocks]
+    if any(height < size for height in heights[:-1]):
+        raise ValueError(
+            f"{name}: the sequence's last block holds fewer than {size} positions and can only be "
+            f"listed last, got {blocks}"
+        )
+    return sum(heights)

@@ -1,0 +1,447 @@
+"""BlockMask: which blocks of queries and keys are visible, and the bits of the partial ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchyard_attention import _ops
+from torchyard_attention._arguments import stale, versions
+from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
+from torchyard_attention._block_mask._lists import (
+    DEFAULT_BLOCK_SIZE,
+    WriteOrder,
+    checked_lists,
+    length_of,
+)
+from torchyard_attention._block_mask._parts import cut_bits, parts_of, taken
+from torchyard_attention._block_mask._picture import described
+from torchyard_attention._block_mask._recorded import (
+    MaskMod,
+    RecordedMask,
+    is_importable,
+    of_first,
+    record_mask,
+    show_everything,
+)
+from torchyard_attention._mask_blocks import first_slots
+
+
+class BlockMask(BlockLists):
+    """A block-sparse mask; the fields that torch.nn.attention.flex_attention.BlockMask has, and the
+    bits of its partial blocks.
+
+    With Bm in {1, B}, Hm in {1, Hq}, BQ rows and BK keys per block, Qb and Kb blocks. ``mask_mod``
+    and ``seq_lengths`` can be assigned; the lists say the same then, and the bits of partial blocks
+    are evaluated anew. Anything else is fixed.
+
+    Attributes:
+        seq_lengths: (Sq, Sk).
+        kv_num_blocks, kv_indices: int32 [Bm, Hm, Qb] and [Bm, Hm, Qb, Kp]: partial blocks. Kp is at
+            least the longest row's count; torch's lists are Kb wide.
+        full_kv_num_blocks, full_kv_indices: likewise, with a width of their own: blocks that are
+            visible whole.
+        q_num_blocks, q_indices, full_q_num_blocks, full_q_indices: int32 [Bm, Hm, Kb] and
+            [Bm, Hm, Kb, Qb]: the same by columns; made when they are read. None where
+            compute_q_blocks was False.
+        bits: uint8 [N, BQ, ceil(BK / 8)], see ``torchyard_attention.contract.MaskBlocks``.
+        first_partial: int64 [Bm, Hm, Qb].
+        BLOCK_SIZE: (BQ, BK).
+        mask_mod: the function that it was made from; None where there is none, as in a slice.
+        mask_text: its program.
+        mask_captured: the tensors that the program captures.
+        mask_versions: their versions when the bits were made, so that a tensor that was changed
+            in place since then is noticed.
+        causal: whether the mask is exactly ``q >= k``.
+        of_first: whether mask_mod tells batches, and heads, apart, and the mask is that of the
+            first one alone. Such a mask serves no query of several.
+        dq_write_order, dq_write_order_full, dq_kv_order, dq_kv_order_spt: as torch's; kept and
+            handed on, and read by nothing here.
+    """
+
+    def __init__(
+        self,
+        seq_lengths: tuple[int, int],
+        kv_num_blocks: Tensor,
+        kv_indices: Tensor,
+        full_kv_num_blocks: Tensor,
+        full_kv_indices: Tensor,
+        bits: Tensor,
+        first_partial: Tensor,
+        BLOCK_SIZE: tuple[int, int],
+        mask_mod: MaskMod | None = None,
+        mask_text: str = "",
+        mask_captured: tuple[Tensor, ...] = (),
+        mask_versions: tuple[int, ...] = (),
+        causal: bool = False,
+        *,
+        of_first: tuple[bool, bool] = (False, False),
+        q_lists: bool = True,
+        order: WriteOrder = NO_ORDER,
+    ) -> None:
+        super().__init__(
+            seq_lengths,
+            kv_num_blocks,
+            kv_indices,
+            full_kv_num_blocks,
+            full_kv_indices,
+            BLOCK_SIZE,
+            q_lists,
+            order,
+        )
+        self._bits = bits
+        self._first_partial = first_partial
+        self._mask_mod = mask_mod
+        self._mask_text = mask_text
+        self._mask_captured = mask_captured
+        self._mask_versions = mask_versions
+        self._causal = causal
+        self._of_first = of_first
+        # Whether the bits are those of another function or other lengths.
+        self._outdated = False
+        # What a direct forward made of it; see _direct_mask.
+        self._direct: Any = None
+
+    @classmethod
+    def from_kv_blocks(
+        cls,
+        kv_num_blocks: Tensor,
+        kv_indices: Tensor,
+        full_kv_num_blocks: Tensor | None = None,
+        full_kv_indices: Tensor | None = None,
+        BLOCK_SIZE: int | tuple[int, int] = DEFAULT_BLOCK_SIZE,
+        mask_mod: MaskMod | None = None,
+        seq_lengths: tuple[int, int] | None = None,
+        compute_q_blocks: bool = True,
+        *,
+        dq_write_order: Tensor | None = None,
+        dq_write_order_full: Tensor | None = None,
+        dq_kv_order: Tensor | bool | None = None,
+    ) -> BlockMask:
+        """Build a mask from lists of blocks, as torch's method of the same name.
+
+        A pair is visible if its block is listed as full, or listed as partial and allowed by
+        ``mask_mod`` (everything, without one). Lists may be narrower than Kb where ``seq_lengths``
+        is given.
+
+        Raises:
+            ValueError, TypeError: shapes or dtypes do not fit; names the argument.
+        """
+        lists, lengths, block_size = checked_lists(
+            kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, BLOCK_SIZE, seq_lengths
+        )
+        if dq_write_order_full is not None and dq_write_order is None:
+            raise ValueError("dq_write_order_full: expected dq_write_order besides, got None")
+        given = isinstance(dq_kv_order, Tensor)
+        order = WriteOrder(
+            partial=dq_write_order,
+            full=dq_write_order_full,
+            kv_order=dq_kv_order if given else None,  # type: ignore[arg-type]
+            descending=None if given else dq_kv_order,  # type: ignore[arg-type]
+        )
+        text, captured = record_mask(mask_mod or show_everything, lists[0].device)
+        return cls(
+            lengths,
+            *lists,
+            _ops.partial_bits(text, captured, lists, lengths, block_size),
+            first_slots(lists[0]),
+            block_size,
+            mask_mod,
+            text,
+            tuple(captured),
+            versions(captured),
+            of_first=of_first(text, lists[0]),
+            q_lists=compute_q_blocks,
+            order=order,
+        )
+
+    # What can be assigned, and what follows from it.
+
+    @property
+    def seq_lengths(self) -> tuple[int, int]:
+        return self._seq_lengths
+
+    @seq_lengths.setter
+    def seq_lengths(self, lengths: tuple[int, int]) -> None:
+        q_length, kv_length = lengths
+        rows = self._block_size[0]
+        q_blocks = self._kv_num_blocks.shape[2]
+        if -(-q_length // rows) != q_blocks or kv_length < 0:
+            raise ValueError(
+                f"seq_lengths: expected {max(0, q_blocks - 1) * rows + 1} to {q_blocks * rows} "
+                f"queries, for {q_blocks} rows of blocks, got {lengths}; take rows with mask[...]"
+            )
+        self._seq_lengths = (q_length, kv_length)
+        self._outdate()
+
+    @property
+    def first_partial(self) -> Tensor:
+        return self._first_partial
+
+    @property
+    def mask_mod(self) -> MaskMod | None:
+        return self._mask_mod
+
+    @mask_mod.setter
+    def mask_mod(self, mask_mod: MaskMod) -> None:
+        if not callable(mask_mod):
+            raise TypeError(
+                f"mask_mod: expected a function (b, h, q_idx, kv_idx) -> bool, got "
+                f"{type(mask_mod).__name__}"
+            )
+        self._mask_mod = mask_mod
+        self._outdate()
+
+    def _outdate(self) -> None:
+        self._outdated = True
+        self._causal = False
+        self._direct = None
+
+    @property
+    def bits(self) -> Tensor:
+        self._update()
+        return self._bits
+
+    @property
+    def mask_text(self) -> str:
+        self._update()
+        return self._mask_text
+
+    @property
+    def mask_captured(self) -> tuple[Tensor, ...]:
+        self._update()
+        return self._mask_captured
+
+    @property
+    def mask_versions(self) -> tuple[int, ...]:
+        self._update()
+        return self._mask_versions
+
+    @property
+    def causal(self) -> bool:
+        return self._causal
+
+    @property
+    def of_first(self) -> tuple[bool, bool]:
+        self._update()
+        return self._of_first
+
+    def _update(self) -> None:
+        """Evaluate the bits, where mask_mod or seq_lengths was assigned since."""
+        if not self._outdated:
+            return
+        if self._mask_mod is None:
+            raise ValueError(
+                f"BlockMask: seq_lengths was set to {self._seq_lengths}, and the mask, a slice, "
+                f"has no mask_mod to evaluate there; set mask_mod too"
+            )
+        text, captured = record_mask(self._mask_mod, self._kv_num_blocks.device)
+        self._evaluate(text, tuple(captured))
+        self._of_first = of_first(text, self._kv_num_blocks)
+        self._outdated = False
+
+    def _evaluate(self, text: str, captured: tuple[Tensor, ...]) -> None:
+        lists = (
+            self._kv_num_blocks,
+            self._kv_indices,
+            self._full_kv_num_blocks,
+            self._full_kv_indices,
+        )
+        self._bits = _ops.partial_bits(text, captured, lists, self._seq_lengths, self._block_size)
+        self._first_partial = first_slots(self._kv_num_blocks)
+        self._mask_text = text
+        self._mask_captured = captured
+        self._mask_versions = versions(captured)
+
+    def _refresh(self) -> None:
+        """Evaluate the bits also where a captured tensor was changed in place."""
+        self._update()
+        if torch.compiler.is_compiling():
+            return
+        if self._mask_text and stale(self._mask_captured, self._mask_versions):
+            self._evaluate(self._mask_text, self._mask_captured)
+            self._direct = None
+
+    def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
+        """Return the fields in torch's order; lengths and block sizes as one item each, or two."""
+        lengths: tuple[Any, ...] = self.seq_lengths if flatten else (self.seq_lengths,)
+        sizes: tuple[Any, ...] = self.BLOCK_SIZE if flatten else (self.BLOCK_SIZE,)
+        return (
+            *lengths,
+            self.kv_num_blocks,
+            self.kv_indices,
+            self.full_kv_num_blocks,
+            self.full_kv_indices,
+            self.q_num_blocks,
+            self.q_indices,
+            self.full_q_num_blocks,
+            self.full_q_indices,
+            self.dq_write_order,
+            self.dq_write_order_full,
+            self.dq_kv_order,
+            self.dq_kv_order_spt,
+            *sizes,
+            self.mask_mod,
+        )
+
+    # Parts.
+
+    def to(self, device: torch.device | str) -> BlockMask:
+        """Return the mask with its tensors on another device."""
+        self._refresh()
+        return self._like([tensor.to(device) for tensor in self._tensors()], self._seq_lengths)
+
+    def __getitem__(
+        self, index: int | slice | Tensor | tuple[int | slice | Tensor, ...]
+    ) -> BlockMask:
+        """Return the mask of some batches, heads and rows of blocks; dimensions stay.
+
+        Unlike torch's, the result can be used: the bits of its blocks come along, and its
+        seq_lengths are those of its rows. Only whole rows of blocks can be taken, from the first to
+        the last of them in order.
+
+        Raises:
+            IndexError: a number is out of range.
+            ValueError: the last row of blocks is short and is not taken last.
+        """
+        if self._order.kv_order is not None:
+            raise ValueError(
+                "BlockMask[...]: the order of a mask that was given dq_kv_order as a tensor cannot "
+                "be cut; make a mask with BlockMask.from_kv_blocks and an order of its own"
+            )
+        self._refresh()
+        place, q_length, first = taken(index, self._kv_num_blocks.shape, self)
+        return BlockMask(
+            (q_length, self._seq_lengths[1]),
+            self._kv_num_blocks[place].contiguous(),
+            self._kv_indices[place].contiguous(),
+            self._full_kv_num_blocks[place].contiguous(),
+            self._full_kv_indices[place].contiguous(),
+            self.bits,
+            self._first_partial[place].contiguous(),
+            self._block_size,
+            causal=self._causal and first,
+            of_first=self.of_first,
+            q_lists=self._q_lists,
+            order=WriteOrder(self.dq_write_order is not None, descending=self._order.descending),
+        )
+
+    def part(self, q_blocks: Sequence[int], kv_blocks: Sequence[int]) -> BlockMask:
+        """Return the mask of some rows and columns of blocks, as they follow one another.
+
+        The result speaks of a sequence that holds those blocks alone: its query i is the i-th
+        query of the listed blocks. It holds bits of its own, those of its partial blocks.
+
+        Args:
+            q_blocks, kv_blocks: numbers of blocks, each at most once, in any order. The last block
+                of a sequence may be shorter than the others, and can then only be listed last.
+
+        Raises:
+            ValueError: a number is out of range or repeated, or a short block is not last.
+        """
+        lengths = (
+            length_of("q_blocks", q_blocks, self._seq_lengths[0], self._block_size[0]),
+            length_of("kv_blocks", kv_blocks, self._seq_lengths[1], self._block_size[1]),
+        )
+        return BlockMask(
+            lengths,
+            *parts_of(self, q_blocks, kv_blocks),
+            self._block_size,
+            causal=self._causal
+            and list(q_blocks) == list(kv_blocks) == sorted(q_blocks)
+            and self._block_size[0] == self._block_size[1],
+            of_first=self.of_first,
+        )
+
+    def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
+        """Return the mask of the first queries and keys; torch's method of the same name."""
+        lengths = (new_q_len, new_kv_len)
+        if any(new > old for new, old in zip(lengths, self._seq_lengths, strict=True)):
+            raise ValueError(
+                f"BlockMask._adjust: expected lengths up to {self._seq_lengths}, got {lengths}; "
+                f"make a longer mask with create_block_mask"
+            )
+        self._refresh()
+        blocks = [range(-(-n // size)) for n, size in zip(lengths, self._block_size, strict=True)]
+        *lists, bits, first = parts_of(self, *blocks)
+        bits = cut_bits(bits, lists[0], lists[1], lengths, self._block_size)
+        return self._like([*lists, bits, first, *self._mask_captured], lengths)
+
+    def without_program(self) -> BlockMask:
+        """Return the mask without the function and the tensors that it was made from.
+
+        What it captures can change as it likes then: nobody looks.
+        """
+        return self._like(self._tensors()[:6], self._seq_lengths, program=False)
+
+    # What becomes of it in trees of tensors, in copies and in files.
+
+    def _tensors(self) -> list[Tensor]:
+        """Return the six tensors of a mask as blocks, then the captured ones."""
+        bits = self.bits
+        return [
+            self._kv_num_blocks,
+            self._kv_indices,
+            self._full_kv_num_blocks,
+            self._full_kv_indices,
+            bits,
+            self._first_partial,
+            *self._mask_captured,
+        ]
+
+    def _like(
+        self, tensors: Sequence[Tensor], lengths: tuple[int, int], *, program: bool = True
+    ) -> BlockMask:
+        """Return the same mask with other tensors, in the order of ``_tensors``, and lengths."""
+        captured = tuple(tensors[6:])
+        kv_num, kv_indices, full_num, full_indices, bits, first = tensors[:6]
+        return BlockMask(
+            lengths,
+            kv_num,
+            kv_indices,
+            full_num,
+            full_indices,
+            bits,
+            first,
+            self._block_size,
+            self._mask_mod if program else None,
+            self._mask_text if program else "",
+            captured,
+            versions(captured),
+            self._causal,
+            of_first=self._of_first,
+            q_lists=self._q_lists,
+            order=self._order,
+        )
+
+    def __copy__(self) -> BlockMask:
+        other = object.__new__(BlockMask)
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlockMask:
+        self._refresh()
+        return self._like(copy.deepcopy(self._tensors(), memo), self._seq_lengths)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what pickle stores: tensors and the program; of mask_mod no more than its name.
+
+        A function that has no name to be found by, such as a lambda, is stored as its program.
+        """
+        self._refresh()
+        state = {**self.__dict__, "_direct": None}
+        if self._mask_mod is not None and not is_importable(self._mask_mod):
+            state["_mask_mod"] = RecordedMask(self._mask_text, self._mask_captured)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        # Counters of the tensors that were read begin anew.
+        self._mask_versions = versions(self._mask_captured)
+
+    def __repr__(self) -> str:
+        return described(self)

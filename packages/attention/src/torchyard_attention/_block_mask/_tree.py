@@ -1,0 +1,55 @@
+"""A block mask as a tree of tensors, to torch.export and to whoever maps over a model's inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from torchyard_attention._block_mask._mask import BlockMask
+from torchyard_attention._block_mask._recorded import RecordedMask
+
+
+def _flatten(mask: BlockMask) -> tuple[list[Tensor], Any]:
+    if not torch.compiler.is_compiling():
+        mask._refresh()
+    context = (
+        mask.seq_lengths,
+        mask.BLOCK_SIZE,
+        mask.mask_text,
+        mask.mask_versions,
+        mask.causal,
+        mask.of_first,
+    )
+    return mask._tensors(), context
+
+
+def _unflatten(leaves: Any, context: Any) -> BlockMask:
+    seq_lengths, block_size, text, versions, causal, of_first = context
+    kv_num, kv_indices, full_num, full_indices, bits, first, *rest = leaves
+    captured = tuple(rest)
+    return BlockMask(
+        seq_lengths,
+        kv_num,
+        kv_indices,
+        full_num,
+        full_indices,
+        bits,
+        first,
+        block_size,
+        RecordedMask(text, captured) if text else None,
+        text,
+        captured,
+        versions,
+        causal,
+        of_first=of_first,
+    )
+
+
+def register() -> None:
+    """Tell torch's trees of block masks."""
+    pytree.register_pytree_node(
+        BlockMask, _flatten, _unflatten, serialized_type_name="torchyard_attention.BlockMask"
+    )
