@@ -100,6 +100,8 @@ def expected_refusal(name: str, request: AttentionRequest, contract: str) -> Rea
     if name == "attention.sdpa":
         if request.head_dim != request.value_dim:
             return ReasonCode.HEAD_DIM
+        if request.dropout:
+            return ReasonCode.DROPOUT
         if request.score is not ScoreKind.NONE:
             return ReasonCode.SCORE_MOD
         if request.mask is MaskKind.BLOCKS:
@@ -110,6 +112,8 @@ def expected_refusal(name: str, request: AttentionRequest, contract: str) -> Rea
     assert name == "attention.flex", f"{name}: say here what it refuses"
     if request.dtype == "float64":
         return ReasonCode.DTYPE
+    if request.dropout:
+        return ReasonCode.DROPOUT
     if request.lse or request.max_scores:
         return ReasonCode.OUTPUT
     if request.grad:

@@ -190,7 +190,6 @@ def test_a_layer_that_says_nothing_without_a_mask_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dropout": 0.1}, "dropout: expected 0 in training, got 0.1"),
         ({"output_attentions": True}, "output_attentions: expected False, got True"),
         ({"block_indices": torch.zeros(1)}, "block_indices: Layer passes it to attention"),
         ({"cache": object()}, "cache: Layer passes it to attention"),

@@ -21,8 +21,9 @@ from torchyard_attention._options import options_text
 from torchyard_attention._program import IDENTITY
 from torchyard_attention._recordings import Recording, kept, recorded
 from torchyard_attention._request import lse_dtype, request_of
-from torchyard_attention._validation import as_block_mask, check_inputs
+from torchyard_attention._validation import as_block_mask, check_inputs, parse_dropout
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
+from torchyard_attention.dropout import Dropout, new_seed
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 
@@ -63,6 +64,7 @@ class _Prepared(NamedTuple):
     scale: float
     options: str
     grad: bool
+    dropout_p: float
 
 
 def flex_attention(
@@ -78,11 +80,13 @@ def flex_attention(
     *,
     return_aux: AuxRequest | Any | None = None,
     implementation: str | None = None,
+    dropout_p: float = 0.0,
 ) -> Any:
     """Compute attention with modified scores over the visible pairs of a block mask.
 
     The semantics are those of ``torchyard_attention.contract``; the signature is that of
-    torch.nn.attention.flex_attention.flex_attention (torch 2.13), with ``implementation`` added.
+    torch.nn.attention.flex_attention.flex_attention (torch 2.13), with ``implementation`` and
+    ``dropout_p`` added.
     Works the same in eager mode, under torch.compile(fullgraph=True), in torch.export and with
     fake tensors; differentiable once in query, key, value and the tensors that score_mod captures.
 
@@ -103,6 +107,9 @@ def flex_attention(
             an implementation instead.
         return_aux: which auxiliary outputs to return, as (out, AuxOutput).
         implementation: demand this implementation of ``attention/1``; an error where it cannot.
+        dropout_p: the probability with which a weight counts as 0 for out, 0 to 1; the others are
+            divided by 1 - dropout_p. One seed per call is drawn from torch's generator of query's
+            device, and which weights are dropped follows from it alone. Pass 0 outside of training.
 
     Returns:
         out [B, Hq, Sq, V] in query's dtype, contiguous; or (out, lse); or (out, AuxOutput).
@@ -118,7 +125,8 @@ def flex_attention(
             "return_aux=AuxRequest(lse=True)"
         )
     # A call like one that was decided before needs no more than its kernel.
-    if implementation is None and not kernel_options and not torch.compiler.is_compiling():
+    plain = implementation is None and not kernel_options and type(dropout_p) is float
+    if plain and dropout_p == 0.0 and not torch.compiler.is_compiling():
         score = None if score_mod is None else kept(score_mod)
         if score is not None or score_mod is None:
             known = _served(
@@ -127,7 +135,9 @@ def flex_attention(
             if known is not None:
                 return known
     aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
-    prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options)
+    prepared = _prepare(
+        query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options, dropout_p
+    )
     if not torch.compiler.is_compiling():
         note_use("attention.flex_attention", query.device.type)
     arguments = _arguments(prepared)
@@ -184,13 +194,16 @@ def explain(
     return_aux: AuxRequest | None = None,
     implementation: str | None = None,
     backward: bool = False,
+    dropout_p: float = 0.0,
 ) -> Decision:
     """Return the decision that :func:`flex_attention` would take, without computing anything.
 
     Takes the same arguments, real tensors or fake ones; ``backward`` asks for the decision of the
     backward pass.
     """
-    prepared = _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None)
+    prepared = _prepare(
+        query, key, value, score_mod, block_mask, scale, enable_gqa, None, dropout_p
+    )
     aux = return_aux or AuxRequest()
     mask = prepared.block_mask
     score_mod_traced = None
@@ -207,6 +220,8 @@ def explain(
         aux.lse or grad,
         aux.max_scores,
         captured_grad=tuple(t.requires_grad for t in prepared.score_captured) if backward else (),
+        # What is decided does not depend on the seed, and none is drawn for it.
+        dropout=Dropout(dropout_p, query.new_empty(2)) if prepared.dropout_p else None,
     )
     request = request_of(
         call,
@@ -229,7 +244,9 @@ def prepared_arguments(
     enable_gqa: bool = False,
 ) -> Arguments:
     """Return a call's arguments in the ops' form, checked and traced as flex_attention does."""
-    return _arguments(_prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None))
+    return _arguments(
+        _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None, 0.0)
+    )
 
 
 def _arguments(prepared: _Prepared) -> Arguments:
@@ -248,6 +265,8 @@ def _arguments(prepared: _Prepared) -> Arguments:
         [] if mask is None else list(mask.mask_versions),
         prepared.scale,
         prepared.options,
+        prepared.dropout_p,
+        new_seed(prepared.query.device) if prepared.dropout_p else None,
     )
 
 
@@ -260,6 +279,7 @@ def _prepare(
     scale: float | None,
     enable_gqa: bool,
     kernel_options: dict[str, Any] | None,
+    dropout_p: float,
 ) -> _Prepared:
     mask = as_block_mask(block_mask)
     query, key, value = autocast_inputs(query, key, value)
@@ -282,6 +302,7 @@ def _prepare(
         1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
         options_text(kernel_options),
         torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
+        parse_dropout(dropout_p),
     )
 
 

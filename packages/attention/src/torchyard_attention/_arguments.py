@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,13 @@ from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._options import parse_options
 from torchyard_attention._program import IDENTITY
 from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_attention.dropout import Dropout
 from torchyard_programs import stored
 
-__all__ = ["Arguments", "or_none", "stale", "versions"]
+__all__ = ["COMMON", "Arguments", "or_none", "stale", "versions"]
+
+# How many arguments each op has in common, dropout aside, which stands last.
+COMMON: Final = 13
 
 
 class Arguments(NamedTuple):
@@ -35,15 +39,26 @@ class Arguments(NamedTuple):
     mask_versions: list[int]
     scale: float
     options: str
+    dropout_p: float = 0.0
+    dropout_seed: Tensor | None = None
 
     @classmethod
-    def of(cls, given: Sequence[Any]) -> Arguments:
-        """Name an op's arguments."""
-        return cls(*([] if item is None else item for item in given))
+    def of(cls, given: Sequence[Any], dropout: Sequence[Any] = ()) -> Arguments:
+        """Name an op's arguments.
+
+        Args:
+            given: those of ``_COMMON``.
+            dropout: the op's last ones, of which torch leaves out what is as the schema says.
+        """
+        return cls(*([] if item is None else item for item in given), *dropout)
 
     def given(self) -> list[Any]:
-        """Return the arguments as the ops take them."""
-        return [or_none(item) if isinstance(item, list) else item for item in self]
+        """Return the arguments of ``_COMMON`` as the ops take them."""
+        return [or_none(item) if isinstance(item, list) else item for item in self[:COMMON]]
+
+    def dropout(self) -> tuple[Any, ...]:
+        """Return the ops' last arguments; none where nothing is dropped."""
+        return (self.dropout_p, self.dropout_seed) if self.dropout_p else ()
 
     def call(
         self, lse: bool, max_scores: bool, captured_grad: tuple[bool, ...] = ()
@@ -63,7 +78,14 @@ class Arguments(NamedTuple):
             max_scores,
             parse_options(self.options) if self.options else (),
             captured_grad,
+            dropout=self._dropout(),
         )
+
+    def _dropout(self) -> Dropout | None:
+        if not self.dropout_p:
+            return None
+        assert self.dropout_seed is not None
+        return Dropout(self.dropout_p, self.dropout_seed)
 
     def _blocks(self) -> MaskBlocks:
         blocks = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)

@@ -83,7 +83,13 @@ def input_gradients(
         )
     else:
         of_query, of_key, of_value, marked = OPERATORS["backward"](
-            grad_out, grad_lse, out, lse, *arguments.given(), list(wanted)
+            grad_out,
+            grad_lse,
+            out,
+            lse,
+            *arguments.given(),
+            list(wanted),
+            *arguments.dropout(),
         )
     rest = iter(marked)
     captured = [next(rest) if flag else None for flag in wanted]

@@ -42,7 +42,7 @@ def outputs(
     )
     conclusions = registry().conclusions()
     chosen: Forward = registry().resolve(FORWARD, request, use=use)
-    if use is None and not call.options:
+    if use is None and not call.options and call.dropout is None:
         remember(conclusions, chosen, request, call)
     return chosen(call)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._guards import detect_fake_mode
 
 from torchyard_attention import _mask_blocks
-from torchyard_attention._arguments import Arguments, or_none
+from torchyard_attention._arguments import COMMON, Arguments, or_none
 from torchyard_attention._autograd import recorded
 from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
@@ -34,12 +34,15 @@ _COMMON: Final = (
     "Tensor[]? mask, int[] block_size, bool causal, Tensor[]? mask_captured, str mask_text, "
     "int[]? mask_versions, float scale, str options"
 )
+# Last and with defaults, so that programs that were exported without it stay what they are.
+_DROPOUT: Final = "float dropout_p=0.0, Tensor? dropout_seed=None"
 _FORWARD_SCHEMA: Final = (
-    f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use) -> (Tensor, Tensor, Tensor)"
+    f"forward({_COMMON}, bool lse, bool max_scores, bool grad, str use, {_DROPOUT}) "
+    "-> (Tensor, Tensor, Tensor)"
 )
 _BACKWARD_SCHEMA: Final = (
     f"backward(Tensor grad_out, Tensor? grad_lse, Tensor out, Tensor lse, {_COMMON}, "
-    "bool[] captured_grad) -> (Tensor, Tensor, Tensor, Tensor[])"
+    f"bool[] captured_grad, {_DROPOUT}) -> (Tensor, Tensor, Tensor, Tensor[])"
 )
 _BLOCK_MASK_SCHEMA: Final = (
     "block_mask(Tensor anchor, Tensor[]? captured, str text, SymInt batch, SymInt heads, "
@@ -104,22 +107,24 @@ def forward(
     if is_plain((*arguments[:3], *arguments.score_captured)):
         attend = recorded if grad else outputs
         return attend(arguments, lse, max_scores, use)
-    found = OPERATORS["forward"](*arguments.given(), lse, max_scores, grad, use or "")
+    found = OPERATORS["forward"](
+        *arguments.given(), lse, max_scores, grad, use or "", *arguments.dropout()
+    )
     return AttentionResult(found[0], found[1] if lse else None, found[2] if max_scores else None)
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *common, lse, max_scores, grad, use = args
-    if not (grad or use):
+    common, (lse, max_scores, grad, use, *dropout) = list(args[:COMMON]), args[COMMON:]
+    if not (grad or use or dropout):
         make_recognisable(common)
-    arguments = Arguments.of(common)
+    arguments = Arguments.of(common, dropout)
     result = outputs(arguments, lse, max_scores, use or None, grad=grad)
     return op_outputs(arguments.query, result.out, result.lse, result.max_scores)
 
 
 def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *common, lse, max_scores, grad, _ = args
-    query, value = common[0], common[2]
+    query, value = args[0], args[2]
+    lse, max_scores, grad = args[COMMON : COMMON + 3]
     rows = query.shape[:3]
     dtype = lse_dtype(query)
     return (
@@ -132,8 +137,8 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _backward(
     grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    *common, captured_grad = rest
-    grads = gradients(Arguments.of(common), grad_out, grad_lse, out, lse, captured_grad)
+    common, (captured_grad, *dropout) = rest[:COMMON], rest[COMMON:]
+    grads = gradients(Arguments.of(common, dropout), grad_out, grad_lse, out, lse, captured_grad)
     captured = [gradient for gradient in grads.captured if gradient is not None]
     return grads.query, grads.key, grads.value, captured
 
@@ -148,7 +153,7 @@ def _backward_fake(
         value.new_empty(value.shape),
         [
             tensor.new_empty(tensor.shape)
-            for tensor, wanted in zip(score_captured or (), rest[-1], strict=True)
+            for tensor, wanted in zip(score_captured or (), rest[COMMON], strict=True)
             if wanted
         ],
     )

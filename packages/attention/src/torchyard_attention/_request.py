@@ -47,6 +47,7 @@ def request_of(
         text,
         traits,
         call.captured_grad if grad and any(call.captured_grad) else (),
+        call.dropout is not None,
     )
     try:
         return _known_request(*known)
@@ -71,6 +72,7 @@ def _request(
     score_text: str,
     score_captured: tuple[tuple[str, int], ...],
     captured_grad: tuple[bool, ...],
+    dropout: bool,
 ) -> AttentionRequest:
     return AttentionRequest(
         device=device,
@@ -93,6 +95,7 @@ def _request(
         score_text=score_text,
         score_captured=score_captured,
         captured_grad=captured_grad,
+        dropout=dropout,
     )
 
 

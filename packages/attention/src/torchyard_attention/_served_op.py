@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention._arguments import Arguments, stale
+from torchyard_attention._arguments import COMMON, Arguments, stale
 from torchyard_attention._decided import served
 from torchyard_attention._program import IDENTITY
 from torchyard_attention._recordings import one_text
@@ -30,8 +30,9 @@ def served_op(given: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor] | None:
     Args:
         given: the forward op's arguments.
     """
-    options, lse, max_scores, grad, use = given[-5:]
-    if options or max_scores or grad or use:
+    options, lse, max_scores, grad, use = given[COMMON - 1 : COMMON + 4]
+    # What is left is dropout, unless it drops nothing.
+    if any(given[COMMON + 4 : COMMON + 5]) or options or max_scores or grad or use:
         return None
     query, key, value, captured, text, mask, block_size, causal, mask_captured = given[:9]
     versions, scale = given[10:12]

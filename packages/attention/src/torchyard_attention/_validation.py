@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any, Final
 
 import torch
@@ -70,6 +71,16 @@ def as_block_mask(block_mask: Any) -> BlockMask | None:
         mask_mod=block_mask.mask_mod,
         seq_lengths=block_mask.seq_lengths,
     )
+
+
+def parse_dropout(dropout_p: Any) -> float:
+    """Return the probability as a float; raise TypeError or ValueError where it is none."""
+    if isinstance(dropout_p, bool) or not isinstance(dropout_p, Real):
+        raise TypeError(f"dropout_p: expected a number from 0 to 1, got {dropout_p!r}")
+    probability = float(dropout_p)
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"dropout_p: expected a number from 0 to 1, got {dropout_p!r}")
+    return probability
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:

@@ -29,6 +29,7 @@ def varlen_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
     return_aux: AuxRequest | None = None,
+    dropout_p: float = 0.0,
 ) -> Any:
     """Compute attention within each sequence of a packed batch; sequences do not see each other.
 
@@ -52,6 +53,7 @@ def varlen_attention(
         enable_gqa: whether Hkv may be smaller than Hq, and divide it.
         return_aux: which auxiliary outputs to return, as (out, AuxOutput); each [Tq, Hq], or nested
             as query without its last dimension.
+        dropout_p: as for flex_attention.
 
     Returns:
         out [Tq, Hq, V] in query's dtype, or nested as query; or (out, AuxOutput).
@@ -101,6 +103,7 @@ def varlen_attention(
         scale=scale,
         enable_gqa=enable_gqa,
         return_aux=return_aux,
+        dropout_p=dropout_p,
     )
     out, aux = (result, None) if return_aux is None else result
     out = _as_query(out[0].transpose(0, 1), query)

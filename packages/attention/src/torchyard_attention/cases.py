@@ -265,6 +265,11 @@ def _cases() -> dict[str, Case]:
         cases.append(Case(f"layout-{layout}", layout=layout))
         cases.append(Case(f"layout-{layout}-window", {"kv_heads": 2}, "window", "", layout))
     cases += [
+        Case("dropout", {"dropout_p": 0.25}),
+        Case("dropout-window-alibi", {"dropout_p": 0.5, "q_length": 150}, "window", "alibi"),
+        Case("dropout-grouped", {"dropout_p": 0.1, "kv_heads": 2, "kv_length": 135}, "causal"),
+        Case("dropout-bfloat16", {"dropout_p": 0.1, "dtype": torch.bfloat16}, "per_head"),
+        Case("dropout-everything", {"dropout_p": 1.0}, "causal"),
         Case("without-lse", {"lse": False}),
         Case("without-lse-score", {"lse": False, "q_length": 200}, "window", "alibi"),
         Case("max_scores", {"max_scores": True}, "empty_rows", "alibi"),

@@ -9,6 +9,9 @@ query head h reading key head h // (Hq / Hkv)::
     lse[b, h, q]       = log(sum_k exp(scores[b, h, q, k]))
     out[b, h, q, v]    = sum_k exp(scores[b, h, q, k] - lse[b, h, q]) * value[b, h // G, k, v]
 
+With dropout of probability p a weight counts for out divided by 1 - p, or as 0: which of them is a
+function of the call's seed and of (b, h, q, k), see ``torchyard_attention.dropout``.
+
 A row that sees no key has out 0, lse -inf and max_scores -inf. Nothing of a key or value that a
 row does not see reaches that row, NaN and infinities included, and nothing of a row, of its query
 and gradients, reaches the gradient of a key or value that it does not see. Scores, softmax and sums
@@ -30,6 +33,7 @@ from torchyard import ContractDefinition, RequestField
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from torchyard_attention.dropout import Dropout
     from torchyard_attention.pages import KeyPages
 
 FORWARD: Final = "attention/1"
@@ -91,12 +95,11 @@ class AttentionRequest:
         deterministic: whether torch was told to use deterministic algorithms.
         page_size: keys per page of a cache that holds key and value; 0 where they are contiguous.
             kv_length is then what the cache's table has room for.
-        score_text: a pointwise score_mod's program, ``ScoreMod.text``, so that an implementation
-            can say which operation it lacks; empty where there is none, or none is known. Read it
-            with ``torchyard_attention.programs``.
+        score_text: a pointwise score_mod's program, ``ScoreMod.text``, which
+            ``torchyard_attention.programs`` reads; empty where there is none, or none is known.
         score_captured: dtype name and number of dimensions of the program's captured tensors.
-        captured_grad: of each captured tensor, whether the backward is asked for its gradient;
-            empty where of none, and in a forward's request.
+        captured_grad: of each captured tensor, whether a backward is asked for its gradient; or ().
+        dropout: whether weights are dropped.
     """
 
     device: str
@@ -120,6 +123,7 @@ class AttentionRequest:
     score_captured: tuple[tuple[str, int], ...] = ()
     captured_grad: tuple[bool, ...] = ()
     page_size: int = 0
+    dropout: bool = False
 
     def __post_init__(self) -> None:
         for name in ("batch", "q_length", "kv_length"):
@@ -130,9 +134,8 @@ class AttentionRequest:
 
         Of a score_mod it holds the kind alone: a lock is about sizes, not about programs.
         """
-        flags = [
-            name for name in ("lse", "max_scores", "grad", "deterministic") if getattr(self, name)
-        ]
+        names = ("lse", "max_scores", "grad", "deterministic", "dropout")
+        flags = [name for name in names if getattr(self, name)]
         if not self.unit_stride:
             flags.append("strided")
         if self.page_size:
@@ -215,13 +218,12 @@ class AttentionCall:
         mask: hides keys; None hides none.
         scale: multiplies the raw scores.
         lse, max_scores: whether the result must hold them.
-        options: the call's kernel_options that are named for a plugin, such as
-            ``("cpu.rows_per_item", 256)``, by name. They change speed, never meaning; those of
-            another plugin are to be passed over.
+        options: the call's kernel_options that are named for a plugin, by name, such as
+            ``("cpu.rows_per_item", 256)``. They change speed alone; pass over other plugins'.
         captured_grad: of each captured tensor of score_mod, whether a backward shall return its
             gradient; only floating point ones have one. Empty: of none.
         pages: where key and value lie in a cache, and what shapes they have then; None: as above.
-            Only a forward that says that it reads pages is given any.
+            Only a forward that says that it reads pages is given any. dropout: None drops nothing.
     """
 
     query: Tensor
@@ -235,6 +237,7 @@ class AttentionCall:
     options: tuple[tuple[str, int], ...] = ()
     captured_grad: tuple[bool, ...] = ()
     pages: KeyPages | None = None
+    dropout: Dropout | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -318,6 +321,7 @@ _FIELDS: Final = (
     RequestField("page_size", "keys per page of a cache; 0: keys are contiguous", "0"),
     RequestField("score_text", "the program of a pointwise score, lines joined by \\n", ""),
     RequestField("score_captured", "dtype:dimensions of each captured tensor, commas between", ""),
+    RequestField("dropout", "whether weights are dropped at random", "false"),
     RequestField("captured_grad", "whether each one's gradient is asked for, commas between", ""),
 )
 
@@ -354,6 +358,7 @@ def _parse_request(text: Mapping[str, str]) -> AttentionRequest:
         unit_stride=_flag("unit_stride", text["unit_stride"]),
         deterministic=_flag("deterministic", text["deterministic"]),
         page_size=_integers("page_size", text["page_size"], 1)[0],
+        dropout=_flag("dropout", text["dropout"]),
         score_text=text["score_text"].replace("\\n", "\n"),
         score_captured=_captured("score_captured", text["score_captured"]),
         captured_grad=tuple(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
+from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.visibility import dense_visibility
 
 __all__ = ["attend", "reference_backward", "reference_forward"]
@@ -124,7 +125,12 @@ def attend(
     weights = torch.exp(scores - shift.unsqueeze(-1))
     total = weights.sum(dim=-1).masked_fill(empty, 1.0)
     lse = (shift + total.log()).masked_fill(empty, -math.inf)
-    out = _mix(weights / total.unsqueeze(-1), value, visible, exact)
+    weights = weights / total.unsqueeze(-1)
+    if call.dropout is not None:
+        places = (batch, q_heads, q_length, kv_length)
+        b, h, q, k = (torch.arange(size, device=query.device) for size in places)
+        weights = weights * dropout_factors(call.dropout, (b, h, q, k), q_heads, weights.dtype)
+    out = _mix(weights, value, visible, exact)
     return out, lse, max_scores
 
 

@@ -16,7 +16,13 @@ from torchyard_attention import _request
 from torchyard_attention._evaluate import TracedMod
 from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
 from torchyard_attention._trace import SCORE_INPUTS, trace
-from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskBlocks, ScoreMod
+from torchyard_attention.contract import (
+    AttentionCall,
+    AttentionRequest,
+    MaskBlocks,
+    ScoreMod,
+)
+from torchyard_attention.dropout import Dropout
 
 __all__ = ["make_call", "mask_blocks", "request_of", "traced_score_mod"]
 
@@ -41,6 +47,7 @@ def make_call(
     lse: bool = True,
     max_scores: bool = False,
     captured_grad: bool = True,
+    dropout_p: float = 0.0,
 ) -> AttentionCall:
     """Build a call on normally distributed inputs.
 
@@ -56,6 +63,7 @@ def make_call(
         lse, max_scores: whether the result shall hold them.
         captured_grad: whether a backward shall return the gradients of the floating point tensors
             that score_mod captures.
+        dropout_p: with what probability a weight is dropped; the mask follows from ``seed``.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -81,7 +89,15 @@ def make_call(
         lse=lse,
         max_scores=max_scores,
         captured_grad=tuple(captured_grad and t.is_floating_point() for t in captured),
+        dropout=_dropout(dropout_p, seed, device),
     )
+
+
+def _dropout(probability: float, seed: int, device: torch.device | str) -> Dropout | None:
+    if not probability:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    return Dropout(probability, torch.randint(2**62, (2,), generator=generator).to(device))
 
 
 def mask_blocks(

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
+from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.reference import reference_backward, reference_forward
 from torchyard_attention.visibility import dense_visibility
 
@@ -191,6 +192,17 @@ def _expanded(call: AttentionCall, tensor: Tensor) -> Tensor:
     return tensor.repeat_interleave(call.query.shape[1] // tensor.shape[1], dim=1)
 
 
+def _factors(call: AttentionCall, dtype: torch.dtype) -> Tensor:
+    """Return what dropout multiplies weights by."""
+    query = call.query
+    if call.dropout is None:
+        return query.new_ones((), dtype=dtype)
+    batch, heads, q_length, _ = query.shape
+    sizes = (batch, heads, q_length, call.key.shape[2])
+    b, h, q, k = (torch.arange(size, device=query.device) for size in sizes)
+    return dropout_factors(call.dropout, (b, h, q, k), heads, dtype)
+
+
 def _modified(call: AttentionCall, raw: Tensor, captured: tuple[Tensor, ...]) -> Tensor:
     if call.score_mod is None:
         return raw
@@ -216,6 +228,7 @@ def _naive(
         empty = top == -torch.inf
     shifted = scores.masked_fill(empty.unsqueeze(-1), 0.0)
     weights = shifted.softmax(dim=-1).masked_fill(empty.unsqueeze(-1), 0.0)
+    weights = weights * _factors(call, dtype)
     out = weights @ _expanded(call, value)
     lse = shifted.to(wide).logsumexp(dim=-1).masked_fill(empty, -torch.inf)
     return out, lse, top
@@ -284,21 +297,23 @@ def _magnitudes(
     lse = reference_forward(wide).lse
     assert lse is not None
     weights = (scores - lse.masked_fill(lse == -torch.inf, torch.inf).unsqueeze(-1)).exp()
+    factors = _factors(call, torch.float64)
+    kept = weights * factors
     score = _greatest(spread) + _greatest(scores.nan_to_num(0.0, 0.0, 0.0)) + 1.0
     compute = torch.promote_types(call.query.dtype, torch.float32)
-    sizes = {"score": score, "out": _greatest(weights @ value.abs())}
+    sizes = {"score": score, "out": _greatest(kept @ value.abs())}
     sizes["eps"] = torch.finfo(compute).eps * (_STEPS + score)
     if grad_out is not None:
         slope = grad_out.double().abs()
-        through = slope @ value.abs().mT
-        mixed = (slope * (weights @ value.abs())).sum(dim=-1, keepdim=True)
+        through = slope @ value.abs().mT * factors
+        mixed = (slope * (kept @ value.abs())).sum(dim=-1, keepdim=True)
         if grad_lse is not None:
             mixed = mixed + grad_lse.double().abs().unsqueeze(-1)
         raw = weights * (through + mixed)
         group = call.query.shape[1] // max(1, call.key.shape[1])
         sizes["query"] = _greatest(raw @ key.abs()) * abs(call.scale)
         sizes["key"] = _greatest(raw.mT @ query.abs()) * abs(call.scale) * group
-        sizes["value"] = _greatest(weights.mT @ slope) * group
+        sizes["value"] = _greatest(kept.mT @ slope) * group
         # A captured tensor may be wider than out, whose rounding reaches its gradient by way of
         # grad_out . out, independently in each row.
         rounded = torch.finfo(call.query.dtype).eps * float(mixed.square().sum().sqrt())

@@ -21,6 +21,7 @@ class ReasonCode(StrEnum):
     SCORE_MOD = "E_SCORE_MOD"
     GRAD = "E_GRAD"
     OUTPUT = "E_OUTPUT"
+    DROPOUT = "E_DROPOUT"
     DETERMINISM = "E_DETERMINISM"
     ISA = "E_ISA"
     MEMORY = "E_MEMORY"

@@ -92,6 +92,10 @@ def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> 
             return Verdict.no(
                 ReasonCode.HEAD_DIM, f"{field}: expected 1 to {MAX_HEAD_DIM}, got {size}"
             )
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
+        )
     refused = _isa.refusal(isa, platform.cpu_features)
     if refused is not None:
         return refused

@@ -26,6 +26,12 @@ def supports(request: AttentionRequest, platform: Platform) -> Verdict:
             f"expected unmodified scores, got a {request.score} score_mod",
             "attention.tiled computes modified scores on any device",
         )
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT,
+            "expected no dropout",
+            "attention.tiled drops weights on any device",
+        )
     if request.dtype not in _DTYPES:
         return Verdict.no(
             ReasonCode.DTYPE, f"expected one of {', '.join(_DTYPES)}, got {request.dtype}"

@@ -47,6 +47,8 @@ class Batch:
     def folds(self) -> bool:
         """Whether the calls can be computed as one."""
         arguments = self._plan.arguments(self._given)
+        if arguments.dropout_p:
+            return False
         if arguments.score_text == IDENTITY:
             return True
         captured = [

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_attention._arguments import Arguments
+from torchyard_attention._arguments import COMMON, Arguments
 from torchyard_attention._autograd import input_gradients
 from torchyard_attention._transforms._batching import Batch, one_by_one, refuse_mapped_mask
 from torchyard_attention._transforms._composed import (
@@ -29,8 +29,8 @@ __all__ = ["backward", "forward"]
 
 def forward(op: Op, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Compute a call of the forward op that is differentiated or transformed."""
-    *common, lse, max_scores, grad, use = given
-    arguments = Arguments.of(common)
+    common, (lse, max_scores, grad, use, *dropout) = given[:COMMON], given[COMMON:]
+    arguments = Arguments.of(common, dropout)
     refuse_mapped_mask(arguments)
     if forward_levels() > 1:
         # torch switches forward mode off in a Function's jvp, whose own tangent would be zero.
@@ -51,8 +51,8 @@ def backward(
     ``out`` and ``lse`` are taken for what the other arguments give, so nothing is differentiated
     through them.
     """
-    *common, wanted = given
-    arguments = Arguments.of(common)
+    common, (wanted, *dropout) = given[:COMMON], given[COMMON:]
+    arguments = Arguments.of(common, dropout)
     refuse_mapped_mask(arguments)
     if forward_levels() > 1:
         found = composed_gradients(arguments, grad_out, grad_lse, wanted)
@@ -68,7 +68,10 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(plan: Plan, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        found: tuple[Tensor, Tensor, Tensor] = plan.op(*plan.arguments(given).given(), *plan.rest)
+        arguments = plan.arguments(given)
+        found: tuple[Tensor, Tensor, Tensor] = plan.op(
+            *arguments.given(), *plan.rest, *arguments.dropout()
+        )
         return found
 
     @staticmethod
@@ -130,8 +133,16 @@ class _Gradients(torch.autograd.Function):
         lse: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        arguments = plan.arguments(given).given()
-        *found, captured = plan.op(grad_out, grad_lse, out, lse, *arguments, *plan.rest)
+        arguments = plan.arguments(given)
+        *found, captured = plan.op(
+            grad_out,
+            grad_lse,
+            out,
+            lse,
+            *arguments.given(),
+            *plan.rest,
+            *arguments.dropout(),
+        )
         return *found, *captured
 
     @staticmethod

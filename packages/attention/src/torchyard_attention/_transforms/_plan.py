@@ -26,13 +26,14 @@ class Plan:
     Attributes:
         op: what computes it.
         settings: the arguments, with nothing in place of tensors.
-        counts: how many tensors score_mod captures, the mask has, and mask_mod captures.
+        counts: how many tensors score_mod captures, the mask has, mask_mod captures, and dropout
+            has.
         rest: the op's arguments after those.
     """
 
     op: Op
     settings: Arguments
-    counts: tuple[int, int, int]
+    counts: tuple[int, int, int, int]
     rest: tuple[Any, ...]
 
     @classmethod
@@ -46,28 +47,33 @@ class Plan:
             score_captured=[],
             mask=[],
             mask_captured=[],
+            dropout_seed=None,
         )
-        return cls(op, settings, (len(lists[0]), len(lists[1]), len(lists[2])), rest)
+        seeds = 0 if arguments.dropout_seed is None else 1
+        return cls(op, settings, (len(lists[0]), len(lists[1]), len(lists[2]), seeds), rest)
 
     def arguments(self, tensors: Sequence[Tensor]) -> Arguments:
         """Return the arguments of the call with these tensors, in the order of :func:`tensors`."""
         query, key, value, *lists = tensors
-        scores, masks, _ = self.counts
+        scores, masks, of_masks, seeds = self.counts
+        end = scores + masks + of_masks
         return self.settings._replace(
             query=query,
             key=key,
             value=value,
             score_captured=lists[:scores],
             mask=lists[scores : scores + masks],
-            mask_captured=lists[scores + masks :],
+            mask_captured=lists[scores + masks : end],
+            dropout_seed=lists[end] if seeds else None,
         )
 
 
 def tensors(arguments: Arguments) -> tuple[Tensor, ...]:
-    """Return a call's tensors: query, key, value and the three lists, one after another."""
+    """Return a call's tensors: query, key, value, the three lists and dropout's seed."""
     return (
         *arguments[:3],
         *arguments.score_captured,
         *arguments.mask,
         *arguments.mask_captured,
+        *(() if arguments.dropout_seed is None else (arguments.dropout_seed,)),
     )

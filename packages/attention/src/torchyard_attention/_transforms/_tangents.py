@@ -22,6 +22,7 @@ from torchyard_attention._arguments import Arguments
 from torchyard_attention._request import lse_dtype
 from torchyard_attention._transforms._composed import floating, pushforward
 from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.visibility import dense_visibility
 
 __all__ = ["tangents"]
@@ -109,6 +110,10 @@ class _Rows:
         weights = self._select(weights, 0.0)
         moved = weights * self._select(slope, 0.0)
         of_lse = moved.sum(dim=-1)
+        if call.dropout is not None:
+            b, h, q, k = self._places()
+            factors = dropout_factors(call.dropout, (b, h, q, k), h.numel(), self._dtype)
+            moved, weights = moved * factors, weights * factors
         mixed = self._mixed(moved, value)
         if of_value is not None:
             mixed = mixed + self._mixed(weights, of_value)
@@ -117,13 +122,9 @@ class _Rows:
     def _modified(
         self, scores: Tensor, slope: Tensor, of_captured: Sequence[Tensor | None]
     ) -> tuple[Tensor, Tensor]:
-        mod, query = self._call.score_mod, self._call.query
+        mod = self._call.score_mod
         assert mod is not None
-        b, h, _, k = (
-            torch.arange(size, device=query.device)
-            for size in (*query.shape[:3], self._call.key.shape[2])
-        )
-        q = torch.arange(self._slice.start, self._slice.stop, device=query.device)
+        b, h, q, k = self._places()
         places = [place for place in floating(self._captured) if of_captured[place] is not None]
 
         def modify(raw: Tensor, *some: Tensor) -> Tensor:
@@ -136,6 +137,14 @@ class _Rows:
         directions = (slope, *(of_captured[place] for place in places))
         found: tuple[Tensor, Tensor] = pushforward(modify, primals, directions)  # type: ignore[arg-type]
         return found
+
+    def _places(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        query = self._call.query
+        b, h, k = (
+            torch.arange(size, device=query.device)
+            for size in (*query.shape[:2], self._call.key.shape[2])
+        )
+        return b, h, torch.arange(self._slice.start, self._slice.stop, device=query.device), k
 
     def _times(self, rows: Tensor, others: Tensor) -> Tensor:
         """Return rows [B, Hq, R, X] @ others [B, Hkv, X, Y] for the key head of each query head."""

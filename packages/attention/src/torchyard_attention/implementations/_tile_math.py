@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall
+from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.implementations._tiles import Chunk, Piece
 
 _LOG2_E: Final = 1.4426950408889634
@@ -74,6 +75,34 @@ class Modification:
         modified = self(raw, chunk, rows, piece)
         shared = modified.untyped_storage().data_ptr() in self._own
         return modified.clone() if shared or not modified.is_contiguous() else modified
+
+
+class Drops:
+    """A call's dropout, tile by tile.
+
+    Args:
+        call: the call; its dropout is not None.
+        dtype: of the factors.
+    """
+
+    def __init__(self, call: AttentionCall, dtype: torch.dtype) -> None:
+        assert call.dropout is not None
+        self._dropout, self._dtype = call.dropout, dtype
+        device = call.query.device
+        batch, self._q_heads, q_length, _ = call.query.shape
+        self._b = torch.arange(batch, device=device)
+        self._h = torch.arange(self._q_heads, device=device).view(call.key.shape[1], -1)
+        self._q = torch.arange(q_length, device=device)
+
+    def factors(self, chunk: Chunk, rows: slice, piece: Piece, shape: torch.Size) -> Tensor:
+        """Return what weights [N, G' * rows, n] are multiplied by, in this shape."""
+        places = (
+            self._b[chunk.batches],
+            self._h[chunk.heads, chunk.group].reshape(-1),
+            self._q[rows],
+            piece.keys,
+        )
+        return dropout_factors(self._dropout, places, self._q_heads, self._dtype).reshape(shape)
 
 
 def select(tensor: Tensor, bias: Tensor | None, otherwise: float) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients
 from torchyard_attention.implementations._tile_math import (
+    Drops,
     Modification,
     by_rows,
     compute_dtype,
@@ -73,6 +74,7 @@ class _Backward:
         self._grad_key, self._grad_value = (
             torch.zeros_like(tensor) for tensor in (self._key, self._value)
         )
+        self._drops = None if call.dropout is None else Drops(call, dtype)
         self._leaves = _leaves(call, dtype)
         self._wanted = [leaf for leaf in self._leaves if leaf.requires_grad]
         self._grad_captured = [torch.zeros_like(leaf) for leaf in self._wanted]
@@ -116,11 +118,18 @@ class _Backward:
             weights = self._weights(modified.detach(), shift, piece, owned=leaf is None)
             seen = visible_pairs(piece.bias, self._exact, weights)
             across = None if seen is None else seen.mT
+            kept, factors = weights, None
+            if self._drops is not None:
+                factors = self._drops.factors(chunk, tile.rows, piece, weights.shape)
+                kept = weights * factors
             piece.add_to(
                 heads_of(self._grad_value, chunk),
-                product(weights.mT, grad_out, across, self._exact),
+                product(kept.mT, grad_out, across, self._exact),
             )
-            slope = torch.baddbmm(delta, grad_out, piece.take(value).mT)
+            if factors is None:
+                slope = torch.baddbmm(delta, grad_out, piece.take(value).mT)
+            else:
+                slope = torch.bmm(grad_out, piece.take(value).mT).mul_(factors).add_(delta)
             if self._exact:
                 slope = select(slope, piece.bias, 0.0)
             slope = slope.mul_(weights)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_attention.implementations._tile_math import (
+    Drops,
     Modification,
     by_rows,
     compute_dtype,
@@ -45,6 +46,7 @@ class _Forward:
         self._key = call.key.to(self._dtype).contiguous()
         self._value = call.value.to(self._dtype).contiguous()
         self._modify = None if call.score_mod is None else Modification(call, ())
+        self._drops = None if call.dropout is None else Drops(call, self._dtype)
         rows = (batch, q_heads, q_length)
         self.out = call.query.new_empty((*rows, call.value.shape[3]))
         self.lse = call.query.new_empty(rows, dtype=self._dtype)
@@ -78,6 +80,8 @@ class _Forward:
             shift = above.masked_fill(above == -torch.inf, 0.0)
             weights = exponentials(scores, shift, scores, self._exact)
             part = weights.sum(dim=-1, keepdim=True)
+            if self._drops is not None:
+                weights = weights * self._drops.factors(chunk, tile.rows, piece, weights.shape)
             seen = visible_pairs(piece.bias, self._exact, weights)
             more = product(weights, piece.take(value), seen, self._exact)
             if high is not None and total is not None and mixed is not None:

@@ -29,6 +29,10 @@ def supports(request: AttentionRequest, platform: Platform) -> Verdict:
             f"torch's templates compute {', '.join(_DTYPES)}; got {request.dtype}",
             "cast the inputs",
         )
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT, "torch's templates drop no weights", "use attention.tiled"
+        )
     if request.score is ScoreKind.GENERAL:
         return Verdict.no(
             ReasonCode.SCORE_MOD,

@@ -47,6 +47,12 @@ def supports_backward(request: AttentionRequest, platform: Platform) -> Verdict:
 
 
 def _supports_anywhere(request: AttentionRequest) -> Verdict:
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT,
+            "torch's kernels drop weights by a mask of their own, or none",
+            "use attention.tiled",
+        )
     if request.score is not ScoreKind.NONE:
         return Verdict.no(
             ReasonCode.SCORE_MOD,

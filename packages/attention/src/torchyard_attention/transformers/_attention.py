@@ -69,7 +69,7 @@ def attention(
         attention_mask: from this package's mask function; or one that the model or its user made,
             [B or 1, Hq or 1, Sq or 1, Sk]: bool, True where a query sees a key, or floating point,
             added to the scores. None: causal where the layer is, and Sq > 1.
-        dropout: 0, except outside of training, where none is applied.
+        dropout: the probability with which a weight counts as 0; applied in training alone.
         scaling: multiplies the scores; None: 1 / sqrt(D).
         is_causal: whether queries see only keys before them where there is no mask; None: what
             the layer says.
@@ -88,7 +88,7 @@ def attention(
         UnsupportedArgumentError: the model wants something else; names it.
         torchyard.UnsupportedError: no implementation may serve the call.
     """
-    _refuse(module, dropout, output_attentions, kwargs)
+    _refuse(module, output_attentions, kwargs)
     query, key, value = autocast_inputs(query, key, value)
     mask = given_mask(module, query, key, attention_mask, is_causal, sliding_window)
     _check_packed(kwargs, mask.packed)
@@ -111,6 +111,7 @@ def attention(
         enable_gqa=True,
         kernel_options=kernel_options,
         implementation=implementation,
+        dropout_p=dropout if module.training else 0.0,
     )
     out = compute() if s_aux is None else _with_sinks(compute, query.shape[1], s_aux)
     return out.transpose(1, 2).contiguous(), None
@@ -142,14 +143,9 @@ def _added(name: str, bias: Tensor, query: Tensor, mask: PreparedMask) -> ScoreM
 
 
 def _refuse(
-    module: torch.nn.Module, dropout: float, output_attentions: bool | None, kwargs: dict[str, Any]
+    module: torch.nn.Module, output_attentions: bool | None, kwargs: dict[str, Any]
 ) -> None:
     """Raise UnsupportedArgumentError for what attention does not do."""
-    if dropout and module.training:
-        raise UnsupportedArgumentError(
-            f"dropout: expected 0 in training, got {dropout}: attention weights are never held; "
-            f"set the configuration's attention_dropout (or its like) to 0, or {_REMEDY}"
-        )
     if output_attentions or getattr(getattr(module, "config", None), "output_attentions", False):
         raise UnsupportedArgumentError(
             "output_attentions: expected False, got True: attention weights are never held; "
