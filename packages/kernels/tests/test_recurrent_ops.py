@@ -138,15 +138,3 @@ def test_the_ops_pass_torchs_own_checks(kind, reserve):
     torch.library.opcheck(
         torch.ops.torchyard_kernels.recurrent.default, (*arguments, reserve, "kernels.steps")
     )
-
-
-def test_a_batched_call_under_vmap_is_refused_by_name():
-    case = Case(RecurrentKind.GRU)
-    call = case.call()
-    weights = [weight for cell in call.weights for weight in cell if weight is not None]
-
-    def run(given):
-        return tk.gru(given, None, weights).output
-
-    with pytest.raises(RuntimeError, match=r"torchyard_kernels::recurrent|vmap"):
-        torch.vmap(run)(torch.stack([call.input] * 2))

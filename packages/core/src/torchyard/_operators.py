@@ -70,8 +70,9 @@ class Operators:
             gradient, setup_context: as torch.library.register_autograd takes them.
             jvp: forward mode: takes the context, then the tangents in the structure of the op's
                 arguments, None for what is no tensor, and for zeros where setup_context called
-                ``set_materialize_grads(False)``; returns those of the results, None for zeros.
-                The context has what setup_context gave to ``save_for_forward``.
+                ``set_materialize_grads(False)``; returns those of the results, None for what
+                setup_context marked as not differentiable. The context has what setup_context gave
+                to ``save_for_forward``.
             vmap: as torch.library.register_vmap takes it. A transform whose rule is missing raises
                 TransformError.
             called: what users call, for that error; the op's name by default.

@@ -85,9 +85,10 @@ def register_batches(library: Any, form: str, called: str, vmap: Callable[..., A
             _Batch(size, "error"), given.nested(dims, nothing), *given.nested(flat, args)
         )
         made = _Layout.of_results(found)
+        # torch's own rules want what is mapped over to be the first dimension in memory.
         return made.nested_results(
             [
-                add(leaf, dim, level)
+                add(leaf.movedim(dim, 0).contiguous(), 0, level)
                 for leaf, dim in zip(made.flat(found), made.flat(at), strict=True)
             ]
         )

@@ -24,7 +24,6 @@ from torchyard_kernels._linear._tuning import Tuned, max_autotune
 from torchyard_kernels._pointwise._api import foreach_map, foreach_map_
 from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
-from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
 from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
 from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels._topk._api import (
@@ -52,7 +51,6 @@ __all__ = [
     "PackedRecurrent",
     "PackedWeight",
     "Padding",
-    "RecurrentDoubleBackwardError",
     "RecurrentOutput",
     "Report",
     "Skipped",

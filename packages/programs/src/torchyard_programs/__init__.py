@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchyard_programs._build import build
 from torchyard_programs._captured import is_readable_on, stored
+from torchyard_programs._derivatives import is_transformed, pullback, pushforward
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference, parse
 from torchyard_programs._recordings import Recordings
@@ -26,8 +27,11 @@ __all__ = [
     "infer",
     "is_pointwise",
     "is_readable_on",
+    "is_transformed",
     "is_undisturbed",
     "parse",
+    "pullback",
+    "pushforward",
     "result_count",
     "stored",
     "trace",

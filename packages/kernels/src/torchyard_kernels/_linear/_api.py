@@ -25,6 +25,7 @@ from torchyard_kernels._linear._transforms import product
 from torchyard_kernels._linear._tuning import active
 from torchyard_kernels._linear._validation import check_batches, check_linear, check_matmul
 from torchyard_kernels.contracts.linear import PLAIN_WEIGHT, SECOND_FACTOR
+from torchyard_programs import is_transformed
 
 __all__ = ["bmm", "linear", "matmul"]
 
@@ -52,7 +53,8 @@ def linear(
 
     Functions are recorded as programs (``torchyard_programs``) and run while a tile of the result
     lies in a cache, where the chosen implementation can; ``torchyard explain`` tells. Where
-    gradients are recorded they run as torch's operators beside the product.
+    gradients are recorded, in forward mode and under a transform of torch.func they run as torch's
+    operators beside the product.
 
     Differentiable in x, bias, a plain weight and what functions capture, any number of times; a
     packed weight is a constant.
@@ -105,7 +107,8 @@ def linear(
     after = None if epilogue is None else recorded(epilogue, "epilogue", gated, x)
     captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
     bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
-    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in bound):
+    recorded_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in bound)
+    if not recorded_gradient and not is_transformed():
         return fused(x, held, spec, bias, before, after)
     y = product(x if prologue is None else prologue(x).to(x.dtype), held, spec, bias)
     if epilogue is None:

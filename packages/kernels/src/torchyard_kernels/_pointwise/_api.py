@@ -14,8 +14,8 @@ from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels._pointwise._arguments import Arguments, parse_arguments
 from torchyard_kernels._pointwise._direct import count_write, served
-from torchyard_kernels._pointwise._errors import InPlaceGradientError
 from torchyard_kernels._pointwise._recordings import kept, recorded
+from torchyard_kernels._pointwise._transforms import refuse_gradient
 from torchyard_programs import result_count
 
 __all__ = ["foreach_map", "foreach_map_", "write"]
@@ -192,8 +192,4 @@ def _check_out(
     if torch.is_grad_enabled():
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
         if any(tensor.requires_grad for tensor in tensors):
-            raise InPlaceGradientError(
-                "foreach_map_: expected tensors whose gradients are not recorded, since what is "
-                "written to is lost for the backward; call it under torch.no_grad(), or use "
-                "foreach_map"
-            )
+            refuse_gradient()

@@ -23,7 +23,15 @@ from torchyard_programs import (
     parse,
 )
 
-__all__ = ["EXACT", "WIDE", "broadcast", "check_results", "evaluated", "result_dtypes"]
+__all__ = [
+    "EXACT",
+    "WIDE",
+    "broadcast",
+    "check_results",
+    "evaluated",
+    "result_dtypes",
+    "takes_elements",
+]
 
 _Wider = tuple[tuple[torch.dtype, torch.dtype], ...]
 
@@ -40,6 +48,13 @@ def result_dtypes(
 ) -> tuple[torch.dtype, ...]:
     """Return the dtype of each result, as torch promotes; a number gives torch's default for it."""
     return _plan(text, inputs, captured, WIDE).results
+
+
+def takes_elements(text: str, arguments: int, captured: tuple[Operand, ...]) -> bool:
+    """Return whether a program takes one element of each captured tensor, and looks up none."""
+    given = tuple(Input(f"x{index}", torch.float32, 1) for index in range(arguments))
+    elements = tuple((getattr(torch, name), 0) for name, _ in captured)
+    return is_pointwise(parse(text), given, elements)
 
 
 def broadcast(items: Sequence[Any]) -> torch.Size:

@@ -16,11 +16,13 @@ from torchyard import registry
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._pointwise._arguments import Arguments, device_of, operand_of
 from torchyard_kernels._pointwise._direct import count_write, remember, served
-from torchyard_kernels._pointwise._evaluation import (
-    broadcast,
-    check_results,
-    evaluated,
-    result_dtypes,
+from torchyard_kernels._pointwise._evaluation import broadcast, check_results, result_dtypes
+from torchyard_kernels._pointwise._transforms import (
+    batched,
+    differentiate,
+    push_forward,
+    refuse_writing,
+    setup_context,
 )
 from torchyard_kernels.contracts.pointwise import (
     POINTWISE,
@@ -169,61 +171,16 @@ def _pointwise_in_place_fake(
         device_of([item for item in given if isinstance(item, Tensor)])
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    tensors, captured, numbers, form, groups, text, _ = inputs
-    ctx.save_for_backward(*tensors, *(captured or ()))
-    ctx.split = len(tensors)
-    ctx.has_captured = captured is not None
-    ctx.plain = (numbers, form, groups, text)
-    ctx.mark_non_differentiable(*[tensor for tensor in output if not _differentiable(tensor)])
-
-
-def _differentiable(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _differentiate(ctx: Any, gradients: list[Tensor | None]) -> tuple[Any, ...]:
-    """Compute each group anew by torch's own operations, and differentiate these."""
-    saved = ctx.saved_tensors
-    numbers, form, groups, text = ctx.plain
-    flags = list(ctx.needs_input_grad[0])
-    if ctx.has_captured:
-        flags += ctx.needs_input_grad[1]
-    with torch.enable_grad():
-        leaves = [
-            tensor.view_as(tensor) if wanted else tensor
-            for tensor, wanted in zip(saved, flags, strict=True)
-        ]
-        tensors, captured = leaves[: ctx.split], leaves[ctx.split :]
-        items = _arguments(tensors, numbers, form, groups).items()
-        traits = tuple(operand_of(tensor) for tensor in captured)
-        outputs: list[Tensor] = []
-        given: list[Tensor] = []
-        for group in range(groups):
-            parts = [item[group] for item in items]
-            inputs = tuple(operand_of(part) for part in parts)
-            results = evaluated(text, inputs, traits, parts, captured)
-            for number, result in enumerate(results):
-                gradient = gradients[number * groups + group]
-                if gradient is not None and result.requires_grad:
-                    outputs.append(result)
-                    given.append(gradient)
-        wanted = [leaf for leaf, flag in zip(leaves, flags, strict=True) if flag]
-        found: Sequence[Tensor | None] = [None] * len(wanted)
-        if outputs:
-            found = torch.autograd.grad(
-                outputs,
-                wanted,
-                given,
-                allow_unused=True,
-                create_graph=torch.is_grad_enabled() and any(g.requires_grad for g in given),
-            )
-    results_of = iter(found)
-    grads = [next(results_of) if flag else None for flag in flags]
-    return grads[: ctx.split], grads[ctx.split :] if ctx.has_captured else None, *[None] * 5
-
-
 OPERATORS.define(
-    _NEW, _pointwise, _pointwise_fake, gradient=_differentiate, setup_context=_setup_context
+    _NEW,
+    _pointwise,
+    _pointwise_fake,
+    gradient=differentiate,
+    setup_context=setup_context,
+    jvp=push_forward,
+    vmap=batched,
+    called="foreach_map",
 )
-OPERATORS.define(_IN_PLACE, _pointwise_in_place, _pointwise_in_place_fake)
+OPERATORS.define(
+    _IN_PLACE, _pointwise_in_place, _pointwise_in_place_fake, transformed=refuse_writing
+)

@@ -31,6 +31,7 @@ from torchyard_kernels.contracts.recurrent import (
     RecurrentResult,
     gates,
 )
+from torchyard_programs import is_transformed
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -337,4 +338,6 @@ class _Layers:
                 call = replace(call, packed=packed.of(chosen))
             if not tracked or getattr(chosen, "differentiable", False):
                 return chosen(call)
-        return recorded(call, weights, reserve=tracked, use=use)
+        # What vmap wraps inside of grad does not say that a gradient is wanted.
+        reserve = tracked or (torch.is_grad_enabled() and is_transformed())
+        return recorded(call, weights, reserve=reserve, use=use)

@@ -8,7 +8,7 @@ an exported program keeps the number of steps and the batch as symbols.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from torchyard import registry
 from torchyard_kernels._calls import Calls
 from torchyard_kernels._operators import OPERATORS
-from torchyard_kernels._recurrent._errors import RecurrentDoubleBackwardError
-from torchyard_kernels._recurrent._request import cells, request_of
+from torchyard_kernels._recurrent import _transforms
+from torchyard_kernels._recurrent._request import call_of, request_of
 from torchyard_kernels.contracts.recurrent import (
     BACKWARD,
     FORWARD,
@@ -109,21 +109,6 @@ def check_lengths(call: RecurrentCall) -> None:
         raise ValueError(f"lengths: expected at most {steps}, the input's steps, got {most}")
 
 
-def _call(common: Sequence[Any], *, reserve: bool) -> RecurrentCall:
-    given, hidden, cell, weights, lengths, kind, num_layers, bidirectional = common
-    return RecurrentCall(
-        RecurrentKind(kind),
-        given,
-        hidden,
-        cell,
-        cells(weights, num_layers, bidirectional),
-        num_layers,
-        bidirectional,
-        lengths,
-        reserve,
-    )
-
-
 def _served(*args: Any) -> tuple[Tensor, ...] | None:
     given, hidden, cell, weights, lengths, name, num_layers, bidirectional, reserve, use = args
     kind = _KINDS.get(name)
@@ -141,7 +126,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
     if served is not None:
         return served
     *common, reserve, use = args
-    call = _call(common, reserve=reserve)
+    call = call_of(common, reserve=reserve)
     result = decided(call, grad=reserve, use=use or None)(call)
     nothing = call.input.new_empty(0)
     return (
@@ -158,7 +143,7 @@ def _sums_dtype(tensor: Tensor) -> torch.dtype:
 
 def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
     *common, reserve, _ = args
-    call = _call(common, reserve=reserve)
+    call = call_of(common, reserve=reserve)
     steps, batch, _ = call.input.shape
     outputs = call.hidden.shape[2]
     hidden_size = call.weights[0].w_hh.shape[0] // gates(call.kind)
@@ -174,7 +159,7 @@ def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _backward(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     *common, reserve, grad_output, grad_hidden, grad_cell = args
-    call = _call(common, reserve=True)
+    call = call_of(common, reserve=True)
     chosen = registry().resolve(BACKWARD, request_of(call, grad=True))
     grads = chosen(call, reserve, grad_output, grad_hidden, grad_cell)
     return (
@@ -199,55 +184,6 @@ def _backward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     )
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    given, hidden, cell, weights, lengths, *plain = inputs
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(output[3])
-    optional = [tensor for tensor in (cell, lengths) if tensor is not None]
-    ctx.save_for_backward(given, hidden, output[3], *optional, *weights)
-    ctx.has = cell is not None, lengths is not None
-    ctx.plain = plain[:3]
-    ctx.recorded = plain[3]
-
-
-def _differentiate(
-    ctx: Any,
-    grad_output: Tensor | None,
-    grad_hidden: Tensor | None,
-    grad_cell: Tensor | None,
-    _: Any,
-) -> tuple[Any, ...]:
-    given, hidden, reserve, *rest = ctx.saved_tensors
-    cell = rest.pop(0) if ctx.has[0] else None
-    lengths = rest.pop(0) if ctx.has[1] else None
-    if not ctx.recorded:
-        raise RuntimeError(
-            "recurrent: gradients were asked for, and the call was made with reserve=False; call "
-            "torchyard_kernels.lstm, gru or rnn, which ask for it where it is needed"
-        )
-    grads = OPERATORS["recurrent_backward"](
-        given,
-        hidden,
-        cell,
-        rest,
-        lengths,
-        *ctx.plain,
-        reserve,
-        grad_output,
-        grad_hidden,
-        grad_cell if cell is not None else None,
-    )
-    to_cell = None if cell is None else grads[2]
-    return grads[0], grads[1], to_cell, grads[3], *([None] * 6)
-
-
-def _refuse_double_backward(ctx: Any, *grads: Any) -> NoReturn:
-    raise RecurrentDoubleBackwardError(
-        "recurrent: gradients of its gradients were asked for (create_graph=True), which this op "
-        "does not record; pass implementation='kernels.reference', which torch differentiates"
-    )
-
-
 def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any) -> Any:
         with torch.no_grad():
@@ -260,9 +196,19 @@ OPERATORS.define(
     _FORWARD_SCHEMA,
     _isolated(_forward),
     _forward_fake,
-    gradient=_differentiate,
-    setup_context=_setup_context,
+    gradient=_transforms.differentiate,
+    setup_context=_transforms.setup_context,
+    jvp=_transforms.push_forward,
+    vmap=_transforms.batched,
+    called="lstm, gru or rnn",
 )
 OPERATORS.define(
-    _BACKWARD_SCHEMA, _isolated(_backward), _backward_fake, gradient=_refuse_double_backward
+    _BACKWARD_SCHEMA,
+    _isolated(_backward),
+    _backward_fake,
+    gradient=_transforms.differentiate_gradients,
+    setup_context=_transforms.setup_gradients,
+    jvp=_transforms.push_gradients_forward,
+    vmap=_transforms.batched_gradients,
+    called="a gradient of lstm, gru or rnn",
 )

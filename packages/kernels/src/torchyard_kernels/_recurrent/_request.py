@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torchyard_kernels.contracts.recurrent import (
     gates,
 )
 
-__all__ = ["cells", "per_cell", "request_of"]
+__all__ = ["call_of", "cells", "per_cell", "request_of"]
 
 
 def per_cell(weights: Sequence[Tensor], num_layers: int, bidirectional: bool) -> int:
@@ -37,6 +38,22 @@ def cells(
         w_hr = part[-1] if size % 2 else None
         found.append(CellWeights(part[0], part[1], b_ih, b_hh, w_hr))
     return tuple(found)
+
+
+def call_of(common: Sequence[Any], *, reserve: bool) -> RecurrentCall:
+    """Return a call of an op's first arguments."""
+    given, hidden, cell, weights, lengths, kind, num_layers, bidirectional = common
+    return RecurrentCall(
+        RecurrentKind(kind),
+        given,
+        hidden,
+        cell,
+        cells(weights, num_layers, bidirectional),
+        num_layers,
+        bidirectional,
+        lengths,
+        reserve,
+    )
 
 
 def request_of(call: RecurrentCall, *, grad: bool, packed: bool = False) -> RecurrentRequest:

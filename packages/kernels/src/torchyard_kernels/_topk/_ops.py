@@ -155,11 +155,11 @@ def _differentiate_segments(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | No
     return _scattered(ctx, grad), None, None, None, None
 
 
-def _gathered(ctx: Any, tangent: Tensor | None, *_: Any) -> tuple[Tensor | None, None]:
+def _gathered(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, None]:
     """Return the tangents of values: that of x at each index; absent ones have none."""
     (indices,) = ctx.saved_tensors
-    if tangent is None or not tangent.numel():
-        return None, None
+    if not tangent.numel():
+        return tangent.new_zeros(indices.shape), None
     places = indices.clamp(min=0) if ctx.fills else indices
     if len(ctx.shape) < indices.dim():
         found = tangent.gather(0, places.reshape(-1)).reshape(indices.shape)
