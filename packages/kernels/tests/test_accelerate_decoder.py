@@ -21,7 +21,7 @@ SIZES = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
-    "intermediate_size": 96,
+    "intermediate_size": 128,
     "vocab_size": 90,
     "pad_token_id": 0,
 }
@@ -138,7 +138,7 @@ def test_weights_are_read_where_they_lie_now(options, by_modules):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_report_names_the_layers_and_undo_gives_their_class_back(name):
+def test_the_report_names_the_layers_and_undo_gives_their_forward_back(name):
     model = model_of(name)
     kinds = [type(layer) for layer in model.model.layers]
     attributes = [set(vars(layer)) for layer in model.model.layers]
@@ -183,12 +183,12 @@ def test_a_layer_with_a_norm_of_another_kind_keeps_its_class():
     assert named == ["model.layers.1"]
 
 
-def test_undo_refuses_a_layer_of_yet_another_class():
+def test_undo_refuses_a_layer_with_yet_another_forward():
     model = model_of()
     done = accelerate(model, measure=False)
     layer = model.model.layers[0]
-    layer.__class__ = type("Other", (type(layer),), {})
-    with pytest.raises(AccelerateError, match="no longer of the class"):
+    layer.forward = lambda *args, own=layer.forward, **kwargs: own(*args, **kwargs)
+    with pytest.raises(AccelerateError, match="another forward on a LlamaDecoderLayer"):
         done.undo()
 
 

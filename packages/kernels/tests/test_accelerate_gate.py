@@ -139,7 +139,7 @@ def test_a_change_of_the_activation_is_seen(x):
 def test_hooks_on_the_parts_are_called(x):
     plain, model = model_of(torch.nn.SiLU())
     model(x)
-    for part in (model[0].gate_up, model[0].act_fn):
+    for part in (model[0].gate_proj, model[0].act_fn):
         seen = []
         handle = part.register_forward_hook(lambda *_, seen=seen: seen.append(1))
         torch.testing.assert_close(model(x), plain(x), rtol=1e-4, atol=1e-5)

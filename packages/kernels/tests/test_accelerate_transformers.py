@@ -7,6 +7,8 @@ import torch
 import transformers
 
 from torchyard_kernels import accelerate
+from torchyard_kernels._linear._packed_tensor import PackedTensor
+from torchyard_kernels._linear._shared_weight import SharedWeight
 
 SIZES = {
     "hidden_size": 64,
@@ -54,7 +56,8 @@ def test_a_model_generates_what_it_did(name):
     done = accelerate(model, measure=False)
     assert not done.report.skipped
     assert layers > 0
-    assert not any(isinstance(module, torch.nn.Linear) for module in model.modules())
+    linears = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert {type(layer.weight) for layer in linears} <= {PackedTensor, SharedWeight}
     with torch.inference_mode():
         torch.testing.assert_close(model(PROMPT).logits, logits, rtol=1e-4, atol=1e-4)
     assert torch.equal(generated(model), expected)

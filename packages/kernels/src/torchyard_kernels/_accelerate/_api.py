@@ -8,9 +8,11 @@ from typing import Literal
 import torch
 
 from torchyard_kernels._accelerate._gain import measured_gain
-from torchyard_kernels._accelerate._replace import Plan, Replacer
+from torchyard_kernels._accelerate._plan import Plan
+from torchyard_kernels._accelerate._replace import Packing, make
 from torchyard_kernels._accelerate._report import Accelerated, AccelerateError, Report
-from torchyard_kernels.contracts.quantised import GROUPS
+from torchyard_kernels.contracts.linear import PANEL_COLUMNS
+from torchyard_kernels.contracts.quantised import GROUPS, QUANTISED_COLUMNS
 
 __all__ = ["accelerate"]
 
@@ -68,15 +70,24 @@ def accelerate(
         options["activation"] = 0 if activation is None else 8
         if group_size is not None:
             options["group"] = group_size
-    plan = Plan(model, tuple(skip), fuse)
-    replacer = Replacer(weights, options)
+    rounded = weights if weights in ("int8", "int4") else None
+    dtype = None if weights is None or rounded else getattr(torch, weights)
+    packing = Packing(rounded, dtype, tuple(options.items()))
+    panel = QUANTISED_COLUMNS if rounded else PANEL_COLUMNS
+    plan = Plan.of(model, tuple(skip), fuse, panel)
     try:
-        made = replacer.make(plan)
+        made = make(plan, packing)
     except (TypeError, ValueError) as error:
         raise AccelerateError(f"accelerate: {error}; the model is unchanged") from error
     gain = measured_gain(made.pairs) if measure else None
     undo = made.put(model, cache=cache, keep=keep_originals)
-    report = Report(weights or "their own dtype", tuple(made.changes), tuple(plan.skipped), gain)
+    report = Report(
+        weights or "their own dtype",
+        tuple(made.changes),
+        tuple(plan.skipped),
+        gain,
+        tuple(plan.unused),
+    )
     return Accelerated(report, undo)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchyard_kernels._large_pages import large_empty
 
-__all__ = ["grow_in_place", "growing_layer"]
+__all__ = ["grow_in_place", "growing_layer", "reason_against_growing"]
 
 # Positions that a cache has room for at least, and by how many it is rounded up.
 _ROOM = 256
@@ -106,10 +106,27 @@ def grow_in_place(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[s
     """Make the cache of a call grow in place: a forward pre-hook of a transformers model."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
-    cache: Any = kwargs.get("past_key_values")
+    cache: Any = kwargs.get("cache")
+    # As it was called before transformers 5.24, and may be for some time.
+    if cache is None:
+        cache = kwargs.get("past_key_values")
     if type(cache) is DynamicCache and not torch.compiler.is_compiling():
         growing = growing_layer()
         for layer in cache.layers:
             if type(layer) is DynamicLayer:
                 layer.__class__ = growing
     return None
+
+
+def reason_against_growing(model: Any) -> str:
+    """Return why a model's cache grows by concatenation, or some of its layers; empty: in place."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    config = model.config
+    if not model.can_generate():
+        return ""
+    if config.is_encoder_decoder:
+        return "an encoder and a decoder have one of their own"
+    layers = DynamicCache(config=config).layers
+    others = [type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer]
+    return f"{len(others)} of its {len(layers)} layers are {others[0]}" if others else ""

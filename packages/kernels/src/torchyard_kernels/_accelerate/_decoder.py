@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,13 +11,19 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard_kernels._accelerate._layers import is_untouched
+
 __all__ = ["CHILDREN", "DecoderForm", "decoder_form"]
 
 # Of a layer, and of its attention.
 CHILDREN: Final = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 _PROJECTIONS: Final = ("q_proj", "k_proj", "v_proj", "o_proj")
 # What a layer is given and may pass on to its attention.
-_PASSED: Final = frozenset({"position_ids", "use_cache", "past_key_values", "position_embeddings"})
+_PASSED: Final = frozenset(
+    {"position_ids", "use_cache", "cache", "past_key_values", "position_embeddings"}
+)
+# What a layer calls its cache: from transformers 5.24 on, and before.
+_CACHES: Final = ("cache", "past_key_values")
 _TRIAL: Final = 3
 _NAME: Final = "torchyard_trial"
 
@@ -29,14 +36,16 @@ class DecoderForm:
         epsilons: of the norm before attention and of that before the gated layer.
         constants: what its attention function is given besides tensors.
         passed: what it is given of what the layer is.
+        cache: what the layer calls the cache that it is given.
     """
 
     epsilons: tuple[float, float]
     constants: tuple[tuple[str, Any], ...]
     passed: tuple[str, ...]
+    cache: str
 
 
-def decoder_form(layer: torch.nn.Module) -> DecoderForm | None:
+def decoder_form(layer: torch.nn.Module) -> DecoderForm | str:
     """Return a layer's form where it is::
 
         h = x + o(attention(rotary(q(norm(x))), cache(rotary(k(norm(x))), v(norm(x)))))
@@ -44,30 +53,36 @@ def decoder_form(layer: torch.nn.Module) -> DecoderForm | None:
 
     with RMSNorms and rotary embeddings of halves. Every tensor on the way has to be the same to the
     bit, for three random rows. What mlp does is for others to know.
+
+    Returns:
+        The form; or why the layer is of another, which is empty for what is no decoder's layer.
     """
     transformers: Any = sys.modules.get("transformers")
-    if transformers is None or tuple(sorted(layer._modules)) != tuple(sorted(CHILDREN)):
-        return None
+    if transformers is None or not {"self_attn", "mlp"} <= layer._modules.keys():
+        return ""
+    if sorted(layer._modules) != sorted(CHILDREN):
+        return f"it has {', '.join(sorted(layer._modules))}, and not {', '.join(CHILDREN)}"
     before, attention, after, mlp = (layer._modules[name] for name in CHILDREN)
     if before is None or attention is None or after is None or mlp is None:
-        return None
+        return "a part of it is None"
+    if sorted(attention._modules) != sorted(_PROJECTIONS):
+        found = ", ".join(sorted(attention._modules))
+        return f"its attention has {found}, and not {', '.join(_PROJECTIONS)}"
     first, second = _epsilon(before), _epsilon(after)
-    if (
-        tuple(sorted(attention._modules)) != tuple(sorted(_PROJECTIONS))
-        or first is None
-        or second is None
-        or any(part._forward_hooks or part._forward_pre_hooks for part in layer.modules())
-        or not isinstance(getattr(attention, "config", None), transformers.PreTrainedConfig)
-    ):
-        return None
+    if first is None or second is None:
+        return "its norms are no RMSNorms of one weight and an epsilon"
+    if not all(is_untouched(part) for part in layer.modules()):
+        return "there are hooks on it or in it, or a forward of an object's own"
+    if not isinstance(getattr(attention, "config", None), transformers.PreTrainedConfig):
+        return "its attention has no configuration of transformers"
     try:
         with torch.no_grad():
             trial = _Trial(layer, attention)
             trial.run()
-            same = trial.holds(first, second)
-    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError):
-        return None
-    return DecoderForm((first, second), *trial.given()) if same else None
+            different = trial.difference(first, second)
+    except (TypeError, ValueError, RuntimeError, AttributeError, KeyError) as error:
+        return f"a trial of it ended in {type(error).__name__}: {error}"
+    return different or DecoderForm((first, second), *trial.given(), trial.cache)
 
 
 def _epsilon(norm: torch.nn.Module) -> float | None:
@@ -97,11 +112,15 @@ class _Trial:
         self.positions = torch.arange(_TRIAL, device=weight.device)[None]
         self.calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         self.updates: list[tuple[Any, ...]] = []
+        parameters = inspect.signature(type(layer).forward).parameters
+        self.cache = next(name for name in _CACHES if name in parameters or name == _CACHES[-1])
         self.out: Any = None
 
-    def update(self, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-        """Stand for the method of a cache."""
-        self.updates.append((key, value, *others))
+    def update(
+        self, key: Tensor, value: Tensor, layer_idx: Any, *others: Any, **named: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Stand for the method of a cache: some are told what else the layer was given."""
+        self.updates.append((key, value, layer_idx, *others))
         return key, value
 
     def _attend(self, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
@@ -122,19 +141,19 @@ class _Trial:
                 self.x,
                 attention_mask=self.mask,
                 position_ids=self.positions,
-                past_key_values=self,
                 use_cache=True,
                 position_embeddings=self.rotation,
+                **{self.cache: self},
             )
         finally:
             self.attention.config = config
             del functions[_NAME]
 
-    def holds(self, before: float, after: float) -> bool:
-        """Return whether every tensor is what the form says."""
+    def difference(self, before: float, after: float) -> str:
+        """Return what is not as the form says; empty where every tensor is."""
         layer, attention = self.layer, self.attention
         if len(self.calls) != 1 or len(self.updates) != 1 or type(self.out) is not Tensor:
-            return False
+            return "it does not call one attention function and one cache, or returns no tensor"
         args, kwargs = self.calls[0]
         normed = _normed(self.x, layer.input_layernorm.weight, before)
         shape = (1, _TRIAL, -1, attention.head_dim)
@@ -145,19 +164,20 @@ class _Trial:
         query, key = (_rotated(x, *self.rotation) for x in (query, key))
         hidden = self.x + attention.o_proj(self.attended.reshape(1, _TRIAL, -1))
         out = hidden + layer.mlp(_normed(hidden, layer.post_attention_layernorm.weight, after))
-        return (
-            len(args) == 5
-            and args[0] is attention
-            and args[4] is self.mask
-            and self.updates[0][2:] == (attention.layer_idx,)
-            and all(
-                torch.equal(given, found)
-                for given, found in zip(
-                    (*args[1:4], self.out), (query, key, value, out), strict=True
-                )
-            )
-            and all(_known(name, value) for name, value in kwargs.items())
-        )
+        if len(args) != 5 or args[0] is not attention or args[4] is not self.mask:
+            return "it calls its attention function with other arguments"
+        if self.updates[0][2:] != (attention.layer_idx,):
+            return "it updates its cache with other arguments"
+        for what, given, found in zip(
+            ("query", "key", "value", "result"),
+            (*args[1:4], self.out),
+            (query, key, value, out),
+            strict=True,
+        ):
+            if not torch.equal(given, found):
+                return f"its {what} is computed in another way"
+        other = [name for name, value in kwargs.items() if not _known(name, value)]
+        return f"its attention function is given {', '.join(other)}" if other else ""
 
     def given(self) -> tuple[tuple[tuple[str, Any], ...], tuple[str, ...]]:
         """Return what the attention function was given: constants, and what the layer was."""

@@ -10,8 +10,10 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torchyard import registry
+from torchyard_kernels._accelerate._layers import is_untouched
 from torchyard_kernels._linear._function import Recorded
 from torchyard_kernels._linear._ops import fused
+from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._recordings import recorded
 from torchyard_kernels._linear._request import request_of
 from torchyard_kernels.contracts.linear import LINEAR, LinearCall, Packed, WeightSpec
@@ -34,32 +36,32 @@ _autocasting: Final = torch._C._is_any_autocast_enabled
 class Gate:
     """``act(gate) * up`` over the halves of a product, in one call with it."""
 
-    __slots__ = ("_attributes", "_of", "_program")
+    __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        # Of which module a program was recorded, for which dtype, and what it had as attributes.
-        self._of: tuple[torch.nn.Module, torch.dtype] | None = None
-        self._attributes: dict[str, Any] = {}
-        self._program: Recorded | None = None
+        # One tuple, which threads replace and never change: of which module and for which dtype a
+        # program was recorded, what the module had as attributes, and the program.
+        self._known: tuple[torch.nn.Module, torch.dtype, dict[str, Any], Recorded | None] | None = (
+            None
+        )
 
     def product(
-        self, layer: torch.nn.Module, act: Callable[[Tensor], Tensor], x: Tensor
+        self, packed: PackedWeight, bias: Tensor | None, act: Callable[[Tensor], Tensor], x: Tensor
     ) -> Tensor | None:
-        """Return ``act(gate) * up`` for the halves of ``layer(x)``; None: compute them apart.
+        """Return ``act(gate) * up`` for the halves of a product; None: compute them apart.
 
         That is so where anything but the kernel takes part in a call, where the activation cannot
         be recorded, and where what serves the product alone does not serve both: then the function
         would cost more than it saves. That no graph is recorded is for the caller to know.
 
         Args:
-            layer: a packed linear layer; rows of gate, then of up.
+            packed: rows of gate, then of up.
+            bias: theirs, or None.
             act: of the gate.
             x: [..., K].
         """
-        if not _is_plain(layer, x):
+        if not _is_plain(x):
             return None
-        packed: Any = layer.packed
-        bias: Any = layer.bias
         columns: int = packed.shape[1]
         if x.dtype != packed.dtype or (bias is not None and bias.dtype != x.dtype):
             return None
@@ -81,20 +83,27 @@ class Gate:
     def _recorded(self, act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
         if not isinstance(act, torch.nn.Module):
             return _recorded(act, x)
-        if act._parameters or act._buffers or act._modules or _is_hooked(act):
+        if act._parameters or act._buffers or act._modules or not is_untouched(act):
             return None
-        if not self._is_of(act, x.dtype):
-            self._program = _recorded(act, x)
-            self._of, self._attributes = (act, x.dtype), dict(act.__dict__)
-        return self._program
+        known = self._known
+        if known is None or not _is_of(known[:3], act, x.dtype):
+            attributes = dict(act.__dict__)
+            known = self._known = act, x.dtype, attributes, _recorded(act, x)
+        return known[3]
 
-    def _is_of(self, act: torch.nn.Module, dtype: torch.dtype) -> bool:
-        known = self._attributes
-        return (
-            self._of == (act, dtype)
-            and known.keys() == act.__dict__.keys()
-            and all(known[name] is value for name, value in act.__dict__.items())
-        )
+
+def _is_of(
+    known: tuple[torch.nn.Module, torch.dtype, dict[str, Any]],
+    act: torch.nn.Module,
+    dtype: torch.dtype,
+) -> bool:
+    module, of, attributes = known
+    return (
+        module is act
+        and of == dtype
+        and attributes.keys() == act.__dict__.keys()
+        and all(attributes[name] is value for name, value in act.__dict__.items())
+    )
 
 
 def _recorded(act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
@@ -107,7 +116,7 @@ def _recorded(act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
     return None if program.captured else program
 
 
-def _is_plain(layer: torch.nn.Module, x: Tensor) -> bool:
+def _is_plain(x: Tensor) -> bool:
     """Return whether a call is of a tensor alone, and nobody but a profile sees the product."""
     return type(x) is Tensor and not (
         _modes()
@@ -116,12 +125,5 @@ def _is_plain(layer: torch.nn.Module, x: Tensor) -> bool:
         or _tracing()
         or _autocasting()
         or forward_ad._current_level >= 0
-        or _is_hooked(layer)
         or any(_GLOBAL_HOOKS)
     )
-
-
-def _is_hooked(module: torch.nn.Module) -> bool:
-    # Some who want to be told of calls put a forward of their own on the object.
-    own = "forward" in module.__dict__
-    return bool(own or module._forward_hooks or module._forward_pre_hooks)

@@ -1,287 +1,224 @@
-"""Which modules are replaced by what, and the way there and back."""
+"""A plan's weights packed, put into the model, and taken out again."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+import functools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchyard_kernels._accelerate._cache import grow_in_place
-from torchyard_kernels._accelerate._decoded import DecoderStep, derive, forget, stepping
-from torchyard_kernels._accelerate._decoder import DecoderForm, decoder_form
-from torchyard_kernels._accelerate._find import gated_parts, projections_parts, reason_against
+from torchyard_kernels._accelerate._cache import grow_in_place, reason_against_growing
+from torchyard_kernels._accelerate._decoded import DecoderForward
 from torchyard_kernels._accelerate._gain import Pair
-from torchyard_kernels._accelerate._modules import (
-    GatedMlp,
-    PackedLinear,
-    Projection,
-    Projections,
-)
-from torchyard_kernels._accelerate._report import AccelerateError, Change, Skipped
+from torchyard_kernels._accelerate._gated import GatedForward
+from torchyard_kernels._accelerate._plan import Holder, Plan, of_transformers
+from torchyard_kernels._accelerate._report import Change, Skipped
+from torchyard_kernels._accelerate._undo import Undo
+from torchyard_kernels._linear._held import Held, Joint, Part
+from torchyard_kernels._linear._packed_tensor import PackedTensor, packed_tensor
 from torchyard_kernels._linear._packed_weight import PackedWeight
+from torchyard_kernels._linear._shared_weight import SharedWeight
 
-__all__ = ["Made", "Plan", "Replacer"]
-
-_OURS: Final = (PackedLinear, GatedMlp, Projection)
-_Linears = tuple[torch.nn.Linear, ...]
+__all__ = ["Made", "Packing", "make"]
 
 
-class Plan:
-    """What is to be replaced in a model.
-
-    Attributes:
-        gated: (name, module, (gate, up, down)).
-        projections: (name, module, (q, k, v)).
-        decoders: (name, layer, form), where all that is in the layer is replaced.
-        single: (name, layer), each layer once, however often it is in the model.
-        skipped: what stays.
-        places: id of a layer -> (parent, name in it), everywhere it is.
-    """
-
-    def __init__(self, model: torch.nn.Module, skip: tuple[str, ...], fuse: bool) -> None:
-        self.gated: list[tuple[str, torch.nn.Module, _Linears]] = []
-        self.projections: list[tuple[str, torch.nn.Module, _Linears]] = []
-        self.decoders: list[tuple[str, torch.nn.Module, DecoderForm]] = []
-        self.single: list[tuple[str, torch.nn.Linear]] = []
-        self.skipped: list[Skipped] = []
-        self.places: dict[int, list[tuple[torch.nn.Module, str]]] = {}
-        self.tied = _tied(model)
-        taken: set[int] = set()
-        for name, module in model.named_modules():
-            if isinstance(module, (*_OURS, DecoderStep)):
-                raise AccelerateError(
-                    f"accelerate: model: {name or 'it'} was accelerated already; undo() that first"
-                )
-            for child_name, child in module._modules.items():
-                if child is not None:
-                    self.places.setdefault(id(child), []).append((module, child_name))
-        for name, module in model.named_modules():
-            if _within(name, skip):
-                if isinstance(module, torch.nn.Linear):
-                    self.skipped.append(Skipped(name, "skip names it"))
-                continue
-            fusible = fuse and id(module) in self.places and not _inner(name, skip)
-            if fusible and _of_transformers(model) and (form := decoder_form(module)):
-                self.decoders.append((name, module, form))
-            if fusible and (parts := gated_parts(module)):
-                self.gated.append((name, module, parts))
-                taken.update(map(id, parts))
-            if fusible and (parts := projections_parts(module)):
-                self.projections.append((name, module, parts))
-                taken.update(map(id, parts))
-            if isinstance(module, torch.nn.Linear) and id(module) not in taken:
-                reason = reason_against(module)
-                if id(module) not in self.places:
-                    reason = "it is the model itself: pass it inside of another module"
-                if reason:
-                    self.skipped.append(Skipped(name, reason))
-                else:
-                    self.single.append((name, module))
-        fused = {id(module) for _, module, _ in (*self.gated, *self.projections)}
-        self.decoders = [
-            (name, layer, form)
-            for name, layer, form in self.decoders
-            if {id(layer.mlp), id(layer.self_attn)} <= fused
-        ]
-
-
-class Made:
-    """The replacements of a plan.
+@dataclass(frozen=True)
+class Packing:
+    """How weights are packed.
 
     Attributes:
-        changes: of the report.
-        pairs: to be timed.
-        modules: original -> replacement.
-        decoders: layer -> form.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        self.changes: list[Change] = []
-        self.pairs: list[Pair] = []
-        self.modules: list[tuple[torch.nn.Module, torch.nn.Module]] = []
-        self.decoders: list[tuple[torch.nn.Module, DecoderForm]] = []
-        self._places = plan.places
-
-    def put(self, model: torch.nn.Module, *, cache: bool, keep: bool) -> Callable[[], None] | None:
-        """Put the replacements in their places; return the way back."""
-        done: list[tuple[torch.nn.Module, str, torch.nn.Module, torch.nn.Module]] = []
-        for original, replacement in self.modules:
-            replacement.train(original.training)
-            for parent, name in self._places[id(original)]:
-                parent._modules[name] = replacement
-                done.append((parent, name, original, replacement))
-        classes: list[tuple[torch.nn.Module, Any]] = [
-            (layer, type(layer)) for layer, _ in self.decoders
-        ]
-        for layer, form in self.decoders:
-            derive(layer, form)
-        hook = None
-        if cache and _of_transformers(model):
-            hook = model.register_forward_pre_hook(grow_in_place, with_kwargs=True)
-        if not keep:
-            return None
-
-        def undo() -> None:
-            for parent, name, _, replacement in done:
-                if parent._modules.get(name) is not replacement:
-                    raise AccelerateError(
-                        f"accelerate: undo: {name} of a {type(parent).__name__} is no longer what "
-                        "accelerate put there; nothing was put back"
-                    )
-            for layer, own in classes:
-                if type(layer) is not stepping(own):
-                    raise AccelerateError(
-                        f"accelerate: undo: a {type(layer).__name__} is no longer of the class "
-                        "that accelerate gave it; nothing was put back"
-                    )
-            for parent, name, original, _ in done:
-                parent._modules[name] = original
-            for layer, own in classes:
-                layer.__class__ = own
-                forget(layer)
-            if hook is not None:
-                hook.remove()
-
-        return undo
-
-
-class Replacer:
-    """Makes replacements with weights of one kind.
-
-    Args:
-        weights: as of ``accelerate``.
+        rounded: ``int8`` or ``int4``; None: as they are.
+        dtype: that they are converted to before; None: their own.
         options: of the format.
     """
 
-    def __init__(self, weights: str | None, options: dict[str, int]) -> None:
-        self._rounded = weights if weights in ("int8", "int4") else None
-        self._dtype = None if weights is None or self._rounded else getattr(torch, weights)
-        self._options = options
+    rounded: str | None
+    dtype: torch.dtype | None
+    options: tuple[tuple[str, int], ...]
 
-    def make(self, plan: Plan) -> Made:
-        """Return the replacements of a plan; the model is not touched."""
-        made = Made(plan)
-        for name, module, form in plan.decoders:
-            made.changes.append(Change(name, "layer, around attention at once for one token", 0, 0))
-            made.decoders.append((module, form))
-        for name, module, (gate, up, down) in plan.gated:
-            both = self._stacked((gate, up))
-            act: Any = module.act_fn
-            mlp = GatedMlp(both, self._layer(down), act)
-            self._add(made, plan, name, "gated layer, gate and up at once", module, mlp)
-            made.pairs.append((name, module, mlp, *_input_of(gate)))
-        for name, module, parts in plan.projections:
-            shared = Projections(
-                (whole := self._stacked(parts)).packed,
-                whole.bias,
-                tuple(part.out_features for part in parts),
+    def __call__(self, weight: Tensor) -> PackedWeight:
+        """Return a packed copy of [N, K]."""
+        if self.rounded:
+            return PackedWeight(weight, self.rounded, **dict(self.options))
+        return PackedWeight(weight if self.dtype is None else weight.to(self.dtype))
+
+
+@dataclass(slots=True)
+class Made:
+    """A plan's weights, packed; the model is not touched.
+
+    Attributes:
+        plan: what is to be done.
+        weights: id of a parameter -> (the parameter, what takes its place).
+        changes: of the report. pairs: to be timed.
+    """
+
+    plan: Plan
+    weights: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+
+    def put(self, model: Any, *, cache: bool, keep: bool) -> Undo | None:
+        """Put the weights in their places; return the way back."""
+        undo = Undo()
+        for key, (original, placed) in self.weights.items():
+            for holder in self.plan.holders[key]:
+                module: Any = holder.module
+                module._parameters[holder.key] = placed
+                undo.parameters.append((holder, original, placed))
+                if isinstance(placed, PackedTensor):
+                    hook = module.register_state_dict_post_hook(_unpack_state)
+                    undo.handles.append(hook)
+        for group in self.plan.gated:
+            undo.put_forward(group.module, GatedForward(group.module))
+        steps: list[Change] = []
+        for name, layer, form in self.plan.decoders:
+            forward = DecoderForward(layer, form)
+            undo.put_forward(layer, forward)
+            if reason := forward.reason_against():
+                self.plan.unused.append(Skipped(name, f"not decoded in few calls: {reason}"))
+            else:
+                kind = "layer, around attention at once for one token"
+                steps.append(Change(name, kind, 0, 0))
+        self.changes[:0] = steps
+        names = tuple(holder.name for holder in self._packed_holders())
+        undo.handles.append(model.register_load_state_dict_post_hook(_Loaded(names)))
+        if cache and of_transformers(model):
+            hook = model.register_forward_pre_hook(grow_in_place, with_kwargs=True)
+            undo.handles.append(hook)
+            if reason := reason_against_growing(model):
+                self.plan.unused.append(Skipped("", f"the cache does not grow in place: {reason}"))
+        return undo if keep else None
+
+    def _packed_holders(self) -> Iterator[Holder]:
+        for key, (_, placed) in self.weights.items():
+            if isinstance(placed, PackedTensor):
+                yield from self.plan.holders[key]
+
+
+def make(plan: Plan, packing: Packing) -> Made:
+    """Pack a plan's weights.
+
+    Raises:
+        TypeError, ValueError: a weight cannot be packed so.
+    """
+    made = Made(plan)
+    # What is made here is written later, perhaps where gradients are recorded.
+    with torch.no_grad(), torch.inference_mode(False):
+        done: set[int] = set()
+        for group in plan.gated:
+            _add_group(made, group.parts, packing)
+            down: Any = group.module._modules["down_proj"]
+            _add_layer(made, down, packing)
+            parts = *group.parts, down
+            done.update(map(id, parts))
+            made.changes.append(
+                _change(made, group.name, "gated layer, gate and up at once", *parts)
             )
-            first = 0
-            for index, (part, own) in enumerate(zip(parts, _names(module, parts), strict=True)):
-                alone = PackedLinear(_rows(whole.packed, first, part.out_features), part.bias)
-                first += part.out_features
-                projection = Projection(shared, index, alone)
-                self._add(
-                    made, plan, f"{name}.{own}", "projection, three at once", part, projection
+        for group in plan.projections:
+            _add_group(made, group.parts, packing)
+            done.update(map(id, group.parts))
+            made.changes += [
+                _change(made, f"{group.name}.{own}", "projection, three at once", part)
+                for own, part in zip(group.names, group.parts, strict=True)
+            ]
+        for name, layer in plan.layers.items():
+            _add_layer(made, layer, packing)
+            if id(layer) not in done:
+                made.changes.append(_change(made, name, "linear layer", layer))
+            before, after = made.weights[id(layer.weight)]
+            bias = layer.bias
+            made.pairs.append(
+                (
+                    name,
+                    functools.partial(torch.nn.functional.linear, weight=before, bias=bias),
+                    functools.partial(torch.nn.functional.linear, weight=after, bias=bias),
+                    layer.in_features,
+                    layer.weight.dtype,
+                    layer.weight.device,
                 )
-        for name, layer in plan.single:
-            packed = self._layer(layer)
-            self._add(made, plan, name, "linear layer", layer, packed)
-            made.pairs.append((name, layer, packed, *_input_of(layer)))
-        return made
-
-    def _add(
-        self,
-        made: Made,
-        plan: Plan,
-        name: str,
-        kind: str,
-        original: torch.nn.Module,
-        replacement: torch.nn.Module,
-    ) -> None:
-        before = sum(
-            layer.weight.nbytes
-            for layer in original.modules()
-            if isinstance(layer, torch.nn.Linear)
-        )
-        after = sum(tensor.nbytes for tensor in _packed_tensors(replacement))
-        ties = sorted(
-            {
-                other
-                for layer in original.modules()
-                if isinstance(layer, torch.nn.Linear)
-                for other in plan.tied.get(id(layer.weight), ())
-                if not f"{other}.".startswith(f"{name}.")
-            }
-        )
-        note = f"tied to {', '.join(ties)}, which keeps the original" if ties else ""
-        made.changes.append(Change(name, kind, before, after, note))
-        made.modules.append((original, replacement))
-
-    def _layer(self, layer: torch.nn.Linear) -> PackedLinear:
-        return PackedLinear(self._packed(layer.weight.detach()), layer.bias)
-
-    def _stacked(self, layers: _Linears) -> PackedLinear:
-        weight = torch.cat([layer.weight.detach() for layer in layers])
-        biases = _biases(layers)
-        return PackedLinear(self._packed(weight), torch.cat(biases) if biases else None)
-
-    def _packed(self, weight: Tensor) -> PackedWeight:
-        if self._rounded:
-            return PackedWeight(weight, self._rounded, **self._options)
-        return PackedWeight(weight if self._dtype is None else weight.to(self._dtype))
+            )
+    return made
 
 
-def _input_of(layer: torch.nn.Linear) -> tuple[int, torch.dtype, torch.device]:
-    return layer.in_features, layer.weight.dtype, layer.weight.device
+def _add_group(made: Made, layers: tuple[torch.nn.Linear, ...], packing: Packing) -> None:
+    joint = Joint(
+        packing(torch.cat([layer.weight.detach() for layer in layers])),
+        tuple(layer.out_features for layer in layers),
+    )
+    for layer, part in zip(layers, joint.parts, strict=True):
+        made.weights[id(layer.weight)] = layer.weight, _placed(part, layer.weight)
 
 
-def _biases(layers: _Linears) -> list[Tensor]:
-    given: list[Tensor | None] = [layer.bias for layer in layers]
-    return [bias.detach() for bias in given if bias is not None]
+def _add_layer(made: Made, layer: torch.nn.Linear, packing: Packing) -> None:
+    weight = layer.weight
+    if id(weight) in made.weights:
+        return
+    holders = made.plan.holders[id(weight)]
+    if all(isinstance(one.module, torch.nn.Linear) for one in holders):
+        made.weights[id(weight)] = weight, _placed(Part(packing(weight.detach())), weight)
+        return
+    shared = SharedWeight.of(weight.detach(), packing, weight.requires_grad)
+    shared.packed_copy()
+    made.weights[id(weight)] = weight, shared
 
 
-def _rows(packed: PackedWeight, first: int, count: int) -> PackedWeight:
-    """Return rows of a packed weight as one of their own, over the same memory."""
-    panel = packed.tensors[0].shape[2]
-    part = slice(first // panel, (first + count) // panel)
-    spec = packed.spec_text.replace(f" {packed.shape[0]}x", f" {count}x", 1)
-    state = {name: packed.get_buffer(name)[part] for name in packed.names}
-    state["spec"] = torch.tensor(list(spec.encode()), dtype=torch.uint8)
-    return PackedWeight.from_state(state)
+def _placed(part: Part, weight: Tensor) -> PackedTensor:
+    return packed_tensor(Held(part), weight.dtype)
 
 
-def _packed_tensors(module: torch.nn.Module) -> Iterator[Tensor]:
-    for part in module.modules():
-        if isinstance(part, PackedWeight):
-            yield from part.tensors
+def _change(made: Made, name: str, kind: str, *layers: torch.nn.Linear) -> Change:
+    before = after = 0
+    ties: set[str] = set()
+    for layer in layers:
+        _, placed = made.weights[id(layer.weight)]
+        before += layer.weight.nbytes
+        if isinstance(placed, SharedWeight):
+            others = made.plan.holders[id(layer.weight)]
+            ties.update(one.name for one in others if one.module is not layer)
+            packed = placed.packed_copy()
+        else:
+            assert isinstance(placed, PackedTensor)
+            packed = placed.packed_weight
+        after += sum(tensor.nbytes for tensor in packed.tensors)
+    note = f"tied to {', '.join(sorted(ties))}, which keeps the original" if ties else ""
+    return Change(name, kind, before, after, note)
 
 
-def _names(module: torch.nn.Module, parts: _Linears) -> list[str]:
-    return [name for part in parts for name, child in module._modules.items() if child is part]
+def _unpack_state(
+    module: torch.nn.Module, state: dict[str, Any], prefix: str, metadata: object
+) -> None:
+    """Hold plain numbers in a state, as the module had them: what anybody reads and saves."""
+    own: dict[str, Any] = dict(module._parameters)
+    for key, parameter in own.items():
+        value = state.get(prefix + key)
+        # With keep_vars=True it is the parameter that is asked for.
+        if isinstance(value, PackedTensor) and value is not parameter:
+            state[prefix + key] = value.unpack()
 
 
-def _tied(model: torch.nn.Module) -> dict[int, list[str]]:
-    """Return id of a parameter -> names of the modules that hold it, where there are several."""
-    holders: dict[int, list[str]] = {}
-    for name, module in model.named_modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                holders.setdefault(id(parameter), []).append(name)
-    return {key: names for key, names in holders.items() if len(names) > 1}
+class _Loaded:
+    """Says after ``load_state_dict(assign=True)`` that plain tensors took weights' places."""
 
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
 
-def _within(name: str, skip: tuple[str, ...]) -> bool:
-    return any(f"{name}.".startswith(f"{stays}.") for stays in skip)
-
-
-def _inner(name: str, skip: tuple[str, ...]) -> bool:
-    return any(stays.startswith(f"{name}.") for stays in skip)
-
-
-def _of_transformers(model: torch.nn.Module) -> bool:
-    transformers = sys.modules.get("transformers")
-    return transformers is not None and isinstance(model, transformers.PreTrainedModel)
+    def __call__(self, module: torch.nn.Module, incompatible: object) -> None:
+        modules = dict(module.named_modules())
+        plain = [
+            name
+            for name in self.names
+            if type(getattr(modules.get(name), "weight", None)) is torch.nn.Parameter
+        ]
+        if plain:
+            warnings.warn(
+                f"accelerate: load_state_dict(assign=True) put plain tensors in the place of "
+                f"{len(plain)} packed weights, such as {plain[0]}'s; the model computes with them "
+                f"as stock torch does. To pack them, undo() and accelerate() again, or load "
+                f"without assign=True",
+                stacklevel=3,
+            )

@@ -75,6 +75,8 @@ class Report:
     Attributes:
         weights: the format.
         changes, skipped: in the model's order.
+        unused: what of accelerate a module is no part of, and why: products at once, decoding in
+            few calls, a cache that grows in place.
         gain: None where nothing was changed or nothing was to be measured.
     """
 
@@ -82,6 +84,7 @@ class Report:
     changes: tuple[Change, ...]
     skipped: tuple[Skipped, ...]
     gain: Gain | None
+    unused: tuple[Skipped, ...] = ()
 
     @property
     def bytes_before(self) -> int:
@@ -107,6 +110,7 @@ class Report:
             )
         lines += [f"{change.name}: {change.note}" for change in self.changes if change.note]
         lines += [f"{skipped.name}: left as it is: {skipped.reason}" for skipped in self.skipped]
+        lines += [f"{one.name or 'the model'}: {one.reason}" for one in self.unused]
         return "\n".join(lines)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -11,11 +12,14 @@ from torch import Tensor
 from torchyard import arguments
 from torchyard_kernels._large_pages import in_large_pages
 from torchyard_kernels._linear._formats import parse_format
+from torchyard_kernels._linear._panels import PANELS
 from torchyard_kernels.contracts.linear import WeightSpec
 
-__all__ = ["PackedWeight"]
+__all__ = ["CONVERTIBLE", "PackedWeight"]
 
 _SPEC = "spec"
+# Of a weight that can be packed, in any format.
+CONVERTIBLE: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class PackedWeight(torch.nn.Module):
@@ -82,6 +86,51 @@ class PackedWeight(torch.nn.Module):
             )
         tensors = tuple(state[name].detach().contiguous() for name in layout.names)
         layout.check(spec, tensors)
+        return cls._of(spec, tensors)
+
+    @classmethod
+    def stacked(cls, weights: Sequence[PackedWeight]) -> PackedWeight:
+        """Return the rows of several weights as one; all but the last have to fill their panels.
+
+        Args:
+            weights: of one format, dtype and K, on one device.
+        """
+        first = weights[0]
+        rows = sum(weight.shape[0] for weight in weights)
+        spec = replace(WeightSpec.parse(first.spec_text), rows=rows)
+        parts = zip(*(weight.tensors for weight in weights), strict=True)
+        return cls._of(spec, in_large_pages([torch.cat(tensors) for tensors in parts]))
+
+    def converted(self, dtype: torch.dtype, device: torch.device) -> PackedWeight:
+        """Return a copy in another dtype, on a device.
+
+        Args:
+            dtype: float16, bfloat16 or float32. Of rounded weights it is x's: the codes stay.
+            device: where the copy lies.
+
+        Raises:
+            TypeError: another dtype, which cannot be packed.
+        """
+        layout = parse_format(self.format)
+        if dtype not in CONVERTIBLE:
+            known = ", ".join(str(one) for one in CONVERTIBLE)
+            raise TypeError(
+                f"PackedWeight: expected one of {known}, got {dtype}; convert unpack() instead"
+            )
+        spec = replace(WeightSpec.parse(self.spec_text), dtype=str(dtype)[6:])
+        if dtype != self.dtype and layout is PANELS:
+            tensors, _ = layout.pack(self.unpack().to(device=device, dtype=dtype), {})
+        else:
+            tensors = tuple(tensor.to(device, copy=True) for tensor in self.tensors)
+        return self._of(spec, in_large_pages(tensors))
+
+    @classmethod
+    def of_tensors(cls, spec: str, tensors: tuple[Tensor, ...]) -> PackedWeight:
+        """Make one from the tensors of a format, in its order, unchecked."""
+        return cls._of(WeightSpec.parse(spec), tensors)
+
+    @classmethod
+    def _of(cls, spec: WeightSpec, tensors: tuple[Tensor, ...]) -> PackedWeight:
         self = cls.__new__(cls)
         torch.nn.Module.__init__(self)
         self._hold(spec, tensors)
@@ -115,14 +164,13 @@ class PackedWeight(torch.nn.Module):
         return self.spec_text
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PackedWeight:
-        probe = {name: fn(tensor[:0]).dtype for name, tensor in self.named_buffers()}
-        for name, tensor in self.named_buffers():
-            if probe[name] != tensor.dtype:
-                raise TypeError(
-                    f"PackedWeight: expected {name} to stay {tensor.dtype}, got {probe[name]}; "
-                    f"convert unpack() and pack the result"
-                )
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        dtype = fn(torch.empty(0, dtype=self.dtype, device=self.spec.device)).dtype
+        if dtype == self.dtype and all(fn(t[:0]).dtype == t.dtype for t in self.tensors):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            return self
+        # fn converts what floats. Panels are packed anew; scales keep the dtype of their format.
+        made = self.converted(dtype, fn(self.spec[:0]).device)
+        self._hold(WeightSpec.parse(made.spec_text), tuple(made.tensors))
         return self
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import torch
@@ -29,7 +30,8 @@ def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False)
 
     A symmetric group of 8 bits has the codes -127 .. 127, and 127 is its largest magnitude. One of
     4 bits has -8 .. 7, and its largest magnitude lies halfway beyond 7: half a scale from 7, which
-    makes every scale smaller than one that meets it. An asymmetric group reaches from its least to
+    makes every scale smaller than one that meets it; but where all numbers are what some codes of 4
+    bits stand for, those are found again. An asymmetric group reaches from its least to
     its greatest number, 0 included, which keeps 0 exact.
 
     Args:
@@ -48,8 +50,12 @@ def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False)
     if asymmetric:
         low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
         exact = (high - low) / most
+    elif bits == 8:
+        exact = grouped.abs().amax(-1) / 127
     else:
-        exact = grouped.abs().amax(-1) / (127 if bits == 8 else 7.5)
+        exact = grouped.abs().amax(-1) / 7.5
+        on_grid = _scale_of_codes(grouped, torch.finfo(weight.dtype).eps / 2)
+        exact = exact if on_grid is None else on_grid.to(exact.dtype)
     scale = _bfloat16_above(exact) if group else exact.float()
     # A group of zeros has the scale 0, and any code stands for 0.
     divisor = torch.where(scale == 0, 1, scale.to(wide.dtype))
@@ -90,6 +96,35 @@ def round_rows(x: Tensor) -> Tensor:
     usable = most >= 2.0**-119
     codes = torch.where(usable, (x * (127 / most)).round(), 0)
     return torch.where(most.isfinite(), codes * (most / 127), torch.nan)
+
+
+def _scale_of_codes(grouped: Tensor, eps: float) -> Tensor | None:
+    """Return the scales [N, G] of symmetric codes of 4 bits that stand for exactly these numbers.
+
+    None: there are none, as for any weight that was not rounded before.
+
+    Args:
+        grouped: the numbers [N, G, size].
+        eps: how far, relatively, a number may be from what its code stands for.
+    """
+    # The first groups tell nearly always, at a fraction of the work.
+    for part in (grouped[:, :1], grouped):
+        largest = part.abs().amax(-1)
+        found = torch.zeros_like(largest)
+        fits = largest == 0
+        for most, last in itertools.product((7, 8), (0, 1, -1)):
+            near = (largest / most).to(torch.bfloat16)
+            # The largest number may have been rounded, and so lead to a neighbour of the scale.
+            scale = (near.view(torch.int16) + last).view(torch.bfloat16).to(part.dtype)
+            divisor = torch.where(scale == 0, 1, scale)[..., None]
+            codes = (part / divisor).round()
+            meets = ((codes * divisor - part).abs() <= eps * part.abs()).all(-1)
+            meets &= (codes.amin(-1) >= -8) & (codes.amax(-1) <= 7)
+            found = torch.where(meets & ~fits, scale, found)
+            fits |= meets
+        if not fits.all():
+            return None
+    return found
 
 
 def _bfloat16_above(scale: Tensor) -> Tensor:
