@@ -1,4 +1,4 @@
-"""What people do to a model, and models of transformers to do it to."""
+"""What people do to a model."""
 
 from __future__ import annotations
 
@@ -11,100 +11,8 @@ import warnings
 
 import torch
 import torch.nn.utils.prune
-import transformers
-from transformers import AutoModelForCausalLM
 
-SIZES = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "vocab_size": 96,
-    "pad_token_id": 0,
-    "initializer_range": 0.2,
-}
-GPT = {
-    "hidden_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "vocab_size": 96,
-    "initializer_range": 0.2,
-}
-
-
-def _config(kind, *names, **options):
-    given = {**SIZES, **options}
-    return lambda: getattr(transformers, kind)(**{k: v for k, v in given.items() if k not in names})
-
-
-ARCHITECTURES = {
-    "llama": _config("LlamaConfig"),
-    "tied llama": _config("LlamaConfig", tie_word_embeddings=True),
-    "mistral": _config("MistralConfig", sliding_window=None),
-    "qwen2": _config("Qwen2Config"),
-    "qwen3": _config("Qwen3Config", head_dim=32),
-    "gemma2": _config("Gemma2Config", head_dim=32, sliding_window=6),
-    "phi3": _config("Phi3Config"),
-    "gpt2": lambda: transformers.GPT2Config(
-        n_embd=64, n_layer=2, n_head=2, vocab_size=96, initializer_range=0.2
-    ),
-    "gpt_neox": lambda: transformers.GPTNeoXConfig(**GPT, intermediate_size=128),
-    "opt": lambda: transformers.OPTConfig(
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        ffn_dim=128,
-        vocab_size=96,
-        word_embed_proj_dim=64,
-        init_std=0.2,
-    ),
-    "bert": lambda: transformers.BertConfig(**GPT, intermediate_size=128),
-    "t5": lambda: transformers.T5Config(
-        d_model=64, d_kv=32, d_ff=128, num_layers=2, num_heads=2, vocab_size=96
-    ),
-    "mixtral": _config("MixtralConfig", num_local_experts=4, sliding_window=None),
-    "falcon": lambda: transformers.FalconConfig(
-        **GPT, multi_query=True, parallel_attn=True, bias=False, alibi=False
-    ),
-}
-TOKENS = torch.arange(1, 13).reshape(1, 12)
-
-
-def build(name, seed=0):
-    torch.manual_seed(seed)
-    config = ARCHITECTURES[name]()
-    if name == "bert":
-        model = transformers.BertForMaskedLM(config)
-    elif name == "t5":
-        model = transformers.T5ForConditionalGeneration(config)
-    else:
-        model = AutoModelForCausalLM.from_config(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim == 1:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.eval()
-
-
-def outputs(model, tokens=TOKENS):
-    """Logits of a prompt, and where there is a cache of two tokens that are decoded behind it."""
-    given = {}
-    config = getattr(model, "config", None) or model.module.config
-    if config.is_encoder_decoder:
-        given["decoder_input_ids"] = tokens[:, :5]
-    with torch.no_grad():
-        found = [model(tokens, **given).logits]
-        plain = type(config).__name__ not in ("BertConfig", "T5Config")
-        if plain:
-            out = model(tokens[:, :8], use_cache=True)
-            for place in (8, 9):
-                cache = out.past_key_values
-                out = model(tokens[:, place : place + 1], past_key_values=cache, use_cache=True)
-                found.append(out.logits)
-    with torch.enable_grad():
-        found.append(model(tokens, **given).logits.detach())
-    return torch.cat([one.flatten() for one in found]).float()
+from .small_models import TOKENS, outputs
 
 
 def linears(model):
@@ -116,7 +24,8 @@ def linears(model):
     return [
         (name, module)
         for name, module in model.named_modules()
-        if isinstance(module, torch.nn.Linear) and holders.get(id(module._parameters["weight"])) == 1
+        if isinstance(module, torch.nn.Linear)
+        and holders.get(id(module._parameters["weight"])) == 1
     ]
 
 
@@ -126,16 +35,12 @@ def _other_state(model):
         name: tensor * 1.25 + 0.01 * torch.randn(tensor.shape, generator=generator)
         if tensor.is_floating_point()
         else tensor.clone()
-        for name, tensor in _tied(model.state_dict()).items()
+        for name, tensor in model.state_dict().items()
     }
 
 
-def _tied(state):
-    # Names of one tensor get one new value.
-    return {name: tensor.detach().clone() for name, tensor in state.items()}
-
-
 def _consistent(model, state):
+    """Give names of one parameter one new value."""
     keys = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         first = keys.setdefault(id(parameter), name)
@@ -202,7 +107,15 @@ def copy_in_place(model):
     with torch.no_grad():
         for _, layer in linears(model):
             layer.weight.copy_(layer.weight.flip(0) * 2)
+    return model
+
+
+def items_in_place(model):
+    with torch.no_grad():
+        for _, layer in linears(model):
             layer.weight[2, 3] = 1.0
+            layer.weight.view(-1)[5:9] *= 3
+            layer.weight.t()[1].zero_()
     return model
 
 
@@ -373,9 +286,9 @@ def hooks_on_parents(model):
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in ("mlp", "self_attn", "attention", "input_layernorm"):
             module.register_forward_hook(
-                lambda module, args, out: (out[0] * 1.1, *out[1:])
-                if isinstance(out, tuple)
-                else out * 1.1
+                lambda module, args, out: (
+                    (out[0] * 1.1, *out[1:]) if isinstance(out, tuple) else out * 1.1
+                )
             )
     return model
 
@@ -437,10 +350,6 @@ def norms_changed(model):
     return model
 
 
-def _reparametrised(model):
-    return model
-
-
 def trained_for_a_step(model):
     model.requires_grad_()
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -450,19 +359,8 @@ def trained_for_a_step(model):
     return model
 
 
-class _Threads(torch.nn.Module):
-    """A model that several threads call at once, with what each of them got."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.module, self.config = model, model.config
-
-    def forward(self, tokens, **given):
-        return self.module(tokens, **given)
-
-
 def threads(model):
-    """Several threads call the model, each with tokens of its own, as often as another model."""
+    """Several threads call the model, each with tokens of its own."""
     prompts = [TOKENS + 7 * index for index in range(4)]
     expected = [outputs(model, prompt) for prompt in prompts]
     errors, wrong = [], []
@@ -494,7 +392,7 @@ def ddp(model):
     return wrapped
 
 
-def fsdp(model):
+def fsdp2(model):
     from torch.distributed.fsdp import fully_shard
 
     for module in model.modules():
@@ -503,14 +401,14 @@ def fsdp(model):
     return fully_shard(model)
 
 
-GROUPED = (ddp, fsdp)
 OPERATIONS = (
     *(load, load_assign, load_into_another, data_replaced, data_replaced_and_written),
-    *(data_in_place, embedding_data_in_place, copy_in_place, foreach_in_place, state_in_place),
+    *(data_in_place, embedding_data_in_place, copy_in_place, items_in_place),
+    *(foreach_in_place, state_in_place),
     *(vector, deepcopied, pickled, pickled_then_loaded, saved_whole, saved_state),
     *(saved_pretrained, tied, tied_by_hand, resized, half, bfloat16, double, bfloat16_and_back),
     *(to_device, to_meta_and_back, shared_memory, lora, lora_merged, lora_merged_safely),
     *(lora_unloaded, forward_hooks, forward_pre_hooks, hooks_on_parents, own_forward),
     *(own_forward_of_parents, weight_norm, pruned, pruned_for_good, weight_assigned),
-    *(layers_replaced, norms_changed, trained_for_a_step, threads, ddp, fsdp),
+    *(layers_replaced, norms_changed, trained_for_a_step, threads, ddp, fsdp2),
 )

@@ -21,6 +21,7 @@ from torchyard_export._dimension import Dynamic, torch_shapes
 from torchyard_export._errors import ExportError
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._frames import is_users, raising_line
+from torchyard_export._inner_tensors import with_inner_tensors
 from torchyard_export._observer import BRANCHES, Observer
 from torchyard_export._recurrent import recording
 from torchyard_export._tree import flatten
@@ -116,6 +117,7 @@ def _export(
 ) -> ExportedProgram:
     with warnings.catch_warnings(), _quiet(), _without_graph(), recording(), observer:
         warnings.filterwarnings("ignore", message=_FLAT_WEIGHTS.pattern)
+        model = with_inner_tensors(model)
         return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes, strict=False)
 
 

@@ -17,7 +17,7 @@ from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError
 from torchyard_kernels._graphs._graph import Graph, GraphMemory
 from torchyard_kernels._graphs._padding import Padding
 from torchyard_kernels._linear._api import bmm, linear, matmul
-from torchyard_kernels._linear._errors import PackedGradientError
+from torchyard_kernels._linear._errors import PackedGradientError, PackedWriteError
 from torchyard_kernels._linear._packed_weight import PackedWeight
 from torchyard_kernels._linear._quantize import quantize
 from torchyard_kernels._linear._tuning import Tuned, max_autotune
@@ -50,6 +50,7 @@ __all__ = [
     "PackedGradientError",
     "PackedRecurrent",
     "PackedWeight",
+    "PackedWriteError",
     "Padding",
     "RecurrentOutput",
     "Report",

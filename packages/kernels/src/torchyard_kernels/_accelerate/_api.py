@@ -31,19 +31,19 @@ def accelerate(
     keep_originals: bool = True,
     measure: bool = True,
 ) -> Accelerated:
-    """Put a model's linear layers on packed weights, in place, for inference.
+    """Pack the weights of a model's linear layers, in place, for inference.
 
-    - Every ``torch.nn.Linear``, and every subclass that computes what it does, becomes a layer over
-      a :class:`torchyard_kernels.PackedWeight`. A head tied to an embedding gets a packed copy; the
-      embedding stays.
+    - The weight of every ``torch.nn.Linear``, and of every subclass that computes what it does,
+      becomes a parameter in packed memory, of the same name and shape. One that an embedding shares
+      stays, and is multiplied by through a packed copy that follows it.
     - With ``fuse``, projections to queries, keys and values of one input are multiplied at once,
       and so are the gate and the up projection of a gated layer, where a trial on three rows shows
       that it is one.
     - With ``cache``, a model of transformers appends to its key-value cache in place instead of by
       concatenation.
 
-    Weights become constants. The model's ``state_dict()`` holds packed weights from then on, under
-    the layers' names with ``.packed`` behind; before its state is saved for others, ``undo()``.
+    Modules, hooks, names and ``state_dict()`` stay those of the model. Weights do not require
+    gradients afterwards.
 
     Args:
         model: in evaluation (``model.eval()``), on any device that a packed weight may lie on.
@@ -53,7 +53,7 @@ def accelerate(
         group_size, activation: as of :func:`torchyard_kernels.quantize`, for rounded weights.
         fuse, cache: see above.
         skip: names of modules that stay, each with all that is in it, such as ``"lm_head"``.
-        keep_originals: whether the replaced modules stay in memory, for ``undo()``.
+        keep_originals: whether the original weights stay in memory, for ``undo()``.
         measure: whether the gain is measured, which takes a tenth of a second or so.
 
     Returns:

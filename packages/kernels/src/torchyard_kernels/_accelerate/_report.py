@@ -16,7 +16,7 @@ class AccelerateError(TorchyardError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A module that another took the place of.
+    """A module that computes otherwise than before.
 
     Attributes:
         name: where in the model.
@@ -88,12 +88,12 @@ class Report:
 
     @property
     def bytes_before(self) -> int:
-        """Bytes of the replaced modules' weights."""
+        """Bytes of the weights as they were."""
         return sum(change.bytes_before for change in self.changes)
 
     @property
     def bytes_after(self) -> int:
-        """Bytes of what took their place."""
+        """Bytes of the packed weights."""
         return sum(change.bytes_after for change in self.changes)
 
     def render(self) -> str:
@@ -126,11 +126,11 @@ class Accelerated:
         self._undo = undo
 
     def undo(self) -> None:
-        """Put the very modules back that were there, in the places where they were.
+        """Put the very parameters back that were there, with the numbers that the model has now.
 
         Raises:
-            AccelerateError: done already; the originals were not kept; or something else was put
-                where a replacement stood.
+            AccelerateError: done already; the originals were not kept; a rounded weight was
+                written; or a forward was put over one of ours. Nothing was put back.
         """
         if self._undo is None:
             raise AccelerateError(

@@ -13,15 +13,11 @@ from torch import Tensor
 from torchyard_kernels._linear._formats import parse_format
 from torchyard_kernels._linear._packed_weight import PackedWeight
 
-__all__ = ["Held", "Joint", "PackedWriteError", "Part", "join"]
+__all__ = ["Held", "Joint", "Part", "join"]
 
 _ROUNDED = ("int8", "int4")
 # Held while a weight's memory is written or moved.
 _MOVING = threading.Lock()
-
-
-class PackedWriteError(TypeError):
-    """A rounded weight, or the memory of a packed one, was to be written in a way it cannot be."""
 
 
 class Joint:

@@ -8,7 +8,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear._held import Held, PackedWriteError
+from torchyard_kernels._linear._errors import PackedWriteError
+from torchyard_kernels._linear._held import Held
 
 __all__ = ["METHODS", "SETTERS"]
 

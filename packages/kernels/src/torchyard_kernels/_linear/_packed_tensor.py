@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
@@ -10,10 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from torchyard_kernels._linear._held import Held, PackedWriteError, Part
+from torchyard_kernels._linear._errors import PackedWriteError
+from torchyard_kernels._linear._held import Held, Part
 from torchyard_kernels._linear._packed_methods import METHODS, SETTERS
-from torchyard_kernels._linear._packed_product import packed_product
+from torchyard_kernels._linear._packed_product import packed_linear, packed_product
 from torchyard_kernels._linear._packed_weight import CONVERTIBLE, PackedWeight
+from torchyard_kernels._operators import OPERATORS
 
 __all__ = ["PackedTensor", "packed_tensor"]
 
@@ -48,6 +51,8 @@ class PackedTensor(Tensor):
     _held: Held
     _views: tuple[_View, ...]
     _is_param: bool
+    # Set by whoever gives the packed tensors to torch.export in the weight's place.
+    inner_tensors_are_recorded: bool
 
     @staticmethod
     def __new__(  # noqa: PYI034 - of a static method
@@ -138,20 +143,29 @@ class PackedTensor(Tensor):
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
         part = self._held.part
         if part is None:
-            return ["packed_plain"], ("", self.dtype, self._views)
+            return ["packed_plain"], ("", self.dtype, self._views, OPERATORS.overload)
         names = [f"packed_{name}" for name in part.packed.names]
-        return names, (part.packed.spec_text, self.dtype, self._views)
+        # A graph on disk calls ops by the name that their sources gave.
+        return names, (part.packed.spec_text, self.dtype, self._views, OPERATORS.overload)
 
     @staticmethod
     def __tensor_unflatten__(
         inner: dict[str, Tensor], context: Any, outer_size: Any, outer_stride: Any
     ) -> PackedTensor:
-        spec, dtype, views = context
+        spec, dtype, views, _ = context
         if spec:
             held = Held(Part(PackedWeight.of_tensors(spec, tuple(inner.values()))))
         else:
             held = Held(None, inner["packed_plain"])
         return PackedTensor(held, outer_size, outer_stride, dtype, views)
+
+    def _stable_hash_for_caching(self) -> str:
+        # By which torch finds a compiled graph on disk again.
+        names, context = self.__tensor_flatten__()
+        inner = [getattr(self, name) for name in names]
+        forms = [(one.shape, one.dtype, one.device, one.requires_grad) for one in inner]
+        text = f"{names} {context} {forms} {self.shape} {self.stride()} {self.requires_grad}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def packed_plain(self) -> Tensor | None:
@@ -184,6 +198,11 @@ class PackedTensor(Tensor):
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if torch.compiler.is_compiling():
+            if func is _linear and torch.compiler.is_exporting():
+                # Only so does a saved program hold the product, and the weight as it is packed.
+                found = _exported(*args, **(kwargs or {}))
+                if found is not None:
+                    return found
             with _plain_functions():
                 return func(*args, **(kwargs or {}))
         if func is _linear:
@@ -227,6 +246,13 @@ def _multiplied(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
         return None
     part = weight._held.part
     return None if part is None else packed_product(input, part, bias)
+
+
+def _exported(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
+    """Return the product with a weight whose packed tensors a program's recording knows."""
+    if not getattr(weight, "inner_tensors_are_recorded", False):
+        return None
+    return packed_linear(input, weight.packed_weight, bias)
 
 
 def _seen(base: Tensor, views: tuple[_View, ...]) -> Tensor:
