@@ -13,16 +13,8 @@ from torch.distributed.fsdp import fully_shard
 
 from torchyard_kernels import PackedWriteError, accelerate
 
-from .model_operations import (
-    ARCHITECTURES,
-    OPERATIONS,
-    build,
-    data_in_place,
-    ddp,
-    items_in_place,
-    linears,
-    outputs,
-)
+from .model_operations import OPERATIONS, data_in_place, ddp, items_in_place, linears
+from .small_models import ARCHITECTURES, build, outputs
 
 QUICK = ("tied llama", "qwen2")
 # Of the second architecture in the quick part: where it differs from the first, by its biases.
