@@ -7,15 +7,15 @@ import torch
 
 import torchyard
 from torchyard_kernels import accelerate, linear
-from torchyard_kernels._accelerate import _modules
+from torchyard_kernels._linear import _packed_product
 
 
 @pytest.fixture
 def ways(monkeypatch):
     """Count the calls that take the way of any call."""
     calls = []
-    general = _modules.linear
-    monkeypatch.setattr(_modules, "linear", lambda *given: calls.append(1) or general(*given))
+    general = _packed_product.linear
+    monkeypatch.setattr(_packed_product, "linear", lambda *given: calls.append(1) or general(*given))
     return calls
 
 
@@ -73,7 +73,7 @@ def test_what_does_not_fit_takes_the_way_of_any_call(ways):
 
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 def test_a_weight_is_read_where_it_lies_now(weights):
-    packed = layer_of(weights).packed
+    packed = layer_of(weights).weight.packed_weight
     x = torch.randn(2, 64)
     with torch.no_grad():
         expected = [linear(x, packed) for _ in range(2)]
@@ -126,12 +126,13 @@ def test_a_weight_that_was_loaded_or_moved_is_the_one_that_is_read(ways):
     with torch.inference_mode():
         before = layer(x)
         layer(x)
-    other.packed.scale.mul_(2)
+    other.weight.packed_scale.mul_(2)
     layer.load_state_dict(other.state_dict())
     with torch.inference_mode():
         assert torch.equal(layer(x), 2 * before)
     assert len(ways) == 1
-    layer.packed.data = torch.zeros_like(layer.packed.data)
+    packed = layer.weight.packed_weight
+    packed.data = torch.zeros_like(packed.data)
     with torch.inference_mode():
         assert not torch.equal(layer(x), 2 * before)
     assert len(ways) == 2

@@ -22,7 +22,7 @@ from torchyard_kernels.contracts.chain import MADE, Chain, Copy, Form, Place, Pr
 from torchyard_kernels.contracts.linear import Packed, WeightSpec
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-FORM = DecoderForm((1e-6, 1e-5), (), ())
+FORM = DecoderForm((1e-6, 1e-5), (), (), "cache")
 CPU = torch.device("cpu")
 ISAS = [""] + [
     isa for isa in ("scalar", "avx2", "avx512") if _isa.FEATURES[isa] <= set(_native.cpu_features())
