@@ -15,7 +15,9 @@ def ways(monkeypatch):
     """Count the calls that take the way of any call."""
     calls = []
     general = _packed_product.linear
-    monkeypatch.setattr(_packed_product, "linear", lambda *given: calls.append(1) or general(*given))
+    monkeypatch.setattr(
+        _packed_product, "linear", lambda *given: calls.append(1) or general(*given)
+    )
     return calls
 
 
