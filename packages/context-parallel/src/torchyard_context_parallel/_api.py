@@ -18,13 +18,13 @@ from torchyard_attention import (
     autocast_inputs,
     captured_tensors,
 )
+from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._call import Call
-from torchyard_context_parallel._checks import check_length, check_mask, check_tensors
-from torchyard_context_parallel._exchange import all_numbers
+from torchyard_context_parallel._checks import check_length, check_mask, check_tensors, described
 from torchyard_context_parallel._gathered import Gathered
 from torchyard_context_parallel._gradient_sums import CapturedSums
 from torchyard_context_parallel._heads import HeadShards, divide_heads
-from torchyard_context_parallel._parts import check_parts
+from torchyard_context_parallel._parts import check_parts, check_unchanged
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._ring import Ring
 from torchyard_context_parallel._sharding import Sharding, merged
@@ -61,6 +61,8 @@ _SCHEDULES: Final = {
     "ulysses": _Kind(Gathered(), keys=None, heads=0),
     "hybrid": _Kind(Ring(), keys=0, heads=1),
 }
+# What ranks agree on, for messages.
+ATTENTION: Final = "context_parallel_attention"
 SCHEDULES: Final = tuple(_SCHEDULES)
 
 
@@ -112,31 +114,60 @@ def context_parallel_attention(
         logarithm, float32 (float64 for float64 inputs). Both are differentiable once.
 
     Raises:
-        ValueError, TypeError: an argument does not fit; names it.
+        ValueError, TypeError: an argument does not fit; names it. Where that is so on one rank, all
+            ranks raise the same error, which names the rank.
+        torchyard_collectives.CallMismatchError: ranks give different arguments; names them.
         torchyard.UnsupportedError: no implementation may serve a part of the call.
     """
-    if schedule not in _SCHEDULES:
-        raise ValueError(f"schedule: expected one of {', '.join(_SCHEDULES)}, got {schedule!r}")
-    kind = _SCHEDULES[schedule]
-    note_use("context_parallel.attention", query.device.type)
-    place = Place.of(mesh, 1 if kind.heads is None or kind.keys is None else 2)
-    query, key, value = autocast_inputs(query, key, value)
-    check_tensors(query, key, value)
-    queries = sharding or _of_ranks(place, query)
-    keys = key_sharding or (queries if sharding else _of_ranks(place, key))
-    check_length("query", query, queries, place)
-    check_length("key", key, keys, place)
-    mask = as_block_mask(block_mask)
+    place = Place.of(mesh)
+    refusal: Exception | None = None
+    fields: dict[str, object] = {}
+    mask: BlockMask | None = None
+    captured: tuple[Tensor, ...] = ()
+    try:
+        kind = _parse_schedule(schedule, place)
+        note_use("context_parallel.attention", query.device.type)
+        query, key, value = autocast_inputs(query, key, value)
+        check_tensors(query, key, value)
+        for name, tensor, held in (("query", query, sharding), ("key", key, key_sharding)):
+            check_length(name, tensor, held or sharding, place)
+        mask = as_block_mask(block_mask)
+        check_unchanged(mask)
+        captured = captured_tensors(score_mod, query)
+        fields = described(
+            query, key, value, schedule, score_mod, captured, mask, scale, sharding, key_sharding
+        )
+    except Exception as error:
+        refusal = error
+    lengths = [0, 0] if refusal else [query.shape[2], key.shape[2]]
+    told = agree(
+        place,
+        ATTENTION,
+        fields,
+        numbers=lengths,
+        refusal=refusal,
+        device=getattr(query, "device", None),
+    )
+    # From here on every rank knows the same, and so finds the same.
+    queries = sharding or Sharding.of_lengths([row[0] for row in told])
+    keys = key_sharding or (queries if sharding else Sharding.of_lengths([row[1] for row in told]))
     check_mask(mask, query, queries, keys)
     call = _call(kind, place, query, key, queries, keys, score_mod, mask, scale)
     check_parts(mask, call.queries, call.keys)
-    captured = captured_tensors(score_mod, query)
     # The parts keep the dtypes that the whole was cast to, backwards too.
     with torch.autocast(query.device.type, enabled=False):
         out, lse = _Attention.apply(  # type: ignore[no-untyped-call]
             kind.schedule, call, place, captured, query, key, value, *captured
         )
     return (out, lse) if return_lse else out
+
+
+def _parse_schedule(schedule: str, place: Place) -> _Kind:
+    if schedule not in _SCHEDULES:
+        raise ValueError(f"schedule: expected one of {', '.join(_SCHEDULES)}, got {schedule!r}")
+    kind = _SCHEDULES[schedule]
+    place.check_dimensions(1 if kind.heads is None or kind.keys is None else 2)
+    return kind
 
 
 class _Attention(torch.autograd.Function):
@@ -213,14 +244,6 @@ class _Once(torch.autograd.Function):
             "(create_graph=True), which it does not compute; compute the attention in one process "
             "where they are needed"
         )
-
-
-def _of_ranks(place: Place, tensor: Tensor) -> Sharding:
-    """Return the sharding of one range per rank, in the ranks' order."""
-    lengths = [tensor.shape[2]]
-    for group in reversed(place.groups):
-        lengths = all_numbers(group, lengths, tensor.device)
-    return Sharding.of_lengths(lengths)
 
 
 def _call(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from torchyard_attention import BlockMask
+from torchyard_context_parallel._parts import digest
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding
 
@@ -36,8 +41,10 @@ def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def check_length(name: str, tensor: Tensor, sharding: Sharding, place: Place) -> None:
-    """Check that a tensor is this rank's part of a sharding."""
+def check_length(name: str, tensor: Tensor, sharding: Sharding | None, place: Place) -> None:
+    """Check that a tensor is this rank's part of a sharding; None: the ranks' lengths make one."""
+    if sharding is None:
+        return
     parts = len(sharding.parts)
     if parts != place.ranks:
         raise ValueError(f"{name}'s sharding: expected {place.ranks} parts, got {parts}")
@@ -64,3 +71,35 @@ def check_mask(mask: BlockMask | None, query: Tensor, queries: Sharding, keys: S
             f"block_mask: expected batch 1 or {query.shape[0]} and 1 or {query.shape[1]} heads, "
             f"got {batch} and {heads}"
         )
+
+
+def described(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    schedule: str,
+    score_mod: Callable[..., Any] | None,
+    captured: Sequence[Tensor],
+    mask: BlockMask | None,
+    scale: float | None,
+    sharding: Sharding | None,
+    key_sharding: Sharding | None,
+) -> dict[str, object]:
+    """Return what every rank must give alike, by the names of the arguments."""
+    tensors = (query, key, value, *captured)
+    return {
+        "dtype": query.dtype,
+        "device": query.device.type,
+        "query without its length": [*query.shape[:2], query.shape[3]],
+        "key without its length": [*key.shape[:2], key.shape[3]],
+        "value without its length": [*value.shape[:2], value.shape[3]],
+        "schedule": schedule,
+        "scale": None if scale is None else float(scale),
+        "score_mod": "none" if score_mod is None else "given",
+        "captured by score_mod": [f"{tensor.dtype} {list(tensor.shape)}" for tensor in captured],
+        "block_mask": "none" if mask is None else digest(mask),
+        "sharding": "none" if sharding is None else sharding.text,
+        "key_sharding": "none" if key_sharding is None else key_sharding.text,
+        # Backward exchanges gradients, so all ranks must come to it or none.
+        "gradients": torch.is_grad_enabled() and any(t.requires_grad for t in tensors),
+    }

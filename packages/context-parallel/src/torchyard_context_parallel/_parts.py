@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -38,6 +39,23 @@ def mask_of_part(
     return kept[place]
 
 
+def check_unchanged(mask: BlockMask | None) -> None:
+    """Check that a mask is still that of the tensors that it was made from.
+
+    Raises:
+        ValueError: a tensor that it captures was changed in place since it was made.
+    """
+    if mask is not None and any(
+        tensor._version != version
+        for tensor, version in zip(mask.mask_captured, mask.mask_versions, strict=False)
+        if not tensor.is_inference()
+    ):
+        raise ValueError(
+            "block_mask: a tensor that its mask_mod captures was changed in place since the mask "
+            "was made; make the mask anew with create_block_mask"
+        )
+
+
 def check_parts(mask: BlockMask | None, queries: Sequence[Ranges], keys: Sequence[Ranges]) -> None:
     """Check that the mask of any part can be made; alike on every rank, before anything is sent.
 
@@ -47,20 +65,9 @@ def check_parts(mask: BlockMask | None, queries: Sequence[Ranges], keys: Sequenc
 
     Raises:
         ValueError: ranges do not lie along the mask's blocks, and it has no function that could be
-            evaluated anew; or a tensor that it captures was changed in place since it was made.
+            evaluated anew.
     """
-    if mask is None:
-        return
-    if any(
-        tensor._version != version
-        for tensor, version in zip(mask.mask_captured, mask.mask_versions, strict=False)
-        if not tensor.is_inference()
-    ):
-        raise ValueError(
-            "block_mask: a tensor that its mask_mod captures was changed in place since the mask "
-            "was made; make the mask anew with create_block_mask"
-        )
-    if mask.mask_mod is not None:
+    if mask is None or mask.mask_mod is not None:
         return
     for what, parts, size, length in zip(
         ("queries", "keys"), (queries, keys), mask.BLOCK_SIZE, mask.seq_lengths, strict=True
@@ -122,6 +129,19 @@ def sees(mask: BlockMask | None, queries: Ranges, keys: Ranges) -> bool:
     )
 
 
+def digest(mask: BlockMask) -> str:
+    """Return a short text that is equal for equal masks, on any rank."""
+    if mask not in _digests:
+        tensors = (mask.to_dense(), mask.bits)
+        hashed = hashlib.blake2b(digest_size=8)
+        for tensor in tensors:
+            hashed.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        _digests[mask] = hashed.hexdigest()
+    function = "" if mask.mask_mod is None else ", of a mask_mod"
+    return f"{list(mask.shape)} in blocks of {mask.BLOCK_SIZE}{function}, digest {_digests[mask]}"
+
+
+_digests: Final[WeakKeyDictionary[BlockMask, str]] = WeakKeyDictionary()
 _visible: Final[WeakKeyDictionary[BlockMask, Tensor]] = WeakKeyDictionary()
 
 

@@ -19,12 +19,12 @@ class Place:
     groups: tuple[dist.ProcessGroup, ...]
 
     @classmethod
-    def of(cls, mesh: DeviceMesh | dist.ProcessGroup, dimensions: int) -> Place:
+    def of(cls, mesh: DeviceMesh | dist.ProcessGroup) -> Place:
         """Return this rank's place in a mesh, or in a group, which is a mesh of one dimension.
 
         Raises:
             TypeError: it is neither.
-            ValueError: it has another number of dimensions, or this rank is not in it.
+            ValueError: this rank is not in it.
         """
         if isinstance(mesh, dist.ProcessGroup):
             groups: tuple[dist.ProcessGroup, ...] = (mesh,)
@@ -38,12 +38,15 @@ class Place:
             raise TypeError(
                 f"mesh: expected a DeviceMesh or a ProcessGroup, got {type(mesh).__name__}"
             )
-        if len(groups) != dimensions:
+        return cls(groups)
+
+    def check_dimensions(self, dimensions: int) -> None:
+        """Check that the mesh has as many dimensions as a schedule needs."""
+        if len(self.groups) != dimensions:
             raise ValueError(
                 f"mesh: expected {dimensions} dimension{'s' if dimensions > 1 else ''} for this "
-                f"schedule, got {len(groups)}; take a sub-mesh by the names of its dimensions"
+                f"schedule, got {len(self.groups)}; take a sub-mesh by the names of its dimensions"
             )
-        return cls(groups)
 
     @property
     def ranks(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,6 +133,12 @@ class Sharding:
     def lengths(self) -> tuple[int, ...]:
         """Each part's positions."""
         return tuple(map(length_of, self.parts))
+
+    @cached_property
+    def text(self) -> str:
+        """A short text that is equal for equal shardings, on any rank."""
+        hashed = hashlib.blake2b(repr(self.parts).encode(), digest_size=8).hexdigest()
+        return f"{self.length} positions in parts of {list(self.lengths)}, digest {hashed}"
 
     def positions(self, part: int, device: torch.device | str | None = None) -> Tensor:
         """Return where in the sequence a part's positions lie: int64 [length of the part].

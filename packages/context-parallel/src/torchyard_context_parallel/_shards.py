@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._exchange import all_parts
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding
@@ -23,7 +24,7 @@ def shard(
         mesh: as context_parallel_attention takes it, of one or two dimensions.
         dim: the sequence's dimension.
     """
-    return sharding.take(whole, _place(mesh).part, dim)
+    return sharding.take(whole, Place.of(mesh).part, dim)
 
 
 def unshard(
@@ -34,19 +35,25 @@ def unshard(
     Not differentiable: reduce a loss of each rank's own positions instead.
 
     Raises:
-        ValueError: a gradient would be lost, or the length is not this rank's part's.
+        ValueError: a gradient would be lost, or the length is not this rank's part's. On every rank
+            where it is so on one.
+        torchyard_collectives.CallMismatchError: ranks give different arguments; names them.
     """
-    if part.requires_grad and torch.is_grad_enabled():
-        raise ValueError(
-            "part: expected a tensor that needs no gradient, since none comes back from the other "
-            "ranks; detach it, or compute the loss on each rank's part and reduce that"
-        )
-    place = _place(mesh)
-    own = sharding.lengths[place.part]
-    if part.shape[dim] != own:
-        raise ValueError(
-            f"part: expected {own} positions in dimension {dim}, got shape {list(part.shape)}"
-        )
+    place = Place.of(mesh)
+    refusal: Exception | None = None
+    fields: dict[str, object] = {}
+    try:
+        _check_part(part, sharding, place, dim)
+        rest = [size for number, size in enumerate(part.shape) if number != dim % part.ndim]
+        fields = {
+            "dtype": part.dtype,
+            "shape without the sequence": rest,
+            "dim": dim % part.ndim,
+            "sharding": sharding.text,
+        }
+    except Exception as error:
+        refusal = error
+    agree(place, "unshard", fields, refusal=refusal, device=getattr(part, "device", None))
     dim %= part.ndim
     parts = {place.part: part}
     stride = 1
@@ -72,8 +79,22 @@ def position_ids(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Return the positions of this rank's part: int64 [1, length], as models of text take them."""
-    return sharding.positions(_place(mesh).part, device)[None]
+    return sharding.positions(Place.of(mesh).part, device)[None]
 
 
-def _place(mesh: DeviceMesh | dist.ProcessGroup) -> Place:
-    return Place.of(mesh, mesh.ndim if isinstance(mesh, DeviceMesh) else 1)
+def _check_part(part: Tensor, sharding: Sharding, place: Place, dim: int) -> None:
+    if part.requires_grad and torch.is_grad_enabled():
+        raise ValueError(
+            "part: expected a tensor that needs no gradient, since none comes back from the other "
+            "ranks; detach it, or compute the loss on each rank's part and reduce that"
+        )
+    if len(sharding.parts) != place.ranks:
+        raise ValueError(
+            f"sharding: expected {place.ranks} parts, one for each rank of the mesh, got "
+            f"{len(sharding.parts)}"
+        )
+    own = sharding.lengths[place.part]
+    if part.shape[dim] != own:
+        raise ValueError(
+            f"part: expected {own} positions in dimension {dim}, got shape {list(part.shape)}"
+        )

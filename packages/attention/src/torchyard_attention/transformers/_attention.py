@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention import scores
-from torchyard_attention._api import AuxRequest, ScoreModFunction, flex_attention
+from torchyard_attention._api import AuxRequest, ScoreModFunction
 from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._given import given_mask
@@ -101,7 +101,7 @@ def attention(
         parts.append(_added("attention_mask", attention_mask, query, mask))
     score_mod = parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
     compute = partial(
-        flex_attention,
+        mask.attend,
         query,
         key,
         value,

@@ -18,7 +18,7 @@ from torchyard_attention.transformers._patterns import Pattern, read
 from torchyard_attention.transformers._prepared import PreparedMask
 from torchyard_attention.transformers._structures import Band, KeysBetween, KeysListed, Place
 
-__all__ = ["band_blocks", "prepare"]
+__all__ = ["band_blocks", "check_asked", "prepare"]
 
 # What transformers says besides, for other attentions' masks: whether nothing may stand for a mask,
 # in which dtype, over how long a window, and by which means a function of indices is to be called.
@@ -64,6 +64,27 @@ def prepare(
             that would leave it out.
         ProgramError: mask_function does something that cannot be recorded.
     """
+    check_asked(kwargs)
+    sizes = (batch_size, q_length, kv_length)
+    where = torch.device(device)
+    if torch.compiler.is_compiling():
+        return _recorded(sizes, q_offset, kv_offset, mask_function, attention_mask, where)
+    pattern = Pattern(Band(high=1)) if mask_function is None else read(mask_function)
+    place = Place(int(q_offset), int(kv_offset), q_length, kv_length)
+    start, stop = pattern.band.moved(place.shift).reach(q_length, kv_length)
+    place = place.keys(start, stop)
+    listed = _listed(attention_mask, place)
+    return PreparedMask(
+        sizes, start, stop, _blocks(pattern, place, listed, batch_size, where), pattern.packed
+    )
+
+
+def check_asked(kwargs: dict[str, Any]) -> None:
+    """Check what transformers says of a mask besides its function and its sizes.
+
+    Raises:
+        UnsupportedArgumentError: it says what is not known, or the model would leave the mask out.
+    """
     unknown = sorted(
         name for name, value in kwargs.items() if value is not None and name not in _FOR_OTHERS
     )
@@ -78,18 +99,6 @@ def prepare(
             f"attention_mask: models of type {model_type} leave a block mask out and attend to "
             'everything; load the model with attn_implementation="sdpa" or "eager"'
         )
-    sizes = (batch_size, q_length, kv_length)
-    where = torch.device(device)
-    if torch.compiler.is_compiling():
-        return _recorded(sizes, q_offset, kv_offset, mask_function, attention_mask, where)
-    pattern = Pattern(Band(high=1)) if mask_function is None else read(mask_function)
-    place = Place(int(q_offset), int(kv_offset), q_length, kv_length)
-    start, stop = pattern.band.moved(place.shift).reach(q_length, kv_length)
-    place = place.keys(start, stop)
-    listed = _listed(attention_mask, place)
-    return PreparedMask(
-        sizes, start, stop, _blocks(pattern, place, listed, batch_size, where), pattern.packed
-    )
 
 
 def band_blocks(

@@ -7,6 +7,7 @@ from typing import Any, Final, NoReturn
 import torch
 from torch.nn.attention import flex_attention as stock
 
+from torchyard_attention._api import flex_attention
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 
@@ -43,6 +44,10 @@ class PreparedMask(stock.BlockMask):
         self.stop = stop
         self.blocks = blocks
         self.packed = packed
+
+    def attend(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute ``flex_attention`` with its arguments; a mask of several processes differs."""
+        return flex_attention(*args, **kwargs)
 
     @property
     def shape(self) -> tuple[int, ...]:
