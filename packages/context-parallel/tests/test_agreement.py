@@ -125,7 +125,7 @@ def _odd_calls() -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 def test_ranks_that_differ_raise_the_same_error_everywhere(backend: str) -> None:
-    first, *others = run_ranks(3, _odd_calls, backend=backend, timeout=60)
+    first, *others = run_ranks(3, _odd_calls, backend=backend)
     for name, (_, _, kind, message) in ODD.items():
         with pytest.raises(kind, match=message):
             raise _rebuilt(kind, first[name])
@@ -205,7 +205,7 @@ def _contexts() -> list[tuple[str, str]]:
 
 
 def test_models_that_differ_by_rank_are_refused_everywhere() -> None:
-    first, second = run_ranks(2, _contexts, timeout=60)
+    first, second = run_ranks(2, _contexts)
     assert first == second
     for (kind, text), (expected, part) in zip(
         first,

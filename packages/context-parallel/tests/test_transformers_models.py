@@ -196,7 +196,7 @@ def _refused() -> dict[str, tuple[str, str]]:
 
 
 def test_what_cannot_be_spread_is_refused_on_every_rank() -> None:
-    first, second = run_ranks(2, _refused, timeout=60)
+    first, second = run_ranks(2, _refused)
     assert first == second
     for name, part in {
         "forgotten positions": "position_ids: expected those of part 1 of the sharding, [48, 49",
