@@ -159,7 +159,7 @@ def _models() -> None:
     with context_parallel(world, SHARDING), pytest.raises(ValueError, match="enable_gqa=True"):
         scaled_dot_product_attention(inputs[0], inputs[1][:, :1], inputs[2][:, :1])
     with (
-        pytest.raises(RuntimeError, match="did not call scaled_dot"),
+        pytest.raises(RuntimeError, match="called no attention that can be spread"),
         context_parallel(world, SHARDING),
     ):
         torch.nn.Linear(8, 8)(inputs[0])
