@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from torchyard_collectives.flight._clocks import ALL_WAIT, Clocks
@@ -25,12 +25,14 @@ class Scene:
         gone: ranks without a dump whose process is known to have ended, and how that is known.
         clocks: the common clock.
         patience: nanoseconds that a rank may wait before that is a fault.
+        damaged: ranks whose dump could not be read, with the reason.
     """
 
     histories: Mapping[int, RankHistory]
     gone: Mapping[int, str]
     clocks: Clocks
     patience: int
+    damaged: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,10 @@ def _what(wait: Wait) -> str:
 def _judge(rank: int, wait: Wait, scene: Scene) -> Finding:
     history = scene.histories.get(rank)
     if history is None:
+        if rank in scene.damaged:
+            text = f"rank {rank}'s dump is damaged, so nothing says why it is not in {_what(wait)}"
+            notes = (scene.damaged[rank],)
+            return _finding(Kind.DAMAGED, rank, text, wait, notes, certain=False)
         if rank in scene.gone:
             text = f"rank {rank} died before {_what(wait)}: {scene.gone[rank]}"
             return _finding(Kind.CRASH, rank, text, wait)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from torchyard_collectives.flight._absence import Scene, Wait, find_wait, judge_absence
 from torchyard_collectives.flight._clocks import align_clocks
+from torchyard_collectives.flight._consequences import with_failed_calls, without_orders_to_end
 from torchyard_collectives.flight._findings import Finding, Kind, Outcome, Report
 from torchyard_collectives.flight._history import EndingKind, RankHistory
 from torchyard_collectives.flight._mismatch import find_mismatch
@@ -25,6 +26,7 @@ def analyse(
     world_size: int | None = None,
     gone: Mapping[int, str] | None = None,
     problems: Sequence[str] = (),
+    damaged: Mapping[int, str] | None = None,
     patience: float = 1.0,
     straggler: float = 1.0,
 ) -> Report:
@@ -35,19 +37,24 @@ def analyse(
         world_size: of the job; by default the largest that a history names.
         gone: ranks without a dump whose process is known to have ended, with the evidence.
         problems: what could not be read.
+        damaged: ranks whose dump could not be read, with the reason.
         patience: seconds that a rank may wait in a call before that is a fault, where its dump was
             written while it ran.
         straggler: seconds that a rank may come after the others.
     """
-    by_rank = {history.rank: history for history in histories}
+    by_rank = with_failed_calls({history.rank: history for history in histories})
     size = world_size or max((history.world_size for history in histories), default=0)
     without = tuple(rank for rank in range(size) if rank not in by_rank)
     clocks = align_clocks(by_rank)
-    scene = Scene(by_rank, gone or {}, clocks, int(patience * _SECOND))
+    unread = {rank: text for rank, text in (damaged or {}).items() if rank in without}
+    limit = int(patience * _SECOND)
+    told = without_orders_to_end(by_rank, gone or {}, clocks, limit)
+    scene = Scene(told, gone or {}, clocks, limit, unread)
     views = group_views(by_rank)
     notes = list(problems)
-    if without:
-        notes.append(f"no dump of rank {', '.join(map(str, without))}")
+    absent = [rank for rank in without if rank not in unread]
+    if absent:
+        notes.append(f"no dump of rank {', '.join(map(str, absent))}")
     for rank, moved in clocks.corrected.items():
         notes.append(f"the wall clock of rank {rank} is {-moved / _SECOND:+.3f} s off")
     notes += _unseen(views)
@@ -90,7 +97,10 @@ def _faults(views: Sequence[GroupView], scene: Scene) -> list[Finding]:
 
 def _ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Sort waits by what explains most: a death, then a path, then an absence."""
-    order = [Kind.ORDER, Kind.CRASH, Kind.BRANCH, Kind.MISSING_RANK, Kind.NOT_ENTERED, Kind.BACKEND]
+    order = [
+        *(Kind.ORDER, Kind.CRASH, Kind.BRANCH, Kind.MISSING_RANK, Kind.NOT_ENTERED),
+        *(Kind.STRAGGLER, Kind.DAMAGED, Kind.BACKEND),
+    ]
     return sorted(findings, key=lambda found: order.index(found.kind))
 
 

@@ -83,6 +83,7 @@ def analyze(
         world_size=world_size or dumps.world_size,
         gone=dumps.gone,
         problems=(*dumps.problems, *late),
+        damaged=dumps.damaged,
         patience=patience,
         straggler=straggler,
     )
@@ -123,13 +124,13 @@ def _fresh(folder: Path, since: int) -> Dumps:
         if path.name.startswith("rank-") and path.stat().st_mtime_ns >= since
     }
     if not new:
-        return Dumps({}, None, {}, ())
+        return Dumps({}, None, {}, (), {})
     try:
         dumps = read_folder(folder)
     except FlightDumpError:
-        return Dumps({}, None, {}, ())
+        return Dumps({}, None, {}, (), {})
     kept = {rank: one for rank, one in dumps.histories.items() if dump_name(rank) in new}
-    return Dumps(kept, dumps.world_size, dumps.gone, dumps.problems)
+    return Dumps(kept, dumps.world_size, dumps.gone, dumps.problems, dumps.damaged)
 
 
 def _write(report: Report) -> None:

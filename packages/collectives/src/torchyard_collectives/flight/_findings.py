@@ -26,6 +26,7 @@ class Kind(StrEnum):
     ORDER = "order mismatch"
     BRANCH = "data-dependent branch"
     STRAGGLER = "straggler"
+    DAMAGED = "damaged dump"
     BACKEND = "stuck in the backend"
 
 

@@ -28,9 +28,9 @@ _Lanes = Mapping[_Lane, Mapping[int, Record]]
 
 
 def find_p2p_mismatches(scene: Scene) -> list[Finding]:
-    """Return the first pair of each lane whose sizes or dtypes disagree."""
+    """Return the first pair of each lane whose tags, sizes or dtypes disagree."""
     sends, receives = _lanes(scene, "send"), _lanes(scene, "recv")
-    found = []
+    found = [*_other_tags(sends, receives)]
     for lane in sorted(sends.keys() & receives.keys()):
         for number in sorted(sends[lane].keys() & receives[lane].keys()):
             send, recv = sends[lane][number], receives[lane][number]
@@ -47,6 +47,37 @@ def find_p2p_mismatches(scene: Scene) -> list[Finding]:
             found.append(Finding(_KINDS[difference.aspect], ranks, text, lane.group, number, calls))
             break
     return found
+
+
+def _other_tags(sends: _Lanes, receives: _Lanes) -> Iterator[Finding]:
+    """Yield receives that wait while the rank that they wait for has sent with another tag."""
+    for lane, calls in sorted(receives.items()):
+        sent = sends.get(lane, {})
+        waiting = [n for n, call in calls.items() if _waits(call) and n not in sent]
+        others = [
+            (other, number)
+            for other, messages in sorted(sends.items())
+            if other.tag != lane.tag and other[:3] == lane[:3]
+            for number in sorted(messages)
+            if number not in receives.get(other, {})
+        ]
+        if not waiting or not others:
+            continue
+        other, sequence = others[0]
+        number = min(waiting)
+        send, recv = sends[other][sequence], calls[number]
+        at = [f" at {call.site[0]}" if call.site else "" for call in (send, recv)]
+        text = (
+            f"tag differs: rank {lane.source} sends to rank {lane.target} with tag {other.tag}"
+            f"{at[0]}, and rank {lane.target} waits for tag {lane.tag}{at[1]}"
+        )
+        seen = (call_seen(lane.source, send), call_seen(lane.target, recv))
+        ranks = tuple(sorted({lane.source, lane.target}))
+        yield Finding(Kind.ARGUMENTS, ranks, text, lane.group, number, seen)
+
+
+def _waits(call: Record) -> bool:
+    return call.state.outstanding or call.state is State.FAILED
 
 
 def find_p2p_waits(scene: Scene) -> list[Wait]:

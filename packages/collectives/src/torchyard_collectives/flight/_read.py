@@ -40,12 +40,14 @@ class Dumps:
         world_size: what the collector of the dumps knew; None where there was none.
         gone: ranks without a dump whose process was seen to have ended, with the evidence.
         problems: what could not be read, and what had to be guessed.
+        damaged: ranks whose dump could not be read, with the reason.
     """
 
     histories: Mapping[int, RankHistory]
     world_size: int | None
     gone: Mapping[int, str]
     problems: tuple[str, ...]
+    damaged: Mapping[int, str]
 
 
 def dump_name(rank: int) -> str:
@@ -76,6 +78,7 @@ def read_folder(folder: Path) -> Dumps:
         raise FlightDumpError(f"{folder}: expected a folder of dumps, got none")
     histories: dict[int, RankHistory] = {}
     problems: list[str] = []
+    damaged: dict[int, str] = {}
     files = sorted(path for path in folder.iterdir() if _NUMBERED.search(path.name))
     if len(files) > _MOST_FILES:
         raise FlightDumpError(f"{folder}: expected at most {_MOST_FILES} dumps, got {len(files)}")
@@ -84,6 +87,9 @@ def read_folder(folder: Path) -> Dumps:
             history = read_dump(path)
         except FlightDumpError as error:
             problems.append(str(error))
+            found = _NUMBERED.search(path.name)
+            assert found is not None, "files are listed by their number"
+            damaged[int(found[1])] = str(error)
             continue
         if history.rank in histories:
             kept = histories[history.rank].source
@@ -103,7 +109,8 @@ def read_folder(folder: Path) -> Dumps:
         if found and (text := _fatal(path, problems)):
             _note_fatal(int(found[1]), text, histories, gone)
     histories, guessed = _with_ranks(histories)
-    return Dumps(histories, world_size, gone, (*problems, *guessed))
+    unread = {rank: text for rank, text in damaged.items() if rank not in histories}
+    return Dumps(histories, world_size, gone, (*problems, *guessed), unread)
 
 
 def _add_journals(folder: Path, histories: dict[int, RankHistory], problems: list[str]) -> None:
