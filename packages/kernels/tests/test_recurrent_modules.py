@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils import prune
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from torchyard_kernels import PackedRecurrent, gru, nn
@@ -165,3 +166,119 @@ def test_packed_weights_of_another_kind_are_refused():
     weights = PackedRecurrent("rnn_tanh", layers._flat_weights)
     with pytest.raises(ValueError, match="weights: expected those of gru, got those of rnn_tanh"):
         gru(torch.randn(2, 2, 3), None, weights)
+
+
+class Doubling(torch.nn.LSTM):
+    def forward(self, input, hx=None):
+        return super().forward(input * 2, hx)
+
+
+class Permuting(torch.nn.GRU):
+    def permute_hidden(self, hx, permutation):
+        return -hx
+
+
+class Named(torch.nn.GRU):
+    """Defines nothing that a call computes."""
+
+    def __init__(self, size):
+        super().__init__(size, size)
+        self.size = size
+
+    def width(self):
+        return self.size
+
+
+def test_a_subclass_with_code_of_its_own_is_refused_by_name():
+    with pytest.raises(TypeError, match="got Doubling, which has its own forward"):
+        nn.from_torch(Doubling(3, 4))
+    with pytest.raises(TypeError, match="own permute_hidden"):
+        nn.GRU.from_torch(Permuting(3, 4))
+    assigned = torch.nn.GRU(3, 4)
+    assigned.forward = lambda input, hx=None: (input, hx)
+    with pytest.raises(TypeError, match="forward that was assigned"):
+        nn.from_torch(assigned)
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.LSTM, got GRU"):
+        nn.LSTM.from_torch(torch.nn.GRU(3, 4))
+    theirs = Named(3)
+    inputs = torch.randn(5, 2, 3)
+    close(nn.from_torch(theirs)(inputs), theirs(inputs))
+
+
+def test_hooks_are_shared_and_are_removed_together():
+    theirs = torch.nn.LSTM(3, 4)
+    seen = []
+    before = theirs.register_forward_pre_hook(
+        lambda module, args, kwargs: ((args[0] * 2,), kwargs), with_kwargs=True
+    )
+    theirs.register_forward_hook(lambda module, args, out: (out[0] + 1, out[1]))
+    theirs.register_full_backward_hook(lambda module, inputs, outputs: seen.append(type(module)))
+    ours = nn.from_torch(theirs)
+    inputs = torch.randn(5, 2, 3, requires_grad=True)
+    close(ours(inputs), theirs(inputs))
+    ours(inputs)[0].sum().backward()
+    assert seen == [nn.LSTM]
+    before.remove()
+    close(ours(inputs), theirs(inputs))
+
+
+WRAPPERS = {
+    "weight_norm": lambda module, name: torch.nn.utils.weight_norm(module, name),
+    "parametrizations": lambda module, name: torch.nn.utils.parametrizations.weight_norm(
+        module, name
+    ),
+    "orthogonal": lambda module, name: torch.nn.utils.parametrizations.orthogonal(module, name),
+    "prune": lambda module, name: prune.l1_unstructured(module, name, 0.3),
+    "spectral_norm": lambda module, name: torch.nn.utils.spectral_norm(module, name),
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("kind", PAIRS)
+def test_weights_that_are_computed_keep_their_effect(kind, wrapper):
+    theirs = WRAPPERS[wrapper](getattr(torch.nn, kind)(3, 4), "weight_hh_l0").eval()
+    ours = nn.from_torch(theirs)
+    inputs = torch.randn(5, 2, 3)
+    close(ours(inputs), theirs(inputs))
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert dict(ours.named_parameters()).keys() == dict(theirs.named_parameters()).keys()
+    found = []
+    for module in (ours, theirs):
+        module.zero_grad()
+        module(inputs)[0].sum().backward()
+        found.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
+    close(*found)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(2)
+    close(ours(inputs), theirs(inputs))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_model_code_calls_on_torchs_modules_is_there(name):
+    torch.manual_seed(3)
+    theirs = getattr(torch.nn, name)(3, 4, 2, bidirectional=True)
+    ours = nn.from_torch(theirs)
+    assert ours.flatten_parameters() is None
+    for one, other in zip(ours.all_weights, theirs.all_weights, strict=True):
+        assert all(a is b for a, b in zip(one, other, strict=True))
+    torch.manual_seed(4)
+    ours.reset_parameters()
+    drawn = [p.clone() for p in ours.parameters()]
+    torch.manual_seed(4)
+    theirs.reset_parameters()
+    close(drawn, list(theirs.parameters()))
+    if name == "RNN":
+        assert ours.nonlinearity == theirs.nonlinearity == "tanh"
+        assert nn.RNN(3, 4, nonlinearity="relu").nonlinearity == "relu"
+    with pytest.raises(TypeError, match=rf"torch\.jit\.script.*nn\.{name}; use torch\.export"):
+        torch.jit.script(torch.nn.Sequential(ours))
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_twins_stand_in_torchs_place(name, monkeypatch):
+    monkeypatch.setattr(torch.nn, name, PAIRS[name])
+    made = getattr(torch.nn, name)(3, 4)
+    assert type(made) is PAIRS[name]
+    assert made(torch.randn(5, 2, 3))[0].shape == (5, 2, 4)

@@ -13,8 +13,12 @@ from torchyard_kernels._recurrent._api import gru, lstm, rnn
 from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels.contracts.recurrent import RecurrentKind
 from torchyard_kernels.nn._settings import checked_settings
+from torchyard_kernels.nn._taken_over import refuse_own_code, take_over
 
 __all__ = ["GRU", "LSTM", "RNN", "from_torch"]
+
+# Taken once: code may put the twins in their place in torch.nn.
+_TORCH_LSTM, _TORCH_GRU, _TORCH_RNN = torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN
 
 # What torch's modules say of themselves; all of it is taken over.
 _SETTINGS = (
@@ -44,14 +48,19 @@ class _Recurrent(torch.nn.Module):
         for name in _SETTINGS:
             setattr(self, name, getattr(like, name))
         self._weight_names = tuple(like._flat_weights_names)
-        for name, parameter in like.named_parameters():
-            self.register_parameter(name, parameter)
-        self.train(like.training)
+        take_over(like, self)
+        self.training = like.training
         self._packed: PackedRecurrent | None = None
 
     @classmethod
     def from_torch(cls, module: torch.nn.RNNBase) -> Self:
-        """Return layers that share a torch module's parameters and settings."""
+        """Return layers that share what a torch module has; see :func:`from_torch`."""
+        theirs = next(theirs for theirs, ours in _TWINS if issubclass(cls, ours))
+        if not isinstance(module, theirs):
+            raise TypeError(
+                f"module: expected a torch.nn.{theirs.__name__}, got {type(module).__name__}"
+            )
+        refuse_own_code(module, theirs)
         made = cls.__new__(cls)
         _Recurrent.__init__(made, module)
         return made
@@ -59,6 +68,36 @@ class _Recurrent(torch.nn.Module):
     @property
     def _kind(self) -> RecurrentKind:
         return RecurrentKind(self.mode.lower())
+
+    @property
+    def all_weights(self) -> list[list[Tensor]]:
+        """The weights of each layer and direction, as torch's modules have them."""
+        weights = self._weights()
+        size = len(weights) // (self.num_layers * (2 if self.bidirectional else 1))
+        return [weights[start : start + size] for start in range(0, len(weights), size)]
+
+    def flatten_parameters(self) -> None:
+        """Do nothing, as torch's modules on a CPU: no kernel wants the weights in one piece."""
+
+    def reset_parameters(self) -> None:
+        """Draw every parameter from -1 to 1 over the root of hidden_size, as torch's modules do."""
+        bound = self.hidden_size**-0.5 if self.hidden_size > 0 else 0.0
+        for parameter in self.parameters():
+            torch.nn.init.uniform_(parameter, -bound, bound)
+
+    def __getattr__(self, name: str) -> Any:
+        # A parametrised weight is computed, as the property of a parametrised module of torch does.
+        made = self.__dict__.get("_modules", {}).get("parametrizations")
+        if made is not None and name in made:
+            return made[name]()
+        return super().__getattr__(name)
+
+    def __prepare_scriptable__(self) -> Self:
+        raise TypeError(
+            f"torch.jit.script: expected modules that it can read, got torchyard_kernels.nn."
+            f"{type(self).__name__}; use torch.export or torch.compile, or script torch.nn."
+            f"{type(self).__name__} with the same state_dict"
+        )
 
     def prepack(self) -> Self:
         """Pack the weights once for calls that record no gradients; return the module.
@@ -136,7 +175,7 @@ class LSTM(_Recurrent):
     """``torch.nn.LSTM`` on :func:`torchyard_kernels.lstm`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.LSTM(**checked_settings("nn.LSTM", args, kwargs)))
+        super().__init__(_TORCH_LSTM(**checked_settings("nn.LSTM", args, kwargs)))
 
     def forward(self, input: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, Any]:
         """Return the output and (hidden, cell) at the end; a PackedSequence gives one."""
@@ -147,7 +186,7 @@ class GRU(_Recurrent):
     """``torch.nn.GRU`` on :func:`torchyard_kernels.gru`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.GRU(**checked_settings("nn.GRU", args, kwargs)))
+        super().__init__(_TORCH_GRU(**checked_settings("nn.GRU", args, kwargs)))
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Any]:
         """Return the output and the hidden state at the end; a PackedSequence gives one."""
@@ -158,11 +197,15 @@ class RNN(_Recurrent):
     """``torch.nn.RNN`` on :func:`torchyard_kernels.rnn`: arguments and state_dict are torch's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(torch.nn.RNN(**checked_settings("nn.RNN", args, kwargs, plain=True)))
+        super().__init__(_TORCH_RNN(**checked_settings("nn.RNN", args, kwargs, plain=True)))
+
+    @property
+    def nonlinearity(self) -> str:
+        """``tanh`` or ``relu``."""
+        return "tanh" if self._kind is RecurrentKind.RNN_TANH else "relu"
 
     def _arguments(self) -> dict[str, Any]:
-        nonlinearity = "tanh" if self._kind is RecurrentKind.RNN_TANH else "relu"
-        return {**super()._arguments(), "nonlinearity": nonlinearity}
+        return {**super()._arguments(), "nonlinearity": self.nonlinearity}
 
     def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Any]:
         """Return the output and the hidden state at the end; a PackedSequence gives one."""
@@ -170,17 +213,20 @@ class RNN(_Recurrent):
 
 
 _TWINS: tuple[tuple[type[torch.nn.RNNBase], type[_Recurrent]], ...] = (
-    (torch.nn.LSTM, LSTM),
-    (torch.nn.GRU, GRU),
-    (torch.nn.RNN, RNN),
+    (_TORCH_LSTM, LSTM),
+    (_TORCH_GRU, GRU),
+    (_TORCH_RNN, RNN),
 )
 
 
 def from_torch(module: torch.nn.Module) -> LSTM | GRU | RNN:
     """Return the twin of a ``torch.nn.LSTM``, ``GRU`` or ``RNN``, sharing its parameters.
 
+    Its buffers, submodules and hooks are shared too, so weight_norm, pruning and parametrizations
+    of the weights keep their effect; hooks are called with the twin.
+
     Raises:
-        TypeError: it is none of these.
+        TypeError: it is none of these, or is of a subclass, or has a forward, with code of its own.
     """
     for theirs, ours in _TWINS:
         if isinstance(module, theirs):
