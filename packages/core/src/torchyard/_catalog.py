@@ -19,6 +19,7 @@ from torchyard._implementation import Implementation
 from torchyard._installed import installed_sources
 from torchyard._manifest import CommandEntry, DefinesEntry, ImplementsEntry, Order
 from torchyard._ownership import check_slot
+from torchyard._packages import owner_of
 from torchyard._platform import Platform, imported_torch, privateuse1_name, probe_platform
 from torchyard._plugin import Plugin, PluginSource, PluginState
 from torchyard._verdict import ReasonCode, Verdict
@@ -99,7 +100,8 @@ class Catalog:
         if not matches:
             names = ", ".join(map(str, known)) or "none; install a component"
             raise UnknownContractError(
-                f"contract {text!r}: no installed component defines it; known contracts: {names}"
+                f"contract {text!r}: no installed component defines it{owner_of(text)}; known "
+                f"contracts: {names}"
             )
         return matches[-1]
 
@@ -109,6 +111,7 @@ class Catalog:
         if found is None:
             raise UnknownContractError(
                 f"contract {str(contract)!r}: no usable component defines it"
+                f"{owner_of(str(contract))}; `torchyard plugins` shows which are installed"
             )
         return self._definition(found[0], found[1].module, contract)
 

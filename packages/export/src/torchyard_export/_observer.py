@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
 from torch._subclasses import FakeTensor
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
 from torchyard_export._frames import calling_line
 from torchyard_export._recurrent import REPLACEMENTS
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 BRANCHES: Final = {"__bool__", "is_nonzero"}
 NUMBERS: Final = {"__float__", "__index__", "__int__", "item", "numpy", "tolist"}

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from torchyard_export._call import Call
 from torchyard_export._finding import Finding, FindingKind
@@ -105,6 +104,8 @@ def audit_device(model: nn.Module, call: Call, case: Case) -> tuple[list[Finding
 
 
 def _moved_to(device: str, model: nn.Module, call: Call, case: Case) -> tuple[list[Finding], str]:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     copied = copy.deepcopy(model)
     with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()):
 

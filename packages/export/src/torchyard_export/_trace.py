@@ -9,13 +9,11 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch._dynamo.exc import UserError
 from torch.export import ExportedProgram
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
 from torchyard_export._dimension import Dynamic, torch_shapes
 from torchyard_export._errors import ExportError
@@ -25,6 +23,10 @@ from torchyard_export._inner_tensors import with_inner_tensors
 from torchyard_export._observer import BRANCHES, Observer
 from torchyard_export._recurrent import recording
 from torchyard_export._tree import flatten
+
+if TYPE_CHECKING:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
 
 # Parameters of recurrent layers stand in a list besides; that they are put back is no change.
 _FLAT_WEIGHTS: Final = re.compile(r"The tensor attributes? .*_flat_weights")
@@ -44,6 +46,10 @@ def record(
     Raises:
         ExportError: with findings that name the user's lines.
     """
+    # Not before something is recorded: importing them takes longer than torch itself.
+    from torch._dynamo.exc import UserError
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
     observer = Observer()
     try:
         program = _export(model, args, kwargs, torch_shapes(dynamic), observer)
@@ -159,6 +165,8 @@ def _explain(
     kwargs: Mapping[str, Any],
     dynamic: Dynamic,
 ) -> list[Finding]:
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
     if isinstance(error, GuardOnDataDependentSymNode):
         return [_data_dependent(error, observer)]
     if "Constraints violated" not in str(error):

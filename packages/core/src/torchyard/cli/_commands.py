@@ -12,6 +12,7 @@ from torchyard._activation import PluginCodeError
 from torchyard._errors import TorchyardError
 from torchyard._failure import show
 from torchyard._manifest import CommandEntry
+from torchyard._packages import COMMANDS, how_to_install
 from torchyard._plugin import Plugin
 from torchyard._registry import registry
 
@@ -51,6 +52,12 @@ class PluginCommands:
             raise TorchyardError(
                 f"command {name!r} belongs to plugin {plugin.name!r}, which is {plugin.state}: "
                 f"{plugin.reason}; {plugin.hint}"
+            )
+        if name in COMMANDS:
+            package = COMMANDS[name]
+            raise TorchyardError(
+                f"command {name!r} is torchyard-{package}'s, which is not installed; "
+                f"{how_to_install(package)}"
             )
         return None
 

@@ -12,6 +12,7 @@ from torchyard._contract import ContractId
 from torchyard._environ import setting
 from torchyard._errors import TorchyardError
 from torchyard._failure import describe
+from torchyard._packages import DEVICES, IMPLEMENTED_ELSEWHERE, how_to_install
 from torchyard._platform import privateuse1_name
 from torchyard._plugin import Plugin, PluginState
 from torchyard._registry import Registry
@@ -111,6 +112,9 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
             text = "no torch to ask"
         elif device in registry.platform.devices:
             text = "torch has it here; no usable plugin owns it, so that nobody vouches for it"
+            if device in DEVICES:
+                yield Check(device, CheckStatus.UNVERIFIED, text, how_to_install(device))
+                continue
         else:
             text = "torch finds none here"
         yield Check(device, CheckStatus.UNVERIFIED, text)
@@ -188,6 +192,16 @@ def _check_decision(registry: Registry, contract: ContractId, device: str) -> Ch
     if not decisions:
         return Check(name, CheckStatus.UNVERIFIED, "the component has no cases for this device")
     # Not every contract is for every device: what nobody offers is missing nowhere.
+    elsewhere = IMPLEMENTED_ELSEWHERE.get(contract.op, "")
+    served = any(decision.name for decision in decisions)
+    # A component alone is a sound installation: what it leaves to another package is absent.
+    if elsewhere and not served and not _is_usable(registry, elsewhere):
+        return Check(
+            name,
+            CheckStatus.UNVERIFIED,
+            f"torchyard-{elsewhere}, which implements it, is not in use here",
+            how_to_install(elsewhere),
+        )
     if not any(decision.trace for decision in decisions):
         return Check(name, CheckStatus.UNVERIFIED, "no plugin implements it for this device")
     counts = Counter(decision.name for decision in decisions)
@@ -204,6 +218,10 @@ def _check_decision(registry: Registry, contract: ContractId, device: str) -> Ch
         f"{text}; nothing may serve {unserved.request}",
         f"`torchyard explain {contract.op} --device {device}` shows every candidate",
     )
+
+
+def _is_usable(registry: Registry, name: str) -> bool:
+    return any(plugin.name == name and plugin.usable for plugin in registry.plugins)
 
 
 def _own_checks(registry: Registry) -> Iterator[Check]:
