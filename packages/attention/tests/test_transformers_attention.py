@@ -192,7 +192,7 @@ def test_a_layer_that_says_nothing_without_a_mask_is_refused() -> None:
     [
         ({"output_attentions": True}, "output_attentions: expected False, got True"),
         ({"block_indices": torch.zeros(1)}, "block_indices: Layer passes it to attention"),
-        ({"cache": object()}, "cache: Layer passes it to attention"),
+        ({"memory": object()}, "memory: Layer passes it to attention"),
         ({"s_aux": torch.zeros(3)}, r"s_aux: expected a sink per head, \[4\], got \[3\]"),
         ({"position_bias": torch.zeros(4, 9)}, r"position_bias: expected .* got \[4, 9\]"),
         ({"cu_seq_lens_q": torch.tensor([0, 4, LENGTH])}, "cu_seq_lens_q: says that several"),

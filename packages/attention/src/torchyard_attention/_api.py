@@ -112,7 +112,7 @@ def flex_attention(
             device, and which weights are dropped follows from it alone. Pass 0 outside of training.
 
     Returns:
-        out [B, Hq, Sq, V] in query's dtype, contiguous; or (out, lse); or (out, AuxOutput).
+        out [B, Hq, Sq, V] in query's dtype and stride order; or (out, lse); or (out, AuxOutput).
 
     Raises:
         ValueError, TypeError: an argument does not fit; names it.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchyard import registry
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._decided import remember
+from torchyard_attention._layout import in_order
 from torchyard_attention._request import request_of
 from torchyard_attention.contract import (
     BACKWARD,
@@ -44,7 +45,9 @@ def outputs(
     chosen: Forward = registry().resolve(FORWARD, request, use=use)
     if use is None and not call.options and call.dropout is None:
         remember(conclusions, chosen, request, call)
-    return chosen(call)
+    result = chosen(call)
+    out = in_order(result.out, call.query)
+    return result if out is result.out else AttentionResult(out, result.lse, result.max_scores)
 
 
 def gradients(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard_attention._layout import in_order
 from torchyard_attention._recordings import Recording, is_kept
 from torchyard_attention.contract import AttentionCall, AttentionRequest, Forward, ScoreKind
 from torchyard_programs import is_undisturbed
@@ -69,8 +70,10 @@ def served(
         found: Tensor | tuple[Tensor, Tensor] | None = serve(
             query, key, value, mask, scale, enable_gqa, lse, score
         )
+        if isinstance(found, tuple):
+            return in_order(found[0], query), *found[1:]
         if found is not None:
-            return found
+            return in_order(found, query)
     return None
 
 

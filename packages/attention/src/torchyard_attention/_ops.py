@@ -19,6 +19,7 @@ from torchyard_attention._autograd import recorded
 from torchyard_attention._computation import gradients, outputs
 from torchyard_attention._direct import is_plain
 from torchyard_attention._dispatch_state import as_outside_of_ops
+from torchyard_attention._layout import empty_in_order
 from torchyard_attention._operators import OPERATORS
 from torchyard_attention._request import lse_dtype
 from torchyard_attention._served_op import make_recognisable, op_outputs, served_op
@@ -128,7 +129,7 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     rows = query.shape[:3]
     dtype = lse_dtype(query)
     return (
-        query.new_empty((*rows, value.shape[3])),
+        empty_in_order((*rows, value.shape[3]), query),
         query.new_empty(rows if lse or grad else (0,), dtype=dtype),
         query.new_empty(rows if max_scores else (0,), dtype=dtype),
     )

@@ -297,7 +297,7 @@ class Backward(Protocol):
 
         Args:
             call: the forward's call.
-            out, lse: the forward's outputs.
+            out, lse: the forward's outputs; out with any strides.
             grad_out: [B, Hq, Sq, V], query's dtype, any strides.
             grad_lse: [B, Hq, Sq] or None.
         """
