@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from torchyard_collectives.shm._devices import OtherDevices
 from torchyard_collectives.shm._eager import eager
 from torchyard_collectives.shm._engine import Engine, Message
 from torchyard_collectives.shm._profiling import profiled
+from torchyard_collectives.shm._tensors import check_memory
 from torchyard_collectives.shm._work import DONE
 from torchyard_collectives.shm._worker import Worker
 
@@ -159,9 +160,19 @@ class EngineGroup(ProcessGroup):
         self._worker.run(body)
         return DONE
 
-    def _other(self, tensor: Tensor) -> ProcessGroup | None:
-        """Return the group that moves the tensor, where that is not this one."""
-        return None if tensor.is_cpu else self._of_device(tensor.device)
+    def _other(self, tensors: Sequence[Tensor]) -> ProcessGroup | None:
+        """Return the group that moves the tensors, where that is not this one."""
+        if not tensors:
+            raise ValueError("shm: expected at least one tensor, got an empty list")
+        return None if tensors[0].is_cpu else self._of_device(tensors[0].device)
+
+    def _root(self, opts: Any) -> int:
+        root: int = opts.rootRank
+        if not 0 <= root < self._ranks:
+            raise ValueError(
+                f"shm: root: expected a rank of the group, 0 to {self._ranks - 1}, got {root}"
+            )
+        return root
 
     def _of_device(self, device: torch.device) -> ProcessGroup:
         config = str(c10d._world.pg_backend_config.get(self, ""))
@@ -172,21 +183,21 @@ class EngineGroup(ProcessGroup):
     @profiled("send")
     def send(self, tensors: list[Tensor], dstRank: int, tag: int) -> Work:
         """Start to send a tensor."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.send(tensors, dstRank, tag)
         return self._keep(self._engine.send(_contiguous("send", tensors), dstRank, tag), tensors)
 
     @profiled("recv")
     def recv(self, tensors: list[Tensor], srcRank: int, tag: int) -> Work:
         """Start to receive a tensor."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.recv(tensors, srcRank, tag)
         return self._keep(self._engine.receive(_contiguous("recv", tensors), srcRank, tag), tensors)
 
     @profiled("recvAnySource")
     def recv_anysource(self, tensors: list[Tensor], tag: int) -> Work:
         """Start to receive a tensor from whoever sends one."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.recv_anysource(tensors, tag)
         return self._keep(self._engine.receive(_contiguous("recv", tensors), -1, tag), tensors)
 
@@ -310,6 +321,9 @@ def _leave(engine: Engine, worker: Worker) -> None:
 
 
 def _contiguous(what: str, tensors: list[Tensor]) -> Tensor:
-    if len(tensors) != 1 or not tensors[0].is_contiguous():
+    if len(tensors) != 1:
+        raise ValueError(f"{what}: expected one tensor, got {len(tensors)}")
+    tensor = check_memory(tensors[0])
+    if not tensor.is_contiguous():
         raise ValueError(f"{what}: expected one contiguous tensor; call contiguous() on it")
-    return tensors[0]
+    return tensor

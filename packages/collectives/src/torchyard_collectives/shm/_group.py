@@ -14,7 +14,14 @@ from torchyard_collectives.shm._base import EngineGroup, milliseconds_of
 from torchyard_collectives.shm._eager import eager, readable
 from torchyard_collectives.shm._overloads import overloaded
 from torchyard_collectives.shm._sparse import all_reduce_sparse
-from torchyard_collectives.shm._tensors import dense, parse_operation, put_back, real, room
+from torchyard_collectives.shm._tensors import (
+    check_alike,
+    dense,
+    parse_operation,
+    put_back,
+    real,
+    room,
+)
 
 __all__ = ["SharedMemoryGroup"]
 
@@ -30,14 +37,14 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def allreduce(self, tensors: Tensors, opts: Any) -> Work:
         """Combine tensors of all ranks, in place."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.allreduce(tensors, opts)
         return self._all_reduce(tensors, opts)
 
     @overloaded
     def allreduce_coalesced(self, tensors: Tensors, opts: Any) -> Work:
         """Combine many tensors."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.allreduce_coalesced(tensors, opts)
         return self._all_reduce(tensors, opts)
 
@@ -64,10 +71,10 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         """Combine tensors of all ranks on one of them."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.reduce(tensors, opts)
         reduction = parse_operation(opts.reduceOp)
-        limit, root = self._limit(opts), opts.rootRank
+        limit, root = self._limit(opts), self._root(opts)
 
         def body() -> None:
             for tensor in tensors:
@@ -84,8 +91,9 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """Combine lists of tensors of all ranks; each gets its own."""
-        if (other := self._other(outputs[0])) is not None:
+        if (other := self._other(outputs)) is not None:
             return other.reduce_scatter(outputs, inputs, opts)
+        check_alike("reduce_scatter", *outputs, *(source for each in inputs for source in each))
 
         def body() -> None:
             for out, sources in zip(outputs, inputs, strict=True):
@@ -120,8 +128,10 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Likewise, with many tensors."""
-        if (other := self._other(outputs[0])) is not None:
+        if (other := self._other(outputs)) is not None:
             return _preferring(other, "reduce_scatter_single_coalesced", outputs, inputs, opts)
+        for out, source in zip(outputs, inputs, strict=True):
+            check_alike("reduce_scatter", out, source)
 
         def body() -> None:
             for out, source in zip(outputs, inputs, strict=True):
@@ -146,9 +156,9 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def broadcast(self, tensors: Tensors, opts: Any) -> Work:
         """Copy tensors of one rank to all."""
-        if (other := self._other(tensors[0])) is not None:
+        if (other := self._other(tensors)) is not None:
             return other.broadcast(tensors, opts)
-        limit, root = self._limit(opts), opts.rootRank
+        limit, root = self._limit(opts), self._root(opts)
 
         def body() -> None:
             for tensor in tensors:
@@ -162,8 +172,10 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Copy tensors of all ranks to all."""
-        if (other := self._other(inputs[0])) is not None:
+        if (other := self._other(inputs)) is not None:
             return other.allgather(outputs, inputs, opts)
+        for targets, tensor in zip(outputs, inputs, strict=True):
+            check_alike("all_gather", tensor, *targets)
         limit = self._limit(opts)
 
         def body() -> None:
@@ -188,8 +200,10 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Likewise, with many tensors."""
-        if (other := self._other(inputs[0])) is not None:
+        if (other := self._other(inputs)) is not None:
             return _preferring(other, "all_gather_single_coalesced", outputs, inputs, opts)
+        for out, tensor in zip(outputs, inputs, strict=True):
+            check_alike("all_gather", out, tensor)
         limit = self._limit(opts)
 
         def body() -> None:
@@ -207,10 +221,11 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Work:
         """Copy tensors of all ranks to one."""
-        if (other := self._other(inputs[0])) is not None:
+        if (other := self._other(inputs)) is not None:
             return other.gather(outputs, inputs, opts)
-        limit, root = self._limit(opts), opts.rootRank
+        limit, root = self._limit(opts), self._root(opts)
         targets = outputs[0] if root == self._rank else []
+        check_alike("gather", inputs[0], *targets)
 
         def body() -> None:
             if root == self._rank:
@@ -224,9 +239,10 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Work:
         """Copy tensors of one rank, each to another."""
-        if (other := self._other(outputs[0])) is not None:
+        if (other := self._other(outputs)) is not None:
             return other.scatter(outputs, inputs, opts)
-        limit, root = self._limit(opts), opts.rootRank
+        limit, root = self._limit(opts), self._root(opts)
+        check_alike("scatter", *outputs, *(inputs[0] if root == self._rank else []))
 
         def body() -> None:
             sources = [dense(source) for source in inputs[0]] if root == self._rank else []
@@ -241,8 +257,9 @@ class SharedMemoryGroup(EngineGroup):
     @overloaded
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         """Copy each rank's tensors, each to another rank."""
-        if (other := self._other(inputs[0])) is not None:
+        if (other := self._other(inputs)) is not None:
             return other.alltoall(outputs, inputs, opts)
+        check_alike("all_to_all", *outputs, *inputs)
         limit = self._limit(opts)
 
         def body() -> None:
@@ -264,7 +281,7 @@ class SharedMemoryGroup(EngineGroup):
         opts: Any,
     ) -> Work:
         """Copy parts of each rank's tensor to the others; sizes are of the first dimension."""
-        if (other := self._other(input)) is not None:
+        if (other := self._other([input])) is not None:
             return _preferring(
                 other,
                 "all_to_all_single",
@@ -274,6 +291,7 @@ class SharedMemoryGroup(EngineGroup):
                 input_split_sizes,
                 opts,
             )
+        check_alike("all_to_all", output, input)
         limit = self._limit(opts)
 
         def body() -> None:

@@ -9,7 +9,17 @@ import torch
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-__all__ = ["LINEAR", "Reduction", "dense", "parse_operation", "put_back", "real", "room"]
+__all__ = [
+    "LINEAR",
+    "Reduction",
+    "check_alike",
+    "check_memory",
+    "dense",
+    "parse_operation",
+    "put_back",
+    "real",
+    "room",
+]
 
 # What is defined on complex numbers, taken as pairs of real ones.
 LINEAR: Final = frozenset({0, 1})
@@ -55,29 +65,72 @@ def real(what: str, tensor: Tensor, reduction: Reduction) -> Tensor:
     return torch.view_as_real(tensor)
 
 
-def _check_layout(tensor: Tensor) -> None:
+def check_alike(what: str, *tensors: Tensor) -> None:
+    """Raise TypeError if tensors of a call have several dtypes: their bytes would be taken over."""
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(dtypes) > 1:
+        named = " and ".join(sorted(map(str, dtypes)))
+        raise TypeError(
+            f"{what}: expected inputs and outputs of one dtype, got {named}; convert the inputs "
+            "with to() first"
+        )
+
+
+def check_memory(tensor: Tensor) -> Tensor:
+    """Return a tensor whose elements are in this process's memory: the given one, mostly.
+
+    Raises:
+        TypeError: it is sparse, on another device, or a subclass that holds other tensors.
+        ValueError: its storage was freed or made smaller.
+    """
+    if type(tensor) is not Tensor:
+        # The result of a functional collective, which may be under way.
+        waiting = getattr(tensor, "trigger_wait", None)
+        tensor = tensor if waiting is None else waiting()
     if tensor.layout is not torch.strided:
         raise TypeError(
             f"shm: expected dense tensors, got one of {tensor.layout}; call to_dense() on it, or "
             "all_reduce, which takes sparse COO tensors too"
         )
+    count = tensor.numel()
+    if count == 0:
+        return tensor
+    if not tensor.is_cpu or tensor.data_ptr() == 0:
+        there = tensor.untyped_storage().nbytes() if tensor.is_cpu else 0
+        if tensor.is_cpu and there == 0:
+            raise ValueError(_without_memory(tensor, there))
+        raise TypeError(
+            f"shm: expected tensors in CPU memory, got {type(tensor).__name__} on "
+            f"{tensor.device}; give what it holds, as to_local() of a DTensor, or a copy on cpu"
+        )
+    last = count - 1
+    if not tensor.is_contiguous():
+        last = sum(
+            (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+    there = tensor.untyped_storage().nbytes()
+    if (tensor.storage_offset() + last + 1) * tensor.itemsize > there:
+        raise ValueError(_without_memory(tensor, there))
+    return tensor
+
+
+def _without_memory(tensor: Tensor, there: int) -> str:
+    return (
+        f"shm: expected a tensor whose memory is there, got one of shape {tuple(tensor.shape)} and "
+        f"{tensor.dtype} whose storage holds {there} bytes; it was freed, as FSDP frees parameters "
+        "that it does not need; gather it first"
+    )
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """Return the tensor's elements in order: itself, or a copy.
-
-    Raises TypeError if it is sparse.
-    """
-    _check_layout(tensor)
+    """Return the tensor's elements in order: itself, or a copy. See :func:`check_memory`."""
+    tensor = check_memory(tensor)
     return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
 
 
 def room(tensor: Tensor) -> Tensor:
-    """Return where to put a result for the tensor: itself, or memory beside it.
-
-    Raises TypeError if it is sparse.
-    """
-    _check_layout(tensor)
+    """Return where to put a result for the tensor: itself, or memory beside it."""
+    tensor = check_memory(tensor)
     if tensor.is_contiguous():
         return tensor
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
