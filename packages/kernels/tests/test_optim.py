@@ -196,3 +196,26 @@ def test_sparse_gradients_are_refused(name: str) -> None:
 def test_lions_options_are_checked(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         optim.Lion([torch.nn.Parameter(torch.ones(2))], **options)
+
+
+def test_options_of_torchs_that_change_nothing_are_taken():
+    start = torch.randn(3, 4)
+    moved = []
+    for options in ({}, {"foreach": True}, {"fused": True}, {"foreach": False, "fused": None}):
+        param = torch.nn.Parameter(start.clone())
+        optimiser = optim.AdamW([param], capturable=False, differentiable=False, **options)
+        param.grad = torch.sin(start)
+        optimiser.step()
+        moved.append(param.detach())
+    assert all(torch.equal(moved[0], other) for other in moved)
+    optim.Adafactor([torch.nn.Parameter(start)], foreach=True)
+    with pytest.raises(ValueError, match="at most one of foreach and fused"):
+        optim.AdamW([torch.nn.Parameter(start)], foreach=True, fused=True)
+    with pytest.raises(TypeError, match="AdamW: fused"):
+        optim.AdamW([torch.nn.Parameter(start)], fused="yes")
+
+
+@pytest.mark.parametrize("name", ["capturable", "differentiable"])
+def test_options_that_a_step_does_not_follow_are_refused_when_they_are_given(name):
+    with pytest.raises(StepOptionError, match=f"AdamW: {name}: expected False"):
+        optim.AdamW([torch.nn.Parameter(torch.ones(2))], **{name: True})

@@ -13,6 +13,7 @@ from torchyard import arguments
 from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
     check_tensors,
+    check_without_effect,
     checked_flags,
     checked_numbers,
     checked_rate,
@@ -38,13 +39,13 @@ class Adafactor(torch.optim.Adafactor):
         u = g / sqrt(max(v, eps1^2))
         p = (1 - lr weight_decay) p - alpha u / max(1, rms(u) / d)
 
-    Means and norms are torch's own operations. Arguments and state are torch's, save that
-    ``foreach`` may not be asked for.
+    Means and norms are torch's own operations. Arguments and state are torch's.
     Source: Shazeer and Stern, arXiv 1804.04235, algorithms 4 and 5, as torch.optim (2.13) has it.
 
     Args:
         params: as torch's.
         lr, beta2_decay, eps, d, weight_decay, maximize: as torch's; lr may be a tensor.
+        foreach: as torch's, without effect: a step is a few fused calls in any case.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -59,9 +60,11 @@ class Adafactor(torch.optim.Adafactor):
         d: float = 1.0,
         weight_decay: float = 0.0,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
         of = "Adafactor"
+        check_without_effect(of, foreach=foreach)
         lr = checked_rate(of, lr)
         beta2_decay = arguments.number(of, "beta2_decay", beta2_decay, most=0)
         first, second = arguments.sequence(of, "eps", eps, _epsilon, expected="numbers", length=2)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
+    check_without_effect,
     checked_flags,
     checked_numbers,
     checked_pair,
@@ -35,16 +36,18 @@ class AdamW(torch.optim.AdamW):
         v = beta2 v + (1 - beta2) g^2
         p = (1 - lr weight_decay) p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 
-    and with amsgrad the greatest v so far in place of v. Arguments and state are torch's, save that
-    ``capturable``, ``differentiable``, ``foreach`` and ``fused`` may not be asked for.
+    and with amsgrad the greatest v so far in place of v. Arguments and state are torch's.
     Source: Loshchilov and Hutter, arXiv 1711.05101, algorithm 2; Reddi et al., arXiv 1904.09237.
 
     Args:
         params: as torch's.
         lr, betas, eps, weight_decay, amsgrad, maximize: as torch's; lr may be a tensor.
+        foreach, fused: as torch's, without effect: a step is one fused call in any case.
+        capturable, differentiable: False.
 
     Raises:
-        ValueError: an argument is out of its range.
+        ValueError: an argument is out of its range, or foreach and fused are both True.
+        StepOptionError: ``capturable`` or ``differentiable`` is True.
     """
 
     def __init__(
@@ -57,8 +60,18 @@ class AdamW(torch.optim.AdamW):
         amsgrad: bool = False,
         *,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         of = "AdamW"
+        check_without_effect(of, foreach=foreach, fused=fused)
+        capturable, differentiable = checked_flags(
+            of, capturable=capturable, differentiable=differentiable
+        )
+        options = {"capturable": capturable, "differentiable": differentiable}
+        refuse_options(of, options, *options)
         lr, betas = checked_rate(of, lr), checked_pair(of, betas)
         eps, weight_decay = checked_numbers(of, eps=eps, weight_decay=weight_decay)
         amsgrad, maximize = checked_flags(of, amsgrad=amsgrad, maximize=maximize)

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from torchyard import arguments
 
-__all__ = ["check_tensors", "checked_flags", "checked_numbers", "checked_pair", "checked_rate"]
+__all__ = [
+    "check_tensors",
+    "check_without_effect",
+    "checked_flags",
+    "checked_numbers",
+    "checked_pair",
+    "checked_rate",
+]
 
 
 def checked_rate(of: str, lr: object) -> float | Tensor:
@@ -60,3 +67,21 @@ def check_tensors(of: str, params: Iterable[Tensor], states: Mapping[Any, Any]) 
         for name, value in states.get(param, {}).items():
             if isinstance(value, Tensor):
                 arguments.tensor(of, f"state[{index}][{name!r}]", value)
+
+
+def check_without_effect(of: str, **options: object) -> None:
+    """Check options of torch's that choose between ways to compute the same.
+
+    Raises:
+        TypeError: one is neither a bool nor None.
+        ValueError: two are True.
+    """
+    chosen = [
+        name
+        for name, value in options.items()
+        if value is not None and arguments.boolean(of, name, value)
+    ]
+    if len(chosen) > 1:
+        raise ValueError(
+            f"{of}: expected at most one of {' and '.join(options)} to be True, got both"
+        )
