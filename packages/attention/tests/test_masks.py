@@ -352,13 +352,13 @@ def test_ids_that_changed_since_are_looked_at_again():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: masks.sliding_window(0), "size: expected at least 1, got 0"),
-        (lambda: masks.sliding_window(1, ahead=-1), "ahead: expected 0 or more positions"),
-        (lambda: masks.dilated(1, 0), "dilation: expected at least 1, got 0"),
-        (lambda: masks.padding(-1), "lengths: expected 0 or more keys, got -1"),
-        (lambda: masks.padding(torch.ones(2)), r"lengths: expected integers \[B\]"),
-        (lambda: masks.document(torch.ones(4)), r"ids: expected integers \[S\] or \[B, S\]"),
-        (lambda: masks.document(IDS, BATCHED), "kv_ids: expected integers"),
+        (lambda: masks.sliding_window(0), "size: expected an int of at least 1, got 0"),
+        (lambda: masks.sliding_window(1, ahead=-1), "ahead: expected an int of at least 0, got"),
+        (lambda: masks.dilated(1, 0), "dilation: expected an int of at least 1, got 0"),
+        (lambda: masks.padding(-1), "lengths: expected an int of at least 0, got -1"),
+        (lambda: masks.padding(torch.ones(2)), r"lengths: expected int64, .* got torch.float32"),
+        (lambda: masks.document(torch.ones(4)), r"ids: expected int64, .* got torch.float32"),
+        (lambda: masks.document(IDS, BATCHED), "kv_ids: expected as many dimensions as ids"),
         (lambda: masks.document(BATCHED, BATCHED[:1]), "kv_ids: expected batch 2, as ids, got 1"),
         (lambda: masks.varlen(torch.tensor([1, 2])), "offsets: expected offsets that start at 0"),
         (lambda: masks.varlen(torch.tensor([0, 9]), length=8), "offsets: expected at most 8"),
@@ -370,7 +370,7 @@ def test_ids_that_changed_since_are_looked_at_again():
         (lambda: masks.natten_1d(4, 5), "kernel: expected 1 to 4, the length, got 5"),
         (lambda: masks.natten_2d((4, 4), (0, 1)), "kernel: expected 1 to 4"),
         (lambda: masks.tree(torch.tensor([1, -1])), "parents: expected -1 or an earlier node"),
-        (lambda: masks.tree(PARENTS, context=-1), "context: expected 0 or more keys"),
+        (lambda: masks.tree(PARENTS, context=-1), "context: expected an int of at least 0"),
         (
             lambda: create_block_mask(masks.document(IDS), None, None, 97, 97, "cpu"),
             "document: expected ids for 97 queries, got 96",
@@ -382,5 +382,5 @@ def test_ids_that_changed_since_are_looked_at_again():
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_by_name(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make()

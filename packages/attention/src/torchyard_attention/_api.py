@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from torchyard import Decision, note_use, registry
+from torchyard import arguments as checks
 from torchyard_attention import _ops
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._call_checks import check_call, check_flags, check_options
 from torchyard_attention._decided import served
 from torchyard_attention._direct_mask import direct_mask
 from torchyard_attention._evaluate import TracedMod
@@ -119,13 +121,15 @@ def flex_attention(
         ProgramError: score_mod does something that cannot be recorded.
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
-    if return_lse and return_aux is not None:
+    if return_lse is True and return_aux is not None:
         raise ValueError(
             "return_lse, return_aux: expected at most one, got both; use "
             "return_aux=AuxRequest(lse=True)"
         )
+    if return_aux is not None or implementation is not None:
+        check_flags("flex_attention", return_aux, implementation)
     # A call like one that was decided before needs no more than its kernel.
-    plain = implementation is None and not kernel_options and type(dropout_p) is float
+    plain = implementation is None and kernel_options is None and type(dropout_p) is float
     if plain and dropout_p == 0.0 and not torch.compiler.is_compiling():
         score = None if score_mod is None else kept(score_mod)
         if score is not None or score_mod is None:
@@ -135,6 +139,7 @@ def flex_attention(
             if known is not None:
                 return known
     aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
+    checks.boolean("flex_attention", "return_lse", return_lse)
     prepared = _prepare(
         query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options, dropout_p
     )
@@ -201,6 +206,8 @@ def explain(
     Takes the same arguments, real tensors or fake ones; ``backward`` asks for the decision of the
     backward pass.
     """
+    checks.boolean("explain", "backward", backward)
+    check_flags("explain", return_aux, implementation)
     prepared = _prepare(
         query, key, value, score_mod, block_mask, scale, enable_gqa, None, dropout_p
     )
@@ -281,6 +288,9 @@ def _prepare(
     kernel_options: dict[str, Any] | None,
     dropout_p: float,
 ) -> _Prepared:
+    tensors = {"query": query, "key": key, "value": value}
+    check_call("flex_attention", tensors, score_mod, scale, enable_gqa)
+    check_options("flex_attention", kernel_options)
     mask = as_block_mask(block_mask)
     query, key, value = autocast_inputs(query, key, value)
     check_inputs(query, key, value, mask, enable_gqa)

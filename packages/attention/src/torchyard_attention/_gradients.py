@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from torchyard import arguments as checks
 from torchyard_attention._api import ScoreModFunction, prepared_arguments
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._call_checks import FLOATS
 from torchyard_attention._operators import OPERATORS
+from torchyard_attention._request import lse_dtype
 from torchyard_attention._transforms._refused import constant
 
 
@@ -77,6 +80,11 @@ def attention_gradients(
         ValueError, TypeError: an argument does not fit; names it.
         torchyard.UnsupportedError: no implementation may serve the call.
     """
+    of = "attention_gradients"
+    given = {"out": out, "lse": lse, "grad_out": grad_out, "grad_lse": grad_lse}
+    for name, tensor in given.items():
+        if name != "grad_lse" or tensor is not None:
+            checks.tensor(of, name, tensor, dtypes=FLOATS)
     arguments = prepared_arguments(query, key, value, score_mod, block_mask, scale, enable_gqa)
     rows = (*query.shape[:3], value.shape[3])
     for name, tensor, shape in (
@@ -86,7 +94,19 @@ def attention_gradients(
         ("grad_lse", lse if grad_lse is None else grad_lse, rows[:3]),
     ):
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"{name}: expected shape {list(shape)}, got {list(tensor.shape)}")
+            raise ValueError(
+                f"{of}: {name}: expected shape {list(shape)}, got {list(tensor.shape)}"
+            )
+    for name, tensor, dtype in (
+        ("out", out, arguments.query.dtype),
+        ("grad_out", grad_out, arguments.query.dtype),
+        ("lse", lse, lse_dtype(arguments.query)),
+    ):
+        if tensor.dtype != dtype or tensor.device != arguments.query.device:
+            raise TypeError(
+                f"{of}: {name}: expected {dtype} on {arguments.query.device}, got {tensor.dtype} "
+                f"on {tensor.device}"
+            )
     marked = [tensor for tensor in arguments.score_captured if tensor.requires_grad]
     of_query, of_key, of_value, *of_captured = _PART(
         _compute, grad_out, grad_lse, out, lse, arguments

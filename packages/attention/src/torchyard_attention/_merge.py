@@ -9,6 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+
 _LSE_DTYPES: Final = (torch.float32, torch.float64)
 
 
@@ -35,13 +37,13 @@ def merge_states(
     states, weights = _stacked("outs", outs), _stacked("lses", lses)
     if states.shape[:-1] != weights.shape:
         raise ValueError(
-            f"lses: expected shape {list(states.shape[:-1])}, that of outs without the last "
-            f"dimension, got {list(weights.shape)}"
+            f"merge_states: lses: expected shape {list(states.shape[:-1])}, that of outs without "
+            f"the last dimension, got {list(weights.shape)}"
         )
     if not states.dtype.is_floating_point:
-        raise TypeError(f"outs: expected a floating point dtype, got {states.dtype}")
+        raise TypeError(f"merge_states: outs: expected a floating point dtype, got {states.dtype}")
     if weights.dtype not in _LSE_DTYPES:
-        raise TypeError(f"lses: expected float32 or float64, got {weights.dtype}")
+        raise TypeError(f"merge_states: lses: expected float32 or float64, got {weights.dtype}")
     # The result does not depend on the shift, so neither does its gradient.
     shift = weights.detach().amax(dim=0)
     shift = shift.masked_fill(shift == -math.inf, 0.0)
@@ -56,17 +58,24 @@ def merge_states(
 
 
 def _stacked(name: str, parts: Sequence[Tensor] | Tensor) -> Tensor:
+    of = "merge_states"
     if isinstance(parts, Tensor):
+        arguments.tensor(of, name, parts)
         if parts.ndim == 0 or parts.shape[0] == 0:
-            raise ValueError(f"{name}: expected at least one part, got shape {list(parts.shape)}")
+            raise ValueError(
+                f"merge_states: {name}: expected at least one part, got shape {list(parts.shape)}"
+            )
         return parts
+    parts = arguments.sequence(
+        of, name, parts, arguments.tensor, expected="a tensor or a list of tensors"
+    )
     if not parts:
-        raise ValueError(f"{name}: expected at least one part, got none")
+        raise ValueError(f"merge_states: {name}: expected at least one part, got none")
     first = parts[0]
     for position, part in enumerate(parts):
         if part.shape != first.shape or part.dtype != first.dtype:
             raise ValueError(
-                f"{name}[{position}]: expected {list(first.shape)} in {first.dtype}, as the first "
-                f"part, got {list(part.shape)} in {part.dtype}"
+                f"merge_states: {name}[{position}]: expected {list(first.shape)} in "
+                f"{first.dtype}, as the first part, got {list(part.shape)} in {part.dtype}"
             )
     return torch.stack(tuple(parts))

@@ -5,12 +5,9 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
 from torchyard_attention._block_mask import BlockMask
-
-_DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 # What torch's own block mask holds once it was sliced: a function that only raises.
 _SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
@@ -26,17 +23,6 @@ def check_inputs(
     """Raise ValueError or TypeError that names the argument that does not fit."""
     tensors = (("query", query), ("key", key), ("value", value))
     for name, tensor in tensors:
-        if tensor.is_nested:
-            raise TypeError(
-                f"{name}: expected a dense tensor [B, H, S, D], got a nested tensor; convert it "
-                f"with torch.nested.to_padded_tensor, and hide the padding with a block mask"
-            )
-        if tensor.ndim != 4:
-            raise ValueError(f"{name}: expected [B, H, S, D], got shape {list(tensor.shape)}")
-        if tensor.dtype not in _DTYPES:
-            raise TypeError(
-                f"{name}: expected float32, bfloat16, float16 or float64, got {tensor.dtype}"
-            )
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise TypeError(
                 f"{name}: expected query's dtype and device, {query.dtype} on {query.device}, got "

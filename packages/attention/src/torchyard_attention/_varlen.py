@@ -7,10 +7,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments as checks
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction, flex_attention
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._call_checks import check_call, check_flags
 from torchyard_attention._packed_blocks import packed_blocks
 
+_INTEGERS: Final = (torch.int32, torch.int64)
 _KEYS_PER_BLOCK: Final = 128
 _MOST_ROWS_PER_BLOCK: Final = 128
 
@@ -62,7 +65,11 @@ def varlen_attention(
         ValueError, TypeError: an argument does not fit; names it.
         ProgramError: score_mod does something that cannot be recorded.
     """
-    if query.is_nested:
+    of = "varlen_attention"
+    if return_aux is not None:
+        check_flags(of, return_aux, None)
+    causal = checks.boolean(of, "causal", causal)
+    if getattr(query, "is_nested", False):
         if cu_seqlens_q is not None or cu_seqlens_k is not None:
             name = "cu_seqlens_q" if cu_seqlens_q is not None else "cu_seqlens_k"
             raise ValueError(
@@ -79,6 +86,12 @@ def varlen_attention(
         tensors = packed["query"], packed["key"], packed["value"]
     else:
         tensors = query, key, value
+    named = dict(zip(("query", "key", "value"), tensors, strict=True))
+    check_call(of, named, score_mod, scale, enable_gqa, dims=3, shape="[T, H, D]")
+    if max_seqlen_q is not None:
+        max_seqlen_q = checks.integer(of, "max_seqlen_q", max_seqlen_q, least=0)
+    if max_seqlen_k is not None:
+        max_seqlen_k = checks.integer(of, "max_seqlen_k", max_seqlen_k, least=0)
     starts_q, starts_k = _check(*tensors, cu_seqlens_q, cu_seqlens_k)
     lengths = (tensors[0].shape[0], tensors[1].shape[0])
     mask = _mask(
@@ -169,11 +182,6 @@ def _check(
     cu_seqlens_q: Tensor | None,
     cu_seqlens_k: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.is_nested:
-            raise TypeError(f"{name}: expected a dense tensor, as query, got a nested one")
-        if tensor.ndim != 3:
-            raise ValueError(f"{name}: expected [T, H, D], got shape {list(tensor.shape)}")
     if value.shape[:2] != key.shape[:2]:
         raise ValueError(
             f"value: expected key's length and heads {list(key.shape[:2])}, got "
@@ -187,8 +195,7 @@ def _check(
     if cu_seqlens_k is None:
         cu_seqlens_k = cu_seqlens_q
     for name, starts in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
-        if starts.dtype not in (torch.int32, torch.int64):
-            raise TypeError(f"{name}: expected int32 or int64, got {starts.dtype}")
+        checks.tensor("varlen_attention", name, starts, dtypes=_INTEGERS)
         if starts.ndim != 1 or starts.shape[0] < 2:
             raise ValueError(
                 f"{name}: expected shape [N + 1] with N of at least 1, got {list(starts.shape)}"
@@ -205,6 +212,7 @@ def _check(
 
 def _unnested(name: str, tensor: Any, query: Tensor) -> Tensor:
     """Return a nested tensor's rows as [T, H, D]."""
+    checks.instance("varlen_attention", name, tensor, Tensor, "a jagged nested tensor")
     if not tensor.is_nested or tensor.layout != torch.jagged:
         got = "a dense tensor" if not tensor.is_nested else f"layout {tensor.layout}"
         raise TypeError(f"{name}: expected a jagged nested tensor, got {got}")

@@ -13,6 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard_attention._positions import positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
 
 
@@ -49,9 +50,8 @@ def sliding_window(size: int, *, ahead: int = 0) -> StructuredMask:
 
     Causal by default; ``sliding_window(w, ahead=w - 1)`` looks as far to both sides.
     """
-    _check_positive("size", size)
-    if ahead < 0:
-        raise ValueError(f"ahead: expected 0 or more positions, got {ahead}")
+    size = positions("sliding_window", "size", size, least=1)
+    ahead = positions("sliding_window", "ahead", ahead)
     return _SlidingWindow(size, ahead)
 
 
@@ -74,11 +74,8 @@ class _Dilated:
 
 def dilated(size: int, dilation: int) -> StructuredMask:
     """Show a query ``size`` positions: its own, and back from it every ``dilation``-th."""
-    _check_positive("size", size)
-    _check_positive("dilation", dilation)
+    size = positions("dilated", "size", size, least=1)
+    dilation = positions("dilated", "dilation", dilation, least=1)
+    if size * dilation >> 60:
+        raise ValueError(f"dilated: size: expected a reach of less than 2**60, got {size} steps")
     return _Dilated((size - 1) * dilation, dilation)
-
-
-def _check_positive(name: str, size: int) -> None:
-    if size < 1:
-        raise ValueError(f"{name}: expected at least 1, got {size}")

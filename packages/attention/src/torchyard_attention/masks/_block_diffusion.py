@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._masks import and_masks, or_masks
+from torchyard_attention._positions import positions
 from torchyard_attention._structure import BlockRows, StructuredMask, Visibility
 from torchyard_attention.masks._prefix import QueriesBefore
 
@@ -78,7 +79,11 @@ def block_diffusion(length: int, block: int) -> StructuredMask:
         length: of one copy; the mask is for 2 * length queries and keys.
         block: positions that are denoised together; it divides ``length``.
     """
-    if block < 1 or length < 1 or length % block:
-        raise ValueError(f"block: expected a divisor of length {length}, got {block}")
+    length = positions("block_diffusion", "length", length, least=1)
+    block = positions("block_diffusion", "block", block, least=1)
+    if length % block:
+        raise ValueError(
+            f"block_diffusion: block: expected a divisor of length {length}, got {block}"
+        )
     noised = or_masks(_SameBlock(length, block), _CleanBefore(length, block))
     return or_masks(and_masks(QueriesBefore(length), noised), _CleanUpTo(length, block))

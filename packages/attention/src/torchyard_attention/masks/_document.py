@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._masks import or_masks
+from torchyard_attention._positions import integers
 from torchyard_attention._structure import (
     BlockRows,
     Intervals,
@@ -17,7 +19,10 @@ from torchyard_attention._structure import (
     Visibility,
     repeated,
 )
-from torchyard_attention.masks._prefix import padding
+from torchyard_attention.masks._prefix import keys_before
+
+# Each position has a number here: more are a mistake, and would take minutes and all memory.
+_MOST_IDS: Final = 1 << 31
 
 
 class _Keys:
@@ -108,15 +113,21 @@ def document(ids: Tensor, kv_ids: Tensor | None = None) -> StructuredMask:
             lengths and order; those that lie in one piece are found fastest.
         kv_ids: likewise for the keys; None: as ``ids``.
     """
+    return _document("document", ids, kv_ids)
+
+
+def _document(of: str, ids: Tensor, kv_ids: Tensor | None) -> StructuredMask:
     keys = ids if kv_ids is None else kv_ids
     for name, tensor in (("ids", ids), ("kv_ids", keys)):
-        if tensor.ndim not in (1, 2) or tensor.ndim != ids.ndim or tensor.is_floating_point():
+        integers(of, name, tensor, "[S] or [B, S]", (1, 2))
+        if tensor.ndim != ids.ndim:
             raise ValueError(
-                f"{name}: expected integers [S] or [B, S], as many dimensions in both, got "
-                f"{tensor.dtype} {list(tensor.shape)}"
+                f"{of}: {name}: expected as many dimensions as ids, {ids.ndim}, got {tensor.ndim}"
             )
     if keys.shape[:-1] != ids.shape[:-1]:
-        raise ValueError(f"kv_ids: expected batch {ids.shape[0]}, as ids, got {keys.shape[0]}")
+        raise ValueError(
+            f"{of}: kv_ids: expected batch {ids.shape[0]}, as ids, got {keys.shape[0]}"
+        )
     if ids.ndim == 1:
         return _Document(ids, keys, _Keys(keys))
     return _DocumentOfBatch(ids, keys, tuple(_Keys(row) for row in keys))
@@ -138,9 +149,16 @@ def varlen(
             sequences sees nothing and is seen by nobody.
     """
     keys = offsets if kv_offsets is None else kv_offsets
+    integers("varlen", "offsets", offsets, "[N + 1]")
+    integers("varlen", "kv_offsets", keys, "[N + 1]")
+    if length is not None:
+        length = arguments.integer("varlen", "length", length, least=0, most=_MOST_IDS)
+    if kv_length is not None:
+        kv_length = arguments.integer("varlen", "kv_length", kv_length, least=0, most=_MOST_IDS)
     if keys.shape != offsets.shape:
         raise ValueError(
-            f"kv_offsets: expected shape {list(offsets.shape)}, as offsets, got {list(keys.shape)}"
+            f"varlen: kv_offsets: expected shape {list(offsets.shape)}, as offsets, got "
+            f"{list(keys.shape)}"
         )
     ids = _ids("offsets", offsets, length, 0)
     if kv_offsets is None and kv_length == length and ids.shape[0] == int(offsets[-1]):
@@ -160,21 +178,20 @@ def shared_prefix(
         length: of the prompt, as in :func:`padding`.
         ids, kv_ids: as in :func:`document`, the prompt being a document of its own.
     """
-    return or_masks(padding(length), document(ids, kv_ids))
+    of = "shared_prefix"
+    return or_masks(keys_before(of, "length", length), _document(of, ids, kv_ids))
 
 
 def _ids(name: str, offsets: Tensor, length: int | None, beyond: int) -> Tensor:
     """Return each position's sequence; N + ``beyond`` for positions after the last one."""
-    if offsets.ndim != 1 or offsets.shape[0] < 1 or offsets.is_floating_point():
-        raise ValueError(
-            f"{name}: expected integers [N + 1], got {offsets.dtype} {list(offsets.shape)}"
-        )
+    if offsets.shape[0] < 1:
+        raise ValueError(f"varlen: {name}: expected integers [N + 1], got shape [0]")
     lengths = offsets.diff()
     if int(offsets[0]) != 0 or bool((lengths < 0).any()):
-        raise ValueError(f"{name}: expected offsets that start at 0 and never fall")
+        raise ValueError(f"varlen: {name}: expected offsets that start at 0 and never fall")
     count, total = lengths.shape[0], int(offsets[-1])
     if length is not None and length < total:
-        raise ValueError(f"{name}: expected at most {length} positions, got {total}")
+        raise ValueError(f"varlen: {name}: expected at most {length} positions, got {total}")
     ids = torch.arange(count, device=offsets.device).repeat_interleave(lengths)
     return torch.nn.functional.pad(ids, (0, (length or total) - total), value=count + beyond)
 

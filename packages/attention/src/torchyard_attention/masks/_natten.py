@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+from torchyard_attention._positions import positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
 
 # A row of blocks that meets more rows of the image's keys is given one interval for all of them.
@@ -89,7 +91,8 @@ def natten_1d(length: int, kernel: int) -> StructuredMask:
         length: of the sequence.
         kernel: positions that every query sees, 1 to length; an even one looks one further back.
     """
-    _check_kernel(length, kernel)
+    length = positions("natten_1d", "length", length, least=1)
+    kernel = _kernel("natten_1d", "kernel", kernel, length)
     return _Natten1d(length - kernel, kernel // 2, kernel)
 
 
@@ -100,8 +103,13 @@ def natten_2d(shape: tuple[int, int], kernel: tuple[int, int]) -> StructuredMask
         shape: height and width of the image; position (row, column) is row * width + column.
         kernel: height and width of the rectangle.
     """
-    for length, size in zip(shape, kernel, strict=True):
-        _check_kernel(length, size)
+    of, two = "natten_2d", "two sizes"
+    height, width = arguments.sequence(of, "shape", shape, _size, expected=two, length=2)
+    rows, columns = arguments.sequence(
+        of, "kernel", kernel, arguments.integer, expected=two, length=2
+    )
+    shape = height, width
+    kernel = _kernel(of, "kernel[0]", rows, height), _kernel(of, "kernel[1]", columns, width)
     last = (shape[0] - kernel[0], shape[1] - kernel[1])
     return _Natten2d(shape[1], last, (kernel[0] // 2, kernel[1] // 2), kernel)
 
@@ -111,6 +119,12 @@ def _start(position: Tensor, last: int, back: int) -> Tensor:
     return (position - back).clamp(0, last)
 
 
-def _check_kernel(length: int, kernel: int) -> None:
-    if not 1 <= kernel <= length:
-        raise ValueError(f"kernel: expected 1 to {length}, the length, got {kernel}")
+def _size(of: str, name: str, value: object) -> int:
+    return positions(of, name, value, least=1)
+
+
+def _kernel(of: str, name: str, kernel: object, length: int) -> int:
+    found = arguments.integer(of, name, kernel)
+    if not 1 <= found <= length:
+        raise ValueError(f"{of}: {name}: expected 1 to {length}, the length, got {found}")
+    return found

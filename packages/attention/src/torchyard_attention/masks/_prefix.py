@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._masks import or_masks
+from torchyard_attention._positions import integers, positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
 from torchyard_attention.masks._band import causal, sliding_window
 
@@ -51,15 +52,13 @@ class QueriesBefore:
 
 def padding(lengths: int | Tensor) -> StructuredMask:
     """Show every query the first ``lengths`` keys: one number, or one per batch, integers [B]."""
+    return keys_before("padding", "lengths", lengths)
+
+
+def keys_before(of: str, name: str, lengths: int | Tensor) -> StructuredMask:
     if isinstance(lengths, Tensor):
-        if lengths.ndim != 1 or lengths.is_floating_point():
-            raise ValueError(
-                f"lengths: expected integers [B], got {lengths.dtype} {list(lengths.shape)}"
-            )
-        return _KeysBeforeOfBatch(lengths)
-    if lengths < 0:
-        raise ValueError(f"lengths: expected 0 or more keys, got {lengths}")
-    return _KeysBefore(lengths)
+        return _KeysBeforeOfBatch(integers(of, name, lengths, "[B]"))
+    return _KeysBefore(positions(of, name, lengths))
 
 
 def prefix_lm(lengths: int | Tensor) -> StructuredMask:
@@ -68,7 +67,7 @@ def prefix_lm(lengths: int | Tensor) -> StructuredMask:
     Args:
         lengths: of the prefix, as in :func:`padding`; queries of the prefix see all of it.
     """
-    return or_masks(causal, padding(lengths))
+    return or_masks(causal, keys_before("prefix_lm", "lengths", lengths))
 
 
 def global_local(tokens: int, size: int) -> StructuredMask:
@@ -76,4 +75,6 @@ def global_local(tokens: int, size: int) -> StructuredMask:
 
     The first ``tokens`` queries see everything. Source: Longformer (arXiv 2004.05150) section 3.1.
     """
+    tokens = positions("global_local", "tokens", tokens)
+    size = positions("global_local", "size", size, least=1)
     return or_masks(sliding_window(size, ahead=size - 1), padding(tokens), QueriesBefore(tokens))

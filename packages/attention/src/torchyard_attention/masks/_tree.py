@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchyard_attention._positions import integers, positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
 
 
@@ -43,17 +44,13 @@ def tree(parents: Tensor, *, context: int = 0) -> StructuredMask:
             nodes.
         context: keys before the tree; key ``context + i`` is node i.
     """
-    if parents.ndim != 1 or parents.is_floating_point():
-        raise ValueError(
-            f"parents: expected integers [n], got {parents.dtype} {list(parents.shape)}"
-        )
-    if context < 0:
-        raise ValueError(f"context: expected 0 or more keys, got {context}")
+    integers("tree", "parents", parents, "[n]")
+    context = positions("tree", "context", context)
     above = parents.tolist()
     for node, parent in enumerate(above):
         if not -1 <= parent < node:
             raise ValueError(
-                f"parents: expected -1 or an earlier node for node {node}, got {parent}"
+                f"tree: parents: expected -1 or an earlier node for node {node}, got {parent}"
             )
     # Visit times: an ancestor is entered no later and left only after all below it.
     sizes = [1] * len(above)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._api import ScoreModFunction
+from torchyard_attention._positions import floats
+
+_MOST_HEADS: Final = 1 << 20
 
 
 def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Tensor:
@@ -14,8 +20,10 @@ def alibi_slopes(heads: int, *, device: torch.device | str | None = None) -> Ten
     Powers of 2^(-8 / n) for n heads where n is a power of two; otherwise those of the next lower
     power, then every other one of the next higher.
     """
-    if heads < 1:
-        raise ValueError(f"heads: expected at least 1, got {heads}")
+    of = "alibi_slopes"
+    heads = arguments.integer(of, "heads", heads, least=1, most=_MOST_HEADS)
+    if device is not None:
+        device = arguments.device(of, "device", device)
     whole = 1 << (heads.bit_length() - 1)
     exponents = [8.0 * (place + 1) / whole for place in range(whole)]
     exponents += [4.0 * (2 * place + 1) / whole for place in range(heads - whole)]
@@ -29,8 +37,8 @@ def alibi(slopes: Tensor, *, symmetric: bool = False) -> ScoreModFunction:
         slopes: floating point [Hq]; see :func:`alibi_slopes`.
         symmetric: subtract slopes[h] * abs(kv_idx - q_idx) instead, for attention to both sides.
     """
-    if slopes.ndim != 1:
-        raise ValueError(f"slopes: expected shape [Hq], got {list(slopes.shape)}")
+    floats("alibi", "slopes", slopes, "[Hq]", (1,))
+    symmetric = arguments.boolean("alibi", "symmetric", symmetric)
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return score + slopes[h] * (kv_idx - q_idx)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._api import ScoreModFunction
+from torchyard_attention._positions import floats, integers
+
+_MOST_DISTANCE: Final = 1 << 20
 
 
 def relative_bias(table: Tensor, *, buckets: Tensor | None = None) -> ScoreModFunction:
@@ -20,12 +25,16 @@ def relative_bias(table: Tensor, *, buckets: Tensor | None = None) -> ScoreModFu
         buckets: integers [2 R + 1]: the column of ``table`` for each distance from -R to R, such as
             :func:`t5_buckets`; None: N = 2 R + 1 and every distance has its own.
     """
-    if table.ndim != 2 or table.shape[1] < 1:
-        raise ValueError(f"table: expected shape [Hq, N], got {list(table.shape)}")
+    of = "relative_bias"
+    floats(of, "table", table, "[Hq, N]", (2,))
+    if table.shape[1] < 1:
+        raise ValueError(f"{of}: table: expected shape [Hq, N], got {list(table.shape)}")
+    if buckets is not None:
+        integers(of, "buckets", buckets, "[2 R + 1]")
     places = table.shape[1] if buckets is None else buckets.numel()
     if places % 2 == 0:
         name = "table" if buckets is None else "buckets"
-        raise ValueError(f"{name}: expected 2 R + 1 distances, got {places}")
+        raise ValueError(f"{of}: {name}: expected 2 R + 1 distances, got {places}")
     reach = places // 2
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
@@ -33,10 +42,6 @@ def relative_bias(table: Tensor, *, buckets: Tensor | None = None) -> ScoreModFu
 
     if buckets is None:
         return score_mod
-    if buckets.ndim != 1 or buckets.is_floating_point():
-        raise ValueError(
-            f"buckets: expected integers [2 R + 1], got {buckets.dtype} {list(buckets.shape)}"
-        )
     columns = buckets
 
     def bucket_score_mod(
@@ -67,11 +72,17 @@ def t5_buckets(
     Returns:
         int64 [2 * max_distance + 1].
     """
+    of = "t5_buckets"
+    count = arguments.integer(of, "count", count, least=1, most=_MOST_DISTANCE)
+    max_distance = arguments.integer(of, "max_distance", max_distance, least=1, most=_MOST_DISTANCE)
+    bidirectional = arguments.boolean(of, "bidirectional", bidirectional)
+    if device is not None:
+        device = arguments.device(of, "device", device)
     side = count // 2 if bidirectional else count
     exact = side // 2
     if exact < 1 or max_distance <= exact:
         raise ValueError(
-            f"count, max_distance: expected at least {4 if bidirectional else 2} buckets and a "
+            f"{of}: count: expected at least {4 if bidirectional else 2} buckets and a "
             f"distance above {exact}, got {count} and {max_distance}"
         )
     buckets = []
@@ -91,10 +102,8 @@ def learnable_bias(bias: Tensor) -> ScoreModFunction:
     Args:
         bias: floating point [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]; B and H may be 1 for all.
     """
-    if not 2 <= bias.ndim <= 4:
-        raise ValueError(
-            f"bias: expected [Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk], got {list(bias.shape)}"
-        )
+    shape = "[Sq, Sk], [H, Sq, Sk] or [B, H, Sq, Sk]"
+    floats("learnable_bias", "bias", bias, shape, (2, 3, 4))
     whole = bias[(None,) * (4 - bias.ndim)]
     one_batch, one_head = whole.shape[0] == 1, whole.shape[1] == 1
 

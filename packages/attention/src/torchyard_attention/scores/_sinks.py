@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard_attention._positions import floats
+
 
 class SinkOutput(NamedTuple):
     """Attention with a sink.
@@ -39,10 +41,15 @@ def sinks(out: Tensor, lse: Tensor, logits: Tensor) -> SinkOutput:
     Raises:
         ValueError: shapes do not fit; names the argument.
     """
+    floats("sinks", "out", out, "[B, Hq, Sq, V]", (4,))
+    floats("sinks", "lse", lse, "[B, Hq, Sq]", (3,))
+    floats("sinks", "logits", logits, "[Hq]", (1,))
     if lse.shape != out.shape[:-1]:
-        raise ValueError(f"lse: expected {list(out.shape[:-1])}, as out, got {list(lse.shape)}")
+        raise ValueError(
+            f"sinks: lse: expected {list(out.shape[:-1])}, as out, got {list(lse.shape)}"
+        )
     if logits.shape != (out.shape[1],):
-        raise ValueError(f"logits: expected [{out.shape[1]}], got {list(logits.shape)}")
+        raise ValueError(f"sinks: logits: expected [{out.shape[1]}], got {list(logits.shape)}")
     sink = logits.to(lse.dtype)[:, None].expand_as(lse)
     # Without any key and any sink the sum is empty, and differences of infinities would be NaN.
     empty = torch.isneginf(lse) & torch.isneginf(sink)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._api import ScoreModFunction
 
 
@@ -15,8 +14,7 @@ def softcap(cap: float) -> ScoreModFunction:
 
     Source: Gemma 2 (arXiv 2408.00118) section 2.
     """
-    if not (cap > 0 and math.isfinite(cap)):
-        raise ValueError(f"cap: expected a finite number above 0, got {cap}")
+    cap = arguments.number("softcap", "cap", cap, above=0)
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         return cap * torch.tanh(score / cap)

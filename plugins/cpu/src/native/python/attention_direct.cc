@@ -181,9 +181,14 @@ bool read_scale(PyObject* object, int64_t head_dim, double* out) {
     *out = 1.0 / std::sqrt(static_cast<double>(head_dim));
     return true;
   }
-  if (!PyFloat_Check(object) && !PyLong_Check(object)) return false;
+  if (!PyFloat_Check(object) && !PyLong_CheckExact(object)) return false;
   *out = PyFloat_AsDouble(object);
-  return *out != -1.0 || PyErr_Occurred() == nullptr;
+  if (*out == -1.0 && PyErr_Occurred() != nullptr) {
+    // A number that no float holds, which the checks of a call name.
+    PyErr_Clear();
+    return false;
+  }
+  return std::isfinite(*out);
 }
 
 Status run_direct(const ForwardArgs& args, const Kernels& kernels, int threads) {
@@ -263,9 +268,10 @@ PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
   Asked asked;
   MaskBlocks mask;
   PlacedScore score;
-  const int grouped = PyObject_IsTrue(argv[5]);
-  const int with_lse = PyObject_IsTrue(argv[6]);
-  if (grouped < 0 || with_lse < 0) return nullptr;
+  const bool grouped = argv[5] == Py_True;
+  const bool with_lse = argv[6] == Py_True;
+  // What merely counts as one of them is refused where calls are checked.
+  if ((!grouped && argv[5] != Py_False) || (!with_lse && argv[6] != Py_False)) Py_RETURN_NONE;
   if (!see_tensors(direct.torch, argv, grouped, &args, &asked) ||
       !read_scale(argv[4], args.head_dim, &args.scale)) {
     return not_served();
