@@ -177,9 +177,9 @@ def test_sparsity_counts_hidden_blocks():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"BLOCK_SIZE": 0}, "BLOCK_SIZE: expected one or two positive sizes"),
-        ({"B": 0}, "B: expected a positive size, got 0"),
-        ({"Q_LEN": -1}, "Q_LEN: expected a positive size, got -1"),
+        ({"BLOCK_SIZE": 0}, "BLOCK_SIZE: expected an int of at least 1, got 0"),
+        ({"B": 0}, "B: expected an int of at least 1, got 0"),
+        ({"Q_LEN": -1}, "Q_LEN: expected an int of at least 0, got -1"),
     ],
 )
 def test_sizes_out_of_range_are_refused_by_name(arguments, message):

@@ -368,7 +368,7 @@ def test_ids_that_changed_since_are_looked_at_again():
         ),
         (lambda: masks.block_diffusion(10, 3), "block: expected a divisor of length 10, got 3"),
         (lambda: masks.natten_1d(4, 5), "kernel: expected 1 to 4, the length, got 5"),
-        (lambda: masks.natten_2d((4, 4), (0, 1)), "kernel: expected 1 to 4"),
+        (lambda: masks.natten_2d((4, 4), (0, 1)), r"kernel\[0\]: expected 1 to 4"),
         (lambda: masks.tree(torch.tensor([1, -1])), "parents: expected -1 or an earlier node"),
         (lambda: masks.tree(PARENTS, context=-1), "context: expected an int of at least 0"),
         (

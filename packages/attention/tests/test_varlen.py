@@ -264,5 +264,5 @@ def test_places_are_refused_for_nested_tensors_and_mixtures() -> None:
         varlen_attention(nested, nested, nested, where)
     with pytest.raises(TypeError, match="key: expected a jagged nested tensor, got a dense"):
         varlen_attention(nested, torch.zeros(6, 2, 4), nested)
-    with pytest.raises(TypeError, match="key: expected a dense tensor .T, H, D., got a nested"):
+    with pytest.raises(TypeError, match=r"key: expected a dense tensor .T, H, D., got a nested"):
         varlen_attention(torch.zeros(6, 2, 4), nested, nested, where)

@@ -98,7 +98,7 @@ def test_a_tensor_of_another_length_is_refused() -> None:
         sharding.take(torch.zeros(1, 9), 0, 1)
     with pytest.raises(ValueError, match=r"parts\[2\]: expected 4 positions in dimension 0"):
         sharding.join([torch.zeros(3), torch.zeros(3), torch.zeros(3)], 0)
-    with pytest.raises(ValueError, match="lengths: expected 0 or more"):
+    with pytest.raises(ValueError, match=r"lengths\[\d\]: expected an int of 0"):
         Sharding.of_lengths([3, -1])
-    with pytest.raises(ValueError, match="multiple: expected at least 1, got 0"):
+    with pytest.raises(ValueError, match="multiple: expected an int of 1 to"):
         Sharding.contiguous(10, 3, multiple=0)

@@ -217,8 +217,8 @@ def test_an_argument_that_is_not_understood_is_refused(
     ("words", "match"),
     [
         (("a b",), "expected an identifier"),
-        (("n", 0), "expected min >= 1"),
-        (("n", 3, 3), "expected max > min"),
+        (("n", 0), "min: expected an int of at least 1"),
+        (("n", 3, 3), "max: expected more than min"),
     ],
 )
 def test_a_dimension_has_a_name_and_a_range(words: tuple[Any, ...], match: str) -> None:

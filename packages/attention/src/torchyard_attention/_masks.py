@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from operator import and_, or_
+from typing import Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._block_mask import MaskMod
 from torchyard_attention._evaluate import evaluate_mask
+from torchyard_attention._positions import mask_sizes
 from torchyard_attention._structure import (
     BlockRows,
     StructuredMask,
@@ -18,6 +22,9 @@ from torchyard_attention._structure import (
     visibility_of,
 )
 from torchyard_attention._trace import MASK_INPUTS, trace
+
+# A byte each: 4 GiB.
+_MOST_PAIRS: Final = 1 << 32
 
 
 class _Combined:
@@ -97,16 +104,25 @@ def create_mask(
     device: torch.device | str = "cpu",
 ) -> Tensor:
     """Return a mask_mod as a dense mask: bool [B, H, Q_LEN, KV_LEN]. For small sizes and tests."""
-    place = torch.device(device)
+    of = "create_mask"
+    place = arguments.device(of, "device", device)
+    sizes = mask_sizes(of, B, H, Q_LEN, KV_LEN)
+    if math.prod(sizes) > _MOST_PAIRS:
+        raise arguments.wrong_value(
+            of, "Q_LEN", "at most 2**32 pairs in all", sizes, "create_block_mask holds no pairs"
+        )
+    arguments.function(of, "mask_mod", mask_mod)
     text, captured = trace(mask_mod, "mask_mod", MASK_INPUTS, torch.float32, place)
-    b, h, q, k = (torch.arange(n, device=place) for n in (B or 1, H or 1, Q_LEN, KV_LEN))
+    b, h, q, k = (torch.arange(n, device=place) for n in sizes)
     return evaluate_mask(text, b, h, q, k, tuple(captured)).contiguous()
 
 
 def _check_callable(mask_mods: tuple[MaskMod, ...]) -> None:
     for position, mask_mod in enumerate(mask_mods):
         if not callable(mask_mod):
-            raise TypeError(
-                f"mask_mods[{position}]: expected a function (b, h, q_idx, kv_idx) -> bool, got "
-                f"{type(mask_mod).__name__}"
+            raise arguments.wrong_kind(
+                "and_masks, or_masks",
+                f"mask_mods[{position}]",
+                "a function (b, h, q_idx, kv_idx) -> bool",
+                mask_mod,
             )

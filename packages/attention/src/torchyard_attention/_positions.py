@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchyard import arguments
 
-__all__ = ["floats", "integers", "positions"]
+__all__ = ["floats", "integers", "mask_sizes", "positions"]
 
 # A bool is no number of a document or a place: as an index it would choose something else.
 _INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -24,6 +24,18 @@ def positions(of: str, name: str, value: object, *, least: int = 0) -> int:
     if found > _MOST:
         raise arguments.wrong_value(of, name, "less than 2**48 positions", found)
     return found
+
+
+def mask_sizes(
+    of: str, B: object, H: object, Q_LEN: object, KV_LEN: object
+) -> tuple[int, int, int, int]:
+    """Return batches, heads, queries and keys of a mask; 1 where batches or heads are None."""
+    return (
+        1 if B is None else positions(of, "B", B, least=1),
+        1 if H is None else positions(of, "H", H, least=1),
+        positions(of, "Q_LEN", Q_LEN),
+        positions(of, "KV_LEN", KV_LEN),
+    )
 
 
 def integers(of: str, name: str, value: object, shape: str, dims: tuple[int, ...] = (1,)) -> Tensor:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any, Final
 
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._block_mask import BlockMask
 
 # What torch's own block mask holds once it was sliced: a function that only raises.
@@ -61,12 +61,7 @@ def as_block_mask(block_mask: Any) -> BlockMask | None:
 
 def parse_dropout(dropout_p: Any) -> float:
     """Return the probability as a float; raise TypeError or ValueError where it is none."""
-    if isinstance(dropout_p, bool) or not isinstance(dropout_p, Real):
-        raise TypeError(f"dropout_p: expected a number from 0 to 1, got {dropout_p!r}")
-    probability = float(dropout_p)
-    if not 0.0 <= probability <= 1.0:
-        raise ValueError(f"dropout_p: expected a number from 0 to 1, got {dropout_p!r}")
-    return probability
+    return arguments.number("flex_attention", "dropout_p", dropout_p, least=0, most=1)
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:

@@ -12,6 +12,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeAlias
 
+from torch import Tensor
+
+from torchyard import arguments
 from torchyard_collectives._constant import constant
 from torchyard_collectives._errors import GradientConventionError
 
@@ -82,16 +85,23 @@ _CONVENTIONS: Final = {
 }
 
 
-def parse_gradient(op: str, grad: Grad) -> tuple[bool, bool]:
-    """Return whether an op's input and its output are invariant.
+def parse_gradient(op: str, grad: Grad, x: Tensor, name: str = "x") -> tuple[bool, bool]:
+    """Check an op's tensor, and return whether its input and its output are invariant.
 
     Args:
         op: the public name of the op.
         grad: "sum", "replicated" or a Typed pair.
+        x: the tensor, which is called ``name``.
 
     Raises:
-        GradientConventionError: it is none of them, or the op has no gradient for the pair.
+        TypeError, ValueError: x is no dense tensor with memory.
+        GradientConventionError: grad is none of them, or the op has no gradient for the pair.
     """
+    arguments.tensor(op, name, x)
+    if not isinstance(grad, (str, tuple)):
+        raise GradientConventionError(
+            f"grad: {op} expected 'sum', 'replicated' or Typed(src, dst), got {type(grad).__name__}"
+        )
     # torch.compile evaluates what follows on plain words alone.
     if isinstance(grad, tuple) and len(grad) == 2:
         found: tuple[bool, bool] = _parse_pair(op, grad[0], grad[1])

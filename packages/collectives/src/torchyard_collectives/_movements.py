@@ -7,6 +7,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._all_gather import ALL_GATHER, SHARD
 from torchyard_collectives._all_reduce import VARY
 from torchyard_collectives._all_to_all import ALL_TO_ALL
@@ -68,7 +69,7 @@ def all_gather(
     Raises:
         ValueError: x has no such dimension, or other rows than its size says.
     """
-    _, invariant = parse_gradient("all_gather", grad)
+    _, invariant = parse_gradient("all_gather", grad, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     held = None if sizes is None else check_sizes("sizes", sizes, members)
@@ -76,7 +77,7 @@ def all_gather(
         raise ValueError(
             f"sizes: expected {x.shape[dim]} for rank {members.rank}, x's rows, got {held}"
         )
-    if async_op:
+    if arguments.boolean("collective", "async_op", async_op):
         return start(ALL_GATHER, x, dim, held, invariant, *members)
     return ALL_GATHER(x, dim, held, invariant, *members)
 
@@ -136,7 +137,7 @@ def all_to_all(
     Raises:
         ValueError: the rows cannot be dealt out so.
     """
-    parse_gradient("all_to_all", grad)
+    parse_gradient("all_to_all", grad, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     concat = dim if concat_dim is None else dimension("concat_dim", x, concat_dim)
@@ -158,6 +159,7 @@ def all_to_all(
                 f"say, got {held}"
             )
     args = (dim, dealt, concat, held, *members)
+    async_op = arguments.boolean("all_to_all", "async_op", async_op)
     return start(ALL_TO_ALL, x, *args) if async_op else ALL_TO_ALL(x, *args)
 
 
@@ -174,7 +176,7 @@ def broadcast(x: Tensor, src: int, group: Group = None, *, grad: Grad) -> Tensor
     Returns:
         x's shape and dtype. Gradients of x are zeros but on ``src``.
     """
-    _, invariant = parse_gradient("broadcast", grad)
+    _, invariant = parse_gradient("broadcast", grad, x)
     members = resolve(group)
     return BROADCAST(x, check_root("src", src, members), invariant, *members)
 
@@ -199,7 +201,7 @@ def gather(
     Returns:
         x's shape, with all rows in ``dim`` on ``dst`` and none elsewhere.
     """
-    parse_gradient("gather", grad)
+    parse_gradient("gather", grad, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     held = None if sizes is None else check_sizes("sizes", sizes, members)
@@ -234,7 +236,7 @@ def scatter(
     Returns:
         x's shape, with this rank's rows in ``dim``. Gradients of x are zeros but on ``src``.
     """
-    parse_gradient("scatter", grad)
+    parse_gradient("scatter", grad, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     check_root("src", src, members)
@@ -264,7 +266,7 @@ def shard(
             backward gathers, and each has the whole gradient), or Typed from "replicated" or
             "invariant" to "varying".
     """
-    invariant, _ = parse_gradient("shard", grad)
+    invariant, _ = parse_gradient("shard", grad, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     dealt = check_split("sizes", x, dim, sizes, members)
@@ -284,6 +286,6 @@ def vary(x: Tensor, group: Group = None, *, grad: Grad) -> Tensor:
             "sum" (each rank's gradient stays a term), or Typed from "invariant" to "varying" or
             "replicated", or from "replicated" to "varying".
     """
-    invariant, _ = parse_gradient("vary", grad)
+    invariant, _ = parse_gradient("vary", grad, x)
     members = resolve(group)
     return VARY(x, *members) if invariant else x

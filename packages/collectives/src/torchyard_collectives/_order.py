@@ -10,6 +10,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
+from torchyard import arguments
 from torchyard_collectives import _simulation
 from torchyard_collectives._operation import OPERATORS
 
@@ -27,7 +28,8 @@ def order(x: Tensor, *after: Tensor) -> Tensor:
         x: any tensor.
         *after: tokens of send and barrier, or any other tensors.
     """
-    for token in after:
+    arguments.tensor("order", "x", x)
+    for token in arguments.sequence("order", "after", after, arguments.tensor):
         x = _call(x, token)
     return x
 

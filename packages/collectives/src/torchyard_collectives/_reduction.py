@@ -6,6 +6,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._constant import constant
 
 __all__ = ["Op", "PremulSum", "Reduction", "after_sum", "before_sum", "parse_reduction"]
@@ -61,6 +62,10 @@ def parse_reduction(op: Op, x: Tensor) -> Reduction:
         ValueError: none is.
         TypeError: x has no averages, or no order.
     """
+    if not isinstance(op, str | PremulSum):
+        raise arguments.wrong_kind(
+            "collective", "op", f"one of {', '.join(_REDUCTIONS)} or PremulSum(factor)", op
+        )
     kind = Reduction(*_parse("sum" if isinstance(op, PremulSum) else op))
     if kind.averaged and not (x.is_floating_point() or x.is_complex()):
         raise TypeError(f"x: expected a floating-point or complex tensor for avg, got {x.dtype}")

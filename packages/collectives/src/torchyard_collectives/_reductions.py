@@ -8,6 +8,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._all_gather import REDUCE_SCATTER
 from torchyard_collectives._all_reduce import ALL_REDUCE
 from torchyard_collectives._all_to_all import ALL_TO_ALL
@@ -69,10 +70,10 @@ def all_reduce(
         GroupError, GradientConventionError: there is no such group, or no such gradient.
         ValueError, TypeError: no such reduction, or none of x's dtype.
     """
-    _, invariant = parse_gradient("all_reduce", grad)
+    _, invariant = parse_gradient("all_reduce", grad, x)
     kind = parse_reduction(op, x)
     members = resolve(group)
-    if async_op:
+    if arguments.boolean("collective", "async_op", async_op):
         _check_async(kind, op)
         pending = start(ALL_REDUCE, before_sum(x, op), invariant, *members)
         return pending.then(lambda total: after_sum(total, kind, members.size))
@@ -97,7 +98,7 @@ def reduce(x: Tensor, dst: int, op: Op = "sum", group: Group = None, *, grad: Gr
     Returns:
         x's shape and dtype.
     """
-    parse_gradient("reduce", grad)
+    parse_gradient("reduce", grad, x)
     kind = parse_reduction(op, x)
     members = resolve(group)
     check_root("dst", dst, members)
@@ -162,12 +163,12 @@ def reduce_scatter(
     Raises:
         ValueError: the rows cannot be dealt out so.
     """
-    parse_gradient("reduce_scatter", grad)
+    parse_gradient("reduce_scatter", grad, x)
     kind = parse_reduction(op, x)
     members = resolve(group)
     dim = dimension("dim", x, dim)
     dealt = check_split("sizes", x, dim, sizes, members)
-    if async_op:
+    if arguments.boolean("collective", "async_op", async_op):
         _check_async(kind, op)
         pending = start(REDUCE_SCATTER, before_sum(x, op), dim, dealt, *members)
         return pending.then(lambda total: after_sum(total, kind, members.size))

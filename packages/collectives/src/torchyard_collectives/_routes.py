@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._gradient import Grad, parse_gradient
 from torchyard_collectives._group import Group, Members, resolve
 from torchyard_collectives._messages import BARRIER, RECV, SEND, TOKEN
@@ -39,10 +41,22 @@ def permute(
     Raises:
         ValueError: a rank sends or gets twice, or is not there.
     """
-    parse_gradient("permute", grad)
+    parse_gradient("permute", grad, x)
     members = resolve(group)
-    pairs = route.items() if isinstance(route, Mapping) else route
-    return _permute("route", x, [(int(source), int(target)) for source, target in pairs], members)
+    return _permute("route", x, [_pair(pair) for pair in _pairs(route)], members)
+
+
+def _pairs(route: object) -> list[Any]:
+    if not isinstance(route, Iterable) or isinstance(route, str | bytes | Tensor):
+        raise arguments.wrong_kind("permute", "route", "pairs of ranks", route)
+    return list(route.items() if isinstance(route, Mapping) else route)
+
+
+def _pair(pair: object) -> tuple[int, int]:
+    source, target = arguments.sequence(
+        "permute", "route", pair, arguments.integer, expected="pairs of ranks", length=2
+    )
+    return source, target
 
 
 def _permute(name: str, x: Tensor, pairs: list[tuple[int, int]], members: Members) -> Tensor:
@@ -67,9 +81,11 @@ def shift(
         wrap: whether the last ranks send to the first; otherwise these get zeros.
         grad: as for permute.
     """
-    parse_gradient("shift", grad)
+    parse_gradient("shift", grad, x)
     members = resolve(group)
     size = members.size
+    offset = arguments.integer("shift", "offset", offset)
+    wrap = arguments.boolean("shift", "wrap", wrap)
     pairs = [
         (rank, (rank + offset) % size) for rank in range(size) if wrap or 0 <= rank + offset < size
     ]
@@ -98,7 +114,7 @@ def send(
     Raises:
         ValueError: dst is this rank, or none.
     """
-    parse_gradient("send", grad)
+    parse_gradient("send", grad, x)
     members = resolve(group)
     _check_peer("dst", dst, members)
     return SEND(x if after is None else order(x, after), 0, dst, *members)
@@ -118,7 +134,7 @@ def recv(
         after: what must be there before, such as an earlier token.
         grad: "sum", "replicated" (here the same), or Typed from "varying" to "varying".
     """
-    parse_gradient("recv", grad)
+    parse_gradient("recv", grad, like, "like")
     members = resolve(group)
     _check_peer("src", src, members)
     token = TOKEN(like if after is None else order(like, after), 0, *members)
@@ -143,6 +159,8 @@ def barrier(group: Group = None, *, after: Tensor | None = None) -> Tensor:
     Returns:
         a scalar zero, float32 or of the dtype of ``after``.
     """
+    if after is not None:
+        arguments.tensor("barrier", "after", after)
     members = resolve(group)
     token = torch.zeros(()) if after is None else TOKEN(after, 0, *members)
     return BARRIER(token, *members)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._group import Members
 
 __all__ = ["check_root", "check_sizes", "check_split", "dimension", "even"]
@@ -18,6 +19,7 @@ def dimension(name: str, x: Tensor, dim: int) -> int:
     Raises:
         ValueError: x has no such dimension.
     """
+    dim = arguments.integer("collective", name, dim)
     if not -x.ndim <= dim < x.ndim:
         hint = "; a scalar has none: unsqueeze(0) it" if x.ndim == 0 else ""
         raise ValueError(f"{name}: expected a dimension of x {list(x.shape)}, got {dim}{hint}")
@@ -35,11 +37,12 @@ def check_sizes(name: str, sizes: Sequence[int], members: Members) -> list[int]:
     Raises:
         ValueError: not one number for each rank.
     """
-    if len(sizes) != members.size or any(size < 0 for size in sizes):
+    found = list(arguments.sequence("collective", name, sizes, arguments.integer))
+    if len(found) != members.size or any(size < 0 for size in found):
         raise ValueError(
-            f"{name}: expected {members.size} numbers of rows, one for each rank, got {list(sizes)}"
+            f"{name}: expected {members.size} numbers of rows, one for each rank, got {found}"
         )
-    return list(sizes)
+    return found
 
 
 def check_split(
@@ -70,6 +73,7 @@ def check_root(name: str, root: int, members: Members) -> int:
     Raises:
         ValueError: the group has no such rank.
     """
+    root = arguments.integer("collective", name, root)
     if not 0 <= root < members.size:
         raise ValueError(
             f"{name}: expected a rank within the group, 0 to {members.size - 1}, got {root}; for a "

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from torchyard import note_use
+from torchyard import arguments, note_use
 from torchyard_attention import (
     BlockMask,
     DoubleBackwardError,
@@ -20,7 +20,13 @@ from torchyard_attention import (
 )
 from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._call import Call
-from torchyard_context_parallel._checks import check_length, check_mask, check_tensors, described
+from torchyard_context_parallel._checks import (
+    check_kinds,
+    check_length,
+    check_mask,
+    check_tensors,
+    described,
+)
 from torchyard_context_parallel._gathered import Gathered
 from torchyard_context_parallel._gradient_sums import CapturedSums
 from torchyard_context_parallel._heads import HeadShards, divide_heads
@@ -55,6 +61,7 @@ class _Kind(NamedTuple):
     heads: int | None
 
 
+_OF: Final = "context_parallel_attention"
 _SCHEDULES: Final = {
     "ring": _Kind(Ring(), keys=0, heads=None),
     "allgather": _Kind(Gathered(), keys=0, heads=None),
@@ -125,6 +132,12 @@ def context_parallel_attention(
     mask: BlockMask | None = None
     captured: tuple[Tensor, ...] = ()
     try:
+        check_kinds(query, key, value, score_mod, scale)
+        for name, given in (("sharding", sharding), ("key_sharding", key_sharding)):
+            if given is not None:
+                arguments.instance(_OF, name, given, Sharding)
+        return_lse = arguments.boolean(_OF, "return_lse", return_lse)
+        arguments.text(_OF, "schedule", schedule)
         kind = _parse_schedule(schedule, place)
         note_use("context_parallel.attention", query.device.type)
         query, key, value = autocast_inputs(query, key, value)

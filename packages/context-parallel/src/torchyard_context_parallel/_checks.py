@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention import BlockMask
 from torchyard_context_parallel._parts import digest
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding
 
+_SHAPE: Final = "[batch, heads, length, size]"
+_DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def check_kinds(
+    query: object, key: object, value: object, score_mod: object, scale: object
+) -> None:
+    """Check of what kind the arguments of context_parallel_attention are."""
+    of = "context_parallel_attention"
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        arguments.tensor(
+            of, name, tensor, dims=4, dtypes=_DTYPES, shape="[batch, heads, length, size]"
+        )
+    if score_mod is not None:
+        arguments.function(of, "score_mod", score_mod)
+    if scale is not None:
+        arguments.number(of, "scale", scale)
+
 
 def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Check what the ranks' own tensors say of one another."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if tensor.ndim != 4:
-            raise ValueError(
-                f"{name}: expected [batch, heads, length, size], got shape {list(tensor.shape)}"
-            )
         if tensor.dtype != query.dtype or tensor.device != query.device:
             raise TypeError(
                 f"{name}: expected {query.dtype} on {query.device}, as query, got {tensor.dtype} "

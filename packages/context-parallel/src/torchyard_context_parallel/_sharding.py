@@ -7,13 +7,18 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention import BlockMask
 
 Ranges = tuple[tuple[int, int], ...]
+
+# No sequence is longer, nor has as many parts.
+_MOST: Final = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,7 @@ class Sharding:
     @classmethod
     def of_lengths(cls, lengths: Sequence[int]) -> Sharding:
         """Deal out one range to each part, of the given lengths."""
-        if any(length < 0 for length in lengths):
-            raise ValueError(f"lengths: expected 0 or more positions each, got {list(lengths)}")
+        lengths = arguments.sequence("Sharding", "lengths", lengths, _length)
         parts, start = [], 0
         for length in lengths:
             parts.append(((start, start + length),) if length else ())
@@ -223,11 +227,14 @@ def _joined(ranges: Ranges) -> Ranges:
     return tuple(joined)
 
 
+def _length(of: str, name: str, value: object) -> int:
+    return arguments.integer(of, name, value, least=0, most=_MOST)
+
+
 def _check_counts(length: int, parts: int, multiple: int) -> None:
     for name, value, least in (
         ("length", length, 0),
         ("parts", parts, 1),
         ("multiple", multiple, 1),
     ):
-        if value < least:
-            raise ValueError(f"{name}: expected at least {least}, got {value}")
+        arguments.integer("Sharding", name, value, least=least, most=_MOST)

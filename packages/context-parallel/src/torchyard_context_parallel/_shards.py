@@ -7,6 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from torchyard import arguments
 from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._exchange import all_parts
 from torchyard_context_parallel._place import Place
@@ -24,6 +25,7 @@ def shard(
         mesh: as context_parallel_attention takes it, of one or two dimensions.
         dim: the sequence's dimension.
     """
+    dim = _checked("shard", "whole", whole, sharding, dim)
     return sharding.take(whole, Place.of(mesh).part, dim)
 
 
@@ -43,6 +45,7 @@ def unshard(
     refusal: Exception | None = None
     fields: dict[str, object] = {}
     try:
+        dim = _checked("unshard", "part", part, sharding, dim)
         _check_part(part, sharding, place, dim)
         rest = [size for number, size in enumerate(part.shape) if number != dim % part.ndim]
         fields = {
@@ -79,7 +82,22 @@ def position_ids(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """Return the positions of this rank's part: int64 [1, length], as models of text take them."""
+    arguments.instance("position_ids", "sharding", sharding, Sharding)
+    if device is not None:
+        device = arguments.device("position_ids", "device", device)
     return sharding.positions(Place.of(mesh).part, device)[None]
+
+
+def _checked(of: str, name: str, tensor: Tensor, sharding: object, dim: object) -> int:
+    """Return the dimension, counted from the front."""
+    arguments.tensor(of, name, tensor)
+    arguments.instance(of, "sharding", sharding, Sharding)
+    found = arguments.integer(of, "dim", dim)
+    if not -tensor.ndim <= found < tensor.ndim:
+        raise ValueError(
+            f"{of}: dim: expected a dimension of {name} {list(tensor.shape)}, got {found}"
+        )
+    return found % tensor.ndim
 
 
 def _check_part(part: Tensor, sharding: Sharding, place: Place, dim: int) -> None:

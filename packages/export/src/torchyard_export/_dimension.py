@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from torchyard import arguments as checks
 from torchyard_export._tree import flatten
 
 _FORM: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)(:(?P<least>\d+)\.\.(?P<most>\d*))?")
@@ -36,14 +37,16 @@ class Dimension:
     max: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier():
-            raise ValueError(f"Dimension: expected an identifier as name, got {self.name!r}")
-        if self.min < 1:
-            raise ValueError(f"Dimension {self.name!r}: expected min >= 1, got {self.min}")
+        of = "Dimension"
+        if not checks.text(of, "name", self.name).isidentifier():
+            raise ValueError(f"{of}: name: expected an identifier, got {self.name!r}")
+        object.__setattr__(self, "min", checks.integer(of, "min", self.min, least=1))
+        if self.max is not None:
+            object.__setattr__(self, "max", checks.integer(of, "max", self.max))
         if self.max is not None and self.max <= self.min:
             raise ValueError(
-                f"Dimension {self.name!r}: expected max > min, got {self.min}..{self.max}; a size "
-                "that never differs is left out of dynamic="
+                f"Dimension: max: expected more than min for {self.name!r}, got "
+                f"{self.min}..{self.max}; a size that never differs is left out of dynamic="
             )
 
     @classmethod
@@ -90,7 +93,9 @@ def parse_dynamic(dynamic: Mapping[str, Any] | None, arguments: Mapping[str, Any
     Raises:
         ValueError, TypeError: names the argument, and what was expected.
     """
-    given = dict(dynamic or {})
+    given = {}
+    if dynamic is not None:
+        given = dict(checks.instance("export", "dynamic", dynamic, Mapping))
     if unknown := sorted(given.keys() - arguments.keys()):
         raise ValueError(
             f"dynamic: expected names of arguments ({', '.join(arguments)}), got {unknown[0]!r}"

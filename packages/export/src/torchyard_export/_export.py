@@ -8,14 +8,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.nn.utils.rnn import PackedSequence
 
-from torchyard import UnsupportedError
+from torchyard import UnsupportedError, arguments
 from torchyard_export._artifact import Artifact
 from torchyard_export._audit import audit_model
 from torchyard_export._call import Call
@@ -45,6 +46,9 @@ from torchyard_export._trace import record, shape_findings
 from torchyard_export._tree import flatten, structure
 from torchyard_export._vetting import allowing
 from torchyard_export.contract import ExportRequest, TargetError
+
+# Each is a run of the model.
+_MOST_TRIALS: Final = 10_000
 
 
 def export(
@@ -88,10 +92,27 @@ def export(
         ExportError: a program would not do what the model does; its findings say where and why.
         TypeError, ValueError: an argument is not understood.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
+    of = "export"
+    if isinstance(model, torch.jit.ScriptModule):
+        raise arguments.wrong_kind(
+            of, "model", "a torch.nn.Module", model, "pass the module that was scripted"
+        )
+    arguments.instance(of, "model", model, nn.Module, "a torch.nn.Module")
     if not isinstance(args, (list, tuple)) or isinstance(args, PackedSequence):
-        raise TypeError(f"args: expected a call's arguments as (x,), got {type(args).__name__}")
+        raise arguments.wrong_kind(of, "args", "a call's arguments as (x,)", args)
+    if kwargs is not None:
+        arguments.instance(of, "kwargs", kwargs, Mapping)
+    targets = arguments.sequence(
+        of, "targets", targets, arguments.text, expected="a list of names", least=1
+    )
+    if isinstance(accept, str) or not isinstance(accept, Collection):
+        raise arguments.wrong_kind(of, "accept", "a list of findings", accept)
+    if values is not None:
+        arguments.instance(of, "values", values, Mapping)
+    if sample is not None:
+        arguments.function(of, "sample", sample)
+    trials = arguments.integer(of, "trials", trials, least=1, most=_MOST_TRIALS)
+    seed = arguments.integer(of, "seed", seed, least=0, most=(1 << 63) - 1)
     work = _Work(model, tuple(args), kwargs or {}, dynamic, accept)
     for name in targets:
         # What is not there is said before anything takes long.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 from torch import Tensor
@@ -219,12 +219,27 @@ def record(func: Any, args: Any, kwargs: Any) -> Any:
     return tape.record(word, args, kwargs)
 
 
+# Functions of torch, their _like and their in-place forms that draw numbers.
+_RANDOM: Final = frozenset(
+    (
+        *("alpha_dropout", "bernoulli", "dropout", "feature_alpha_dropout", "feature_dropout"),
+        *("gumbel_softmax", "multinomial", "native_dropout", "normal", "poisson", "rand"),
+        *("randint", "randn", "rrelu"),
+    )
+)
+
+
 def _general_name(role: str, func: Any) -> str:
     """Return the dotted name of a torch function outside of the vocabulary.
 
     Such a function is not pointwise, or not known to be: the program is then evaluated under vmap.
     """
     name = func.__name__
+    if name.removesuffix("_like").removesuffix("_") in _RANDOM:
+        raise ProgramError(
+            f"{role}: {name} cannot be recorded, since its numbers differ at each call; draw them "
+            "before and let the function read the tensor"
+        )
     if getattr(torch, name, None) is func:
         return f"torch.{name}"
     if getattr(Tensor, name, None) is func:

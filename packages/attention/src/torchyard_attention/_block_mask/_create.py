@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._guards import detect_fake_mode
 
+from torchyard import arguments
 from torchyard_attention import _ops
 from torchyard_attention._arguments import versions
 from torchyard_attention._block_mask._lists import (
@@ -19,6 +20,7 @@ from torchyard_attention._block_mask._lists import (
 from torchyard_attention._block_mask._mask import BlockMask
 from torchyard_attention._block_mask._recorded import MaskMod, of_first, record_mask
 from torchyard_attention._mask_blocks import first_slots, ordered
+from torchyard_attention._positions import mask_sizes
 from torchyard_attention._program import CAUSAL
 from torchyard_attention._structure import visibility_of
 from torchyard_attention._structured_blocks import blocks_within
@@ -69,16 +71,17 @@ def create_block_mask(
             than there is.
     """
     block_size = pair_of(BLOCK_SIZE)
-    sizes = (1 if B is None else B, 1 if H is None else H, Q_LEN, KV_LEN)
-    for name, size in zip(("B", "H", "Q_LEN", "KV_LEN"), sizes, strict=True):
-        if size < (1 if name in {"B", "H"} else 0):
-            raise ValueError(f"{name}: expected a positive size, got {size}")
-    if not isinstance(dq_kv_order, bool):
-        raise TypeError(
-            f"dq_kv_order: expected True or False, got {type(dq_kv_order).__name__}; give an order "
-            f"as a tensor to BlockMask.from_kv_blocks"
-        )
-    place = torch.device(device) if device is not None else default_device()
+    of = "create_block_mask"
+    arguments.function(of, "mask_mod", mask_mod)
+    sizes = mask_sizes(of, B, H, Q_LEN, KV_LEN)
+    Q_LEN, KV_LEN = sizes[2:]
+    arguments.boolean(of, "_compile", _compile)
+    separate_full_blocks = arguments.boolean(of, "separate_full_blocks", separate_full_blocks)
+    compute_dq_write_order = arguments.boolean(of, "compute_dq_write_order", compute_dq_write_order)
+    dq_kv_order = arguments.boolean(
+        of, "dq_kv_order", dq_kv_order, remedy="BlockMask.from_kv_blocks takes an order as a tensor"
+    )
+    place = default_device() if device is None else arguments.device(of, "device", device)
     text, captured = record_mask(mask_mod, place)
     blocks = _blocks(mask_mod, text, captured, sizes, block_size, place)
     if not separate_full_blocks:

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._mask_blocks import ordered
+from torchyard_attention._positions import positions
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
@@ -73,10 +75,18 @@ def dense_blocks(counts: Tensor, indices: Tensor, kv_blocks: int) -> Tensor:
 
 def pair_of(block_size: int | tuple[int, int]) -> tuple[int, int]:
     """Return a block size as (BQ, BK)."""
-    pair = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
-    if len(pair) != 2 or pair[0] < 1 or pair[1] < 1:
-        raise ValueError(f"BLOCK_SIZE: expected one or two positive sizes, got {block_size!r}")
-    return (pair[0], pair[1])
+    of = "BlockMask"
+    if isinstance(block_size, tuple | list):
+        rows, keys = arguments.sequence(
+            of, "BLOCK_SIZE", block_size, _size, expected="one or two sizes", length=2
+        )
+        return rows, keys
+    size = _size(of, "BLOCK_SIZE", block_size)
+    return size, size
+
+
+def _size(of: str, name: str, value: object) -> int:
+    return positions(of, name, value, least=1)
 
 
 def checked_lists(
@@ -92,7 +102,22 @@ def checked_lists(
     Raises:
         ValueError, TypeError: shapes or dtypes do not fit; names the argument.
     """
+    of = "BlockMask.from_kv_blocks"
     pair = pair_of(block_size)
+    if seq_lengths is not None:
+        q_length, kv_length = arguments.sequence(
+            of, "seq_lengths", seq_lengths, positions, expected="two lengths", length=2
+        )
+        seq_lengths = q_length, kv_length
+    given = {
+        "kv_num_blocks": kv_num_blocks,
+        "kv_indices": kv_indices,
+        "full_kv_num_blocks": full_kv_num_blocks,
+        "full_kv_indices": full_kv_indices,
+    }
+    for name, tensor in given.items():
+        if tensor is not None or not name.startswith("full"):
+            arguments.tensor(of, name, tensor)
     _check_shapes("kv", kv_num_blocks, kv_indices)
     if (full_kv_num_blocks is None) != (full_kv_indices is None):
         raise ValueError("full_kv_num_blocks, full_kv_indices: expected both or neither, got one")

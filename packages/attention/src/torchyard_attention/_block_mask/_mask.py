@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention import _ops
 from torchyard_attention._arguments import stale, versions
 from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
@@ -292,6 +293,7 @@ class BlockMask(BlockLists):
 
     def to(self, device: torch.device | str) -> BlockMask:
         """Return the mask with its tensors on another device."""
+        device = arguments.device("BlockMask.to", "device", device)
         self._refresh()
         return self._like([tensor.to(device) for tensor in self._tensors()], self._seq_lengths)
 

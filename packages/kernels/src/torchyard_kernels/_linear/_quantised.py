@@ -45,6 +45,10 @@ class _Quantised:
             known = ", ".join(str(dtype) for dtype in _DTYPES)
             raise TypeError(f"PackedWeight: weight: expected one of {known}, got {weight.dtype}")
         rows, columns = weight.shape
+        if not columns:
+            raise ValueError(
+                f"PackedWeight: weight: expected at least one product, got shape {[rows, columns]}"
+            )
         spec = WeightSpec(self.name, str(weight.dtype)[6:], rows, columns, kept)
         bits, group = BITS[self.name], option(spec, "group")
         asymmetric = option(spec, "asymmetric") == 1
