@@ -231,6 +231,15 @@ def test_a_transform_takes_scores_that_no_kernel_computes(name: str) -> None:
     _same(transform(_ours(_general)), transform(_written_out(general=True)))
 
 
+def test_nothing_is_mapped_over() -> None:
+    f = _ours(_pointwise)
+    none = (QUERIES[:0], *GIVEN[1:3], SLOPES[:0], GIVEN[4])
+    dims = (0, None, None, 0, None)
+    assert vmap(f, in_dims=dims)(*none).shape == (0, B, H, S, V)
+    found = vmap(grad(_square(f), argnums=(0, 3)), in_dims=dims)(*none)
+    assert [part.shape for part in found] == [(0, B, H, S, D), (0, H)]
+
+
 def test_gradcheck_in_every_mode() -> None:
     def both(query: Tensor, key: Tensor, value: Tensor, slopes: Tensor) -> tuple[Tensor, Tensor]:
         out, aux = flex_attention(

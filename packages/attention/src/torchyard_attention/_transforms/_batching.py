@@ -52,7 +52,7 @@ class Batch:
         if arguments.score_text == IDENTITY:
             return True
         captured = [
-            tensor if dim is None else tensor.select(dim, 0)
+            tensor if dim is None else _one_of(tensor, dim)
             for tensor, dim in zip(arguments.score_captured, self._dims[3:], strict=False)
         ]
         mod = TracedMod(arguments.score_text, tuple(captured))
@@ -97,12 +97,12 @@ class Batch:
 
     def unfold(self, tensor: Tensor) -> Tensor:
         """Return [N * B, ...] as [N, B, ...]."""
-        whole: Tensor = tensor.unflatten(0, (self._size, -1))  # type: ignore[no-untyped-call]
-        return whole
+        inner = self._logical(0).shape[0]
+        return tensor.reshape(self._size, inner, *tensor.shape[1:])
 
     def _logical(self, place: int) -> Tensor:
         dim = self._dims[place]
-        return self._given[place] if dim is None else self._given[place].select(dim, 0)
+        return self._given[place] if dim is None else _one_of(self._given[place], dim)
 
     def _mask(self, arguments: Arguments, inner: int) -> list[Tensor]:
         """Return the mask's tensors for the larger batch, its bits up to date."""
@@ -130,6 +130,12 @@ class Batch:
 def replace_mask(arguments: Arguments, mask: list[Tensor]) -> Arguments:
     """Return the arguments with a mask whose bits need not be made anew."""
     return arguments._replace(mask=mask, mask_captured=[], mask_text="", mask_versions=[])
+
+
+def _one_of(tensor: Tensor, dim: int) -> Tensor:
+    """Return a tensor as one of the calls has it; without values where there is no call."""
+    whole = tensor.movedim(dim, 0)
+    return whole[0] if whole.shape[0] else whole.new_empty(whole.shape[1:])
 
 
 def refuse_mapped_mask(arguments: Arguments) -> None:
