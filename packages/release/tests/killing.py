@@ -8,14 +8,16 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["HOW", "die", "finish"]
+__all__ = ["HOW", "WHEN", "die", "ended", "finish", "kill_at", "start"]
 
 # torn: in the middle of the write; after: when the line is on the disk, before anybody knows;
 # full: the disk has no room for the line.
 HOW: Final = ("torn", "after", "full")
+WHEN: Final = ("before", "after")
 _PRELOAD: Final = [
     *("click", "twine.settings", "pypi_simple", "securesystemslib.dsse", "jinja2", "rich.console"),
     *("torchyard_release._cli._publish", "torchyard_release._cli._sign"),
@@ -32,17 +34,46 @@ def finish(root: Path, words: Sequence[str]) -> int:
     return _run(root, words, 0, "")
 
 
-def _run(root: Path, words: Sequence[str], at: int, how: str) -> int:
+def kill_at(root: Path, words: Sequence[str], *, at: int, when: str) -> int:
+    """Start a command, kill it from outside before or after it writes a line; its exit status.
+
+    It is 0 where the command came to its end without that many lines.
+    """
+    here, there = multiprocessing.Pipe()
+    process = start(root, words, at=at, how=f"stop {when}", pipe=there)
+    there.close()
+    try:
+        # Until it is at the line, or has ended and left the pipe.
+        here.recv()
+        process.kill()
+    except EOFError:
+        pass
+    return ended(process)
+
+
+def start(
+    root: Path, words: Sequence[str], *, at: int = 0, how: str = "", pipe: object = None
+) -> BaseProcess:
+    """Start a command in a process of its own, and return the process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOAD)
-    process = context.Process(target=_command, args=(str(root), tuple(words), at, how))
+    process = context.Process(target=_command, args=(str(root), tuple(words), at, how, pipe))
     process.start()
-    process.join(60)
+    return process
+
+
+def ended(process: BaseProcess) -> int:
+    """Wait for a command's end and return its exit status."""
+    process.join(300)
     assert process.exitcode is not None, "the command hangs"
     return process.exitcode
 
 
-def _command(root: str, words: tuple[str, ...], at: int, how: str) -> None:
+def _run(root: Path, words: Sequence[str], at: int, how: str) -> int:
+    return ended(start(root, words, at=at, how=how))
+
+
+def _command(root: str, words: tuple[str, ...], at: int, how: str, pipe: Any) -> None:
     from torchyard_release import _journal
     from torchyard_release._cli import command
 
@@ -51,6 +82,8 @@ def _command(root: str, words: tuple[str, ...], at: int, how: str) -> None:
     def faulty(descriptor: int, line: bytes) -> None:
         nonlocal count
         count += 1
+        if count == at and how == "stop before":
+            _stand_still(pipe)
         if count == at and how == "full":
             os.write(descriptor, line[: len(line) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -58,10 +91,21 @@ def _command(root: str, words: tuple[str, ...], at: int, how: str) -> None:
             os.write(descriptor, line[: len(line) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
         write(descriptor, line)
-        if count == at:
+        if count == at and how == "stop after":
+            _stand_still(pipe)
+        if count == at and how != "wait":
             os.kill(os.getpid(), signal.SIGKILL)
 
+    if how == "wait":
+        pipe.recv()
     _journal._write = faulty
     # What it prints is not what is judged here.
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     command(["--root", root, *words])
+
+
+def _stand_still(pipe: Any) -> None:
+    """Tell whoever started it that the command is at its line, and wait to be killed."""
+    pipe.send("here")
+    while True:
+        signal.pause()

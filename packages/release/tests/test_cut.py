@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from click.testing import Result
 
 from packages.release.tests import foreign
+from packages.release.tests.killing import WHEN, kill_at
 from torchyard_release._workspace import Workspace
 
 
@@ -318,3 +322,47 @@ def test_killed_at_any_line_of_the_journal_it_is_finished_by_running_it_again(
     assert kinds.count("cut.done") == 1
     assert foreign.git(orchard, "status", "--porcelain") == ""
     assert len(foreign.git(orchard, "log", "--format=%s", "main..release/1.4").splitlines()) == 1
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_killed_from_outside_at_any_point_it_is_finished_by_running_it_again(
+    orchard: Path, release: Callable[..., Result], at: int, when: str
+) -> None:
+    assert kill_at(orchard, ("cut",), at=at, when=when) == -signal.SIGKILL
+    _check_cut_after(orchard, release("cut"))
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.45, 0.6, 0.75, 0.9])
+def test_killed_with_the_git_that_it_runs_it_is_finished_by_running_it_again(
+    orchard: Path, release: Callable[..., Result], tmp_path: Path, share: float
+) -> None:
+    program = "import sys; from torchyard_release._cli import command; command(sys.argv[1:])"
+
+    def begin(root: Path) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-c", program, "--root", str(root), "cut"]
+        return subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL)
+
+    other = foreign.make(tmp_path / "other", agreed=True)
+    began = time.monotonic()
+    assert begin(other).wait() == 0
+    seconds = time.monotonic() - began
+    process = begin(orchard)
+    time.sleep(seconds * share)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    _check_cut_after(orchard, release("cut"))
+
+
+def _check_cut_after(root: Path, result: Result) -> None:
+    """Assert what a cut that was killed ends in when it is run again."""
+    assert result.exit_code == 0 or "this train was cut before" in result.output, result.output
+    assert {"refs/heads/release/1.4", "refs/tags/v1.4.0-rc1"} <= set(_refs(root).split())
+    kinds = [entry.kind for entry in Workspace.find(root).release.entries()]
+    assert kinds.count("cut.done") == 1
+    assert foreign.git(root, "status", "--porcelain") == ""
+    assert len(foreign.git(root, "log", "--format=%s", "main..release/1.4").splitlines()) == 1
+    assert len(foreign.git(root, "worktree", "list").splitlines()) == 1

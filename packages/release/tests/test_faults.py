@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 
 from packages.release.tests import foreign
 from packages.release.tests.faulty_index import FaultyIndex
-from packages.release.tests.killing import HOW, die, finish
+from packages.release.tests.killing import HOW, WHEN, die, ended, finish, kill_at, start
 from packages.release.tests.prepared import VERSION, add_candidate, pass_gates, people, train_toml
+from torchyard_release._index_server import HANG_UP, Answer
 from torchyard_release._journal import read_journal
 from torchyard_release._workspace import Workspace
 
@@ -30,10 +33,14 @@ class Scene:
 
     @property
     def journal(self) -> Path:
-        return self.root / ".train" / VERSION / "journal.jsonl"
+        return _journal(self.root)
 
     def lines(self) -> int:
         return len(read_journal(self.journal))
+
+
+def _journal(root: Path) -> Path:
+    return root / ".train" / VERSION / "journal.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +134,75 @@ def test_killed_at_any_line_of_promoting_it_promotes_once(
             assert kinds.count("promote") == 1
             workspace = Workspace.find(scene.root)
             assert workspace.git.commit(f"v{VERSION}") == workspace.git.commit(f"v{VERSION}-rc1")
+
+
+@pytest.mark.parametrize("when", WHEN)
+def test_killed_from_outside_at_any_point_of_promoting_it_promotes_once(
+    approved: Path, tmp_path: Path, when: str
+) -> None:
+    at = 0
+    while True:
+        at += 1
+        root = tmp_path / f"orchard{at}"
+        shutil.copytree(approved, root)
+        code = kill_at(root, ("promote",), at=at, when=when)
+        if code == 0:
+            break
+        assert code == -9
+        assert finish(root, ("promote",)) == 0
+        kinds = [entry.kind for entry in read_journal(_journal(root))]
+        assert kinds.count("promote") == 1
+        git = Workspace.find(root).git
+        assert git.commit(f"v{VERSION}") == git.commit(f"v{VERSION}-rc1")
+    # command, promote, ended.
+    assert at - 1 == 3
+
+
+class KillingIndex(FaultyIndex):
+    """An index that kills its uploader while an upload is on its way.
+
+    Attributes:
+        victim: who uploads.
+        at: the number of the upload that is its last, from 1.
+        takes: whether the file is taken nevertheless.
+    """
+
+    victim: BaseProcess | None = None
+    at = 0
+    takes = True
+
+    def take(self, name: str, content: bytes, said: str) -> Answer:
+        """Kill the uploader at its time; nobody hears the answer."""
+        if self.victim is None or len(self.asked) + 1 != self.at:
+            return super().take(name, content, said)
+        victim, self.victim = self.victim, None
+        if self.takes:
+            super().take(name, content, said)
+        victim.kill()
+        assert ended(victim) == -9
+        return HANG_UP
+
+
+@pytest.mark.parametrize("takes", [True, False], ids=["taken", "lost"])
+@pytest.mark.parametrize("at", [1, *(pytest.param(n, marks=pytest.mark.sweep) for n in (2, 3))])
+def test_killed_in_the_middle_of_an_upload_it_resumes_to_the_same_bytes(
+    promoted: Path, tmp_path: Path, at: int, takes: bool
+) -> None:
+    with KillingIndex(tmp_path / "index") as index:
+        scene = _scene(promoted, tmp_path / "orchard", index)
+        index.at, index.takes = at, takes
+        # Held until the index knows whom it is to kill.
+        here, there = multiprocessing.Pipe()
+        index.victim = victim = start(scene.root, _PUBLISH, at=1, how="wait", pipe=there)
+        here.send("go")
+        assert ended(victim) == -9
+        journal = read_journal(scene.journal)
+        assert [entry.kind for entry in journal][-1] == "publish.sending"
+        status = json.loads(foreign.release(scene.root, "status", "--json").stdout)
+        assert status["next"].endswith(" publish --for-real")
+        assert finish(scene.root, _PUBLISH) == 0
+        assert read_journal(scene.journal)[: len(journal)] == journal
+        _check_end(scene)
 
 
 def test_status_names_the_next_step_from_the_signatures_to_the_audit(scene: Scene) -> None:

@@ -56,6 +56,7 @@ def cut_branch(workspace: Workspace, journal: Journal, commands: click.Group) ->
         WorkspaceError: copies differ from train.toml, or fragments are wrong.
     """
     git, train = workspace.git, workspace.train
+    _clear(workspace)
     tag = train.candidate_tag(1)
     commit = git.commit()
     began = _unfinished(journal, tag)
@@ -96,6 +97,7 @@ def cut_candidate(workspace: Workspace, journal: Journal, commands: click.Group)
         WorkspaceError: copies differ from the branch's train.toml.
     """
     git, train = workspace.git, workspace.train
+    _clear(workspace)
     if not git.has_branch(train.branch):
         raise GitError(
             f"{train.branch}: no such branch, so that there is nothing to make a candidate of",
@@ -202,13 +204,17 @@ def _tag_text(git: Git, tag: str, commit: str, train: Train) -> str:
 @contextlib.contextmanager
 def _beside(workspace: Workspace, commit: str) -> Iterator[Path]:
     """Check a commit out in a folder of its own, for as long as the block lasts."""
-    folder = workspace.state.folder / "cutting"
-    # What a killed command left.
-    shutil.rmtree(folder, ignore_errors=True)
-    workspace.git.run("worktree", "prune")
+    folder = _clear(workspace)
     workspace.git.run("worktree", "add", "--quiet", "--detach", str(folder), commit)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        workspace.git.run("worktree", "prune")
+        _clear(workspace)
+
+
+def _clear(workspace: Workspace) -> Path:
+    """Take the folder away in which a commit is made, also one that a killed command left."""
+    folder = workspace.state.folder / "cutting"
+    shutil.rmtree(folder, ignore_errors=True)
+    workspace.git.run("worktree", "prune")
+    return folder
