@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.functional import scaled_dot_product_attention
 
 from packages.collectives.tests.ranks import run_ranks
+from torchyard import TransformError
 from torchyard_attention import BlockMask, DoubleBackwardError, create_block_mask, masks
 from torchyard_context_parallel import (
     Sharding,
@@ -167,3 +168,51 @@ def _models() -> None:
 
 def test_a_model_whose_attention_cannot_be_taken_over_is_refused() -> None:
     run_ranks(2, _models)
+
+
+def _transform() -> list[tuple[str, str]]:
+    world, odd = dist.group.WORLD, dist.get_rank() == 1
+    query, key, value = (torch.randn(1, 2, 8, 4) for _ in range(3))
+    found = []
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = context_parallel_attention(x, key, value, mesh=world)
+        return out
+
+    def dual(x: torch.Tensor) -> object:
+        with torch.autograd.forward_ad.dual_level():
+            return attend(torch.autograd.forward_ad.make_dual(x, x))
+
+    calls: list[Callable[[torch.Tensor], object]] = [
+        dual,
+        lambda x: torch.func.jvp(attend, (x,), (x,)),
+        torch.func.jacfwd(attend),
+        torch.func.grad(lambda x: attend(x).sum()),
+        lambda x: torch.func.vjp(attend, x),
+        torch.func.vmap(attend, in_dims=0),
+    ]
+    for call in calls:
+        given = query[None] if call is calls[-1] else query
+        try:
+            # One rank alone transforms the call; the others must not wait for it.
+            (call if odd else attend)(given if odd else query)
+            found.append(("", ""))
+        except Exception as error:
+            found.append((type(error).__qualname__, str(error)))
+    x = query.clone().requires_grad_()
+    out = attend(x)
+    with pytest.raises(TransformError, match="is_grads_batched"):
+        torch.autograd.grad(out, x, torch.ones(2, *out.shape), is_grads_batched=True)
+    return found
+
+
+def test_transforms_are_refused_by_name_on_every_rank() -> None:
+    first, second = run_ranks(2, _transform)
+    assert first == second
+    for (kind, text), name in zip(
+        first, ["forward-mode", "jvp", "jvp", "grad", "grad", "vmap"], strict=True
+    ):
+        assert kind == "TransformError"
+        assert text.startswith("context_parallel_attention under ")
+        assert name in text
+        assert "rank 1 refused" in text

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from torchyard import UnsupportedError
+from torchyard import TransformError, UnsupportedError
 from torchyard_attention import DoubleBackwardError, ProgramError
-from torchyard_collectives import CallMismatchError, TransformError
+from torchyard_collectives import CallMismatchError
 from torchyard_context_parallel._exchange import all_numbers
 from torchyard_context_parallel._place import Place
 
@@ -70,10 +71,18 @@ def agree(
     told = text.encode()
     digest = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), signed=True)
     numbers = [*numbers, *(0,) * (_NUMBERS - len(numbers))]
-    rows = _gathered(place, [digest, kind, len(told), *numbers], device)
+    own = [digest, kind, len(told), *numbers]
+    if isinstance(refusal, TransformError):
+        # A transform of this thread would take the exchange for a part of what it transforms.
+        with ThreadPoolExecutor(1) as outside:
+            rows = outside.submit(_gathered, place, own, device).result()
+            texts = outside.submit(_texts, place, told, [row[2] for row in rows], device).result()
+    else:
+        rows = _gathered(place, own, device)
+        texts = []
     if all(row[:2] == [digest, _NO_REFUSAL] for row in rows):
         return [row[3:] for row in rows]
-    texts = _texts(place, told, [row[2] for row in rows], device)
+    texts = texts or _texts(place, told, [row[2] for row in rows], device)
     refused = [rank for rank, row in enumerate(rows) if row[1] != _NO_REFUSAL]
     if not refused:
         raise CallMismatchError(_differences(texts))

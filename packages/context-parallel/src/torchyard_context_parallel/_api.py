@@ -21,10 +21,12 @@ from torchyard_attention import (
 from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._call import Call
 from torchyard_context_parallel._checks import (
+    check_batch,
     check_kinds,
     check_length,
     check_mask,
     check_tensors,
+    check_transform,
     described,
 )
 from torchyard_context_parallel._gathered import Gathered
@@ -124,6 +126,8 @@ def context_parallel_attention(
         ValueError, TypeError: an argument does not fit; names it. Where that is so on one rank, all
             ranks raise the same error, which names the rank.
         torchyard_collectives.CallMismatchError: ranks give different arguments; names them.
+        torchyard.TransformError: the call is in a transform of torch.func or in forward mode, or
+            a batch of gradients (is_grads_batched) is asked for.
         torchyard.UnsupportedError: no implementation may serve a part of the call.
     """
     place = Place.of(mesh)
@@ -132,6 +136,7 @@ def context_parallel_attention(
     mask: BlockMask | None = None
     captured: tuple[Tensor, ...] = ()
     try:
+        check_transform(query, key, value)
         check_kinds(query, key, value, score_mod, scale)
         for name, given in (("sharding", sharding), ("key_sharding", key_sharding)):
             if given is not None:
@@ -216,6 +221,7 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None
     ) -> tuple[Tensor | None, ...]:
+        check_batch(grad_out, grad_lse)
         with torch.no_grad():
             found = _gradients(ctx, grad_out, grad_lse)
         if torch.is_grad_enabled():

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard import arguments
+from torchyard import TransformError, active_transform, arguments, is_batch_of_gradients
 from torchyard_attention import BlockMask
 from torchyard_context_parallel._parts import digest
 from torchyard_context_parallel._place import Place
@@ -31,6 +31,27 @@ def check_kinds(
         arguments.function(of, "score_mod", score_mod)
     if scale is not None:
         arguments.number(of, "scale", scale)
+
+
+def check_transform(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Check that a call is not transformed: its exchange has rules for autograd alone."""
+    transform = active_transform((query, key, value))
+    if transform:
+        raise TransformError(
+            f"context_parallel_attention under {transform}: it differentiates through backward() "
+            "and torch.autograd.grad alone; call it outside of the transform, or compute the "
+            "attention in one process"
+        )
+
+
+def check_batch(*gradients: Tensor | None) -> None:
+    """Check that backward got one gradient and not a batch of them."""
+    if any(gradient is not None and is_batch_of_gradients(gradient) for gradient in gradients):
+        raise TransformError(
+            "context_parallel_attention under a batch of gradients (is_grads_batched): expected "
+            "one gradient per backward, as keys are exchanged in it; call torch.autograd.grad for "
+            "each"
+        )
 
 
 def check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:

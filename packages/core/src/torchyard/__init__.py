@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torchyard._decision import Candidate, Decision, Outcome, Source
     from torchyard._deprecation import PluginDeprecationWarning
     from torchyard._device import DeviceStatus
-    from torchyard._environ import child_environ, plugin_setting, setting
+    from torchyard._environ import child_environ, plugin_setting, restart_count, setting
     from torchyard._errors import (
         LockError,
         ManifestError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from torchyard._policy import Policy
     from torchyard._registry import Registry, registry, resolve, use
     from torchyard._resolver import decide, require
+    from torchyard._transforms import active_transform, is_batch_of_gradients
     from torchyard._verdict import ReasonCode, Verdict
     from torchyard._workload import SpeedLimits, Workload
     from torchyard.hookspecs import hookimpl
@@ -85,6 +86,7 @@ _HOMES = {
     "UnsupportedError": "_errors",
     "Verdict": "_verdict",
     "Workload": "_workload",
+    "active_transform": "_transforms",
     "child_environ": "_environ",
     "cpu_model": "_platform",
     "decide": "_resolver",
@@ -92,6 +94,7 @@ _HOMES = {
     "digest_of": "_measured",
     "features": "_maturity",
     "hookimpl": "hookspecs",
+    "is_batch_of_gradients": "_transforms",
     "note_use": "_maturity",
     "plugin_setting": "_environ",
     "probe_platform": "_platform",
@@ -99,6 +102,7 @@ _HOMES = {
     "registry": "_registry",
     "require": "_resolver",
     "resolve": "_registry",
+    "restart_count": "_environ",
     "setting": "_environ",
     "use": "_registry",
 }
@@ -145,6 +149,7 @@ __all__ = [
     "Verdict",
     "Workload",
     "__version__",
+    "active_transform",
     "child_environ",
     "cpu_model",
     "decide",
@@ -152,6 +157,7 @@ __all__ = [
     "digest_of",
     "features",
     "hookimpl",
+    "is_batch_of_gradients",
     "note_use",
     "plugin_setting",
     "probe_platform",
@@ -159,6 +165,7 @@ __all__ = [
     "registry",
     "require",
     "resolve",
+    "restart_count",
     "setting",
     "use",
 ]

@@ -264,3 +264,8 @@ def configuration() -> Mapping[str, str]:
 
 def _configured(variable: str) -> str:
     return configuration().get(variable.removeprefix(_PREFIX).lower(), "").strip()
+
+
+def restart_count() -> int:
+    """Return how often torchrun has restarted this job's processes; 0 where it started none."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)

@@ -21,7 +21,45 @@ from typing import Any, NamedTuple, NoReturn
 
 from torchyard._errors import TransformError
 
-__all__ = ["of_rules", "refuse", "register", "register_batches"]
+__all__ = [
+    "active_transform",
+    "is_batch_of_gradients",
+    "of_rules",
+    "refuse",
+    "register",
+    "register_batches",
+]
+
+
+def active_transform(tensors: Sequence[Any]) -> str:
+    """Return what a call that is no op is transformed by, for errors; empty for nothing.
+
+    Args:
+        tensors: that it takes; a tangent of one of them is forward-mode differentiation.
+    """
+    import torch
+
+    functorch = torch._C._functorch
+    stack = functorch.get_interpreter_stack() or ()
+    names = {
+        functorch.TransformType.Grad: "torch.func.grad (vjp, jacrev, hessian)",
+        functorch.TransformType.Jvp: "torch.func.jvp (jacfwd, linearize)",
+        functorch.TransformType.Vmap: "torch.vmap",
+    }
+    for level in reversed(stack):
+        if level.key() in names:
+            return names[level.key()]
+    duals = [item for item in tensors if isinstance(item, torch.Tensor)]
+    if torch._C._is_fwd_grad_enabled() and any(_tangent(item) is not None for item in duals):
+        return "forward-mode differentiation (dual numbers)"
+    return ""
+
+
+def is_batch_of_gradients(tensor: Any) -> bool:
+    """Return whether a gradient is one of a batch that autograd makes (is_grads_batched)."""
+    import torch
+
+    return bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
 
 
 def register(library: Any, form: str, op: Any, transformed: Callable[..., Any]) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from torchyard_collectives.flight._read import JOB, dump_name
+from torchyard import restart_count
+from torchyard_collectives.flight._read import JOB, RESTART, dump_name
 
 __all__ = ["REQUEST", "Box"]
 
@@ -21,7 +22,11 @@ class Box:
     """A folder of dumps as one rank writes it; every file appears whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+        # Dumps of before a restart stay beside those of after it.
+        count = restart_count()
+        self.folder = (
+            folder.absolute() / RESTART.format(count=count) if count else folder.absolute()
+        )
         self._seen = self._asked()
 
     def put(self, rank: int, text: str) -> Path:

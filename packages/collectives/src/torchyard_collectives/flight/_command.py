@@ -16,7 +16,7 @@ from torchyard_collectives.flight._analysis import analyse
 from torchyard_collectives.flight._box import Box
 from torchyard_collectives.flight._errors import FlightDumpError
 from torchyard_collectives.flight._findings import Outcome, Report
-from torchyard_collectives.flight._read import Dumps, dump_name, read_folder
+from torchyard_collectives.flight._read import RESTART, Dumps, dump_name, read_folder, restarts
 from torchyard_collectives.flight._timeline import render_html
 
 __all__ = ["command"]
@@ -59,6 +59,11 @@ def command() -> None:
     "--world-size", type=click.IntRange(min=1), help="Of the job, where no dump tells it."
 )
 @click.option(
+    "--restart",
+    type=click.IntRange(0),
+    help="Read the dumps of this restart of the job, 0 its first start; the last by default.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Write one JSON document to stdout, nothing else."
 )
 def analyze(
@@ -69,6 +74,7 @@ def analyze(
     patience: float,
     straggler: float,
     world_size: int | None,
+    restart: int | None,
     as_json: bool,
 ) -> None:
     """Name the fault in a FOLDER of dumps, ours or torch's.
@@ -76,8 +82,16 @@ def analyze(
     Exit status 0: nothing is wrong; 1: a fault was found; 2: nothing could be read; 3: nothing is
     seen to be wrong, and dumps are missing or damaged.
     """
+    known = restarts(folder)
+    chosen = max(known, default=0) if restart is None else restart
+    if chosen:
+        folder = folder / RESTART.format(count=chosen)
     late = _ask(folder, wait) if live else ()
     dumps = read_folder(folder)
+    if len(known) > 1 and not as_json:
+        click.echo(
+            f"dumps of restart {chosen}; --restart chooses among {', '.join(map(str, known))}"
+        )
     report = analyse(
         list(dumps.histories.values()),
         world_size=world_size or dumps.world_size,

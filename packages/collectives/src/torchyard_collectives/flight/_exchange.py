@@ -1,9 +1,10 @@
 """Ranks that ask one another for dumps, through the job's store.
 
-Keys, below ``torchyard_flight/``: ``asked`` counts the requests, ``who/R`` is rank R's host and
-process, ``dump/R`` its latest dump and ``at/R`` the request that this was for, ``last/R`` the dump
-that it left when it ended. A thread of its own talks to the store, over a connection of its own,
-because the program's may be blocked in a wait and because a store can hang.
+Keys, below ``torchyard_flight/`` and the number of restarts: ``asked`` counts the requests,
+``who/R`` is rank R's host and process, ``dump/R`` its latest dump and ``at/R`` the request that
+this was for, ``last/R`` the dump that it left when it ended. A thread of its own talks to the
+store, over a connection of its own, because the program's may be blocked in a wait and because a
+store can hang.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 from torch.distributed import distributed_c10d
 
+from torchyard import restart_count
 from torchyard_collectives.flight._box import Box
 from torchyard_collectives.flight._errors import FlightDumpError
 from torchyard_collectives.flight._process import is_alive
@@ -109,7 +111,8 @@ class Exchange:
             default: Any = distributed_c10d._get_default_store()
             own = default.clone()
             own.set_timeout(_PATIENCE)
-            self._store = PrefixStore(_PREFIX, own)
+            # A store may outlive the processes that a launcher restarts.
+            self._store = PrefixStore(f"{_PREFIX}/{restart_count()}", own)
             self._seen = self._store.add("asked", 0)
             who = {"host": socket.gethostname(), "pid": os.getpid()}
             self._store.set(f"who/{self._rank}", json.dumps(who))
@@ -164,9 +167,12 @@ class Exchange:
             history = from_json(json.loads(text), key)
         except (FlightDumpError, ValueError, RecursionError):
             return False
-        if history.rank == rank:
-            self._box.put(rank, text)
-        return history.rank == rank
+        whose = self._store.check([f"who/{rank}"]) and json.loads(self._store.get(f"who/{rank}"))
+        # A dump of another process is one of before a restart.
+        if history.rank != rank or (whose and int(whose["pid"]) != history.pid):
+            return False
+        self._box.put(rank, text)
+        return True
 
     def _ended(self, rank: int) -> str:
         """Return how it is known that a rank's process on this host has ended; else nothing."""

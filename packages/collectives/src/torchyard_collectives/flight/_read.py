@@ -20,14 +20,16 @@ from torchyard_collectives.flight._plain_pickle import load_plain
 from torchyard_collectives.flight._schema import from_json
 from torchyard_collectives.flight._torch_dump import from_torch, looks_like_torch
 
-__all__ = ["FATAL", "JOB", "Dumps", "dump_name", "read_dump", "read_folder"]
+__all__ = ["FATAL", "JOB", "RESTART", "Dumps", "dump_name", "read_dump", "read_folder", "restarts"]
 
 JOB: Final = "job.json"
 FATAL: Final = "fatal-{rank}.txt"
+RESTART: Final = "restart-{count}"
 _MOST_BYTES: Final = 128 << 20
 _MOST_FILES: Final = 65_536
 _NUMBERED: Final = re.compile(r"(\d{1,8})(?:\.json|\.pkl|\.pickle)?$")
 _JOURNAL: Final = re.compile(r"journal-(\d{1,8})\.names$")
+_RESTARTED: Final = re.compile(r"restart-([1-9]\d{0,5})")
 _FATAL_NUMBER: Final = re.compile(r"fatal-(\d{1,8})\.txt$")
 
 
@@ -55,6 +57,16 @@ def dump_name(rank: int) -> str:
     return f"rank-{rank}.json"
 
 
+def restarts(folder: Path) -> list[int]:
+    """Return the restarts that left dumps in a folder, ascending; the first start is 0."""
+    if not folder.is_dir():
+        return []
+    found = [_RESTARTED.fullmatch(path.name) for path in folder.iterdir() if path.is_dir()]
+    counts = sorted(int(match[1]) for match in found if match is not None)
+    own = any(path.is_file() and _NUMBERED.search(path.name) for path in folder.iterdir())
+    return [0, *counts] if own else counts
+
+
 def read_dump(path: Path) -> RankHistory:
     """Return the history in a file: ours, or torch's as pickle or JSON."""
     data = _bytes(path)
@@ -79,7 +91,11 @@ def read_folder(folder: Path) -> Dumps:
     histories: dict[int, RankHistory] = {}
     problems: list[str] = []
     damaged: dict[int, str] = {}
-    files = sorted(path for path in folder.iterdir() if _NUMBERED.search(path.name))
+    files = sorted(
+        path
+        for path in folder.iterdir()
+        if _NUMBERED.search(path.name) and not _RESTARTED.fullmatch(path.name)
+    )
     if len(files) > _MOST_FILES:
         raise FlightDumpError(f"{folder}: expected at most {_MOST_FILES} dumps, got {len(files)}")
     for path in files:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from torch._C._distributed_c10d import Store
 
 from torchyard_collectives.shm._engine import Engine
+from torchyard_collectives.shm._generation import fresh_store
 from torchyard_collectives.shm._group import SharedMemoryGroup
 from torchyard_collectives.shm._local import LocalEngine
 from torchyard_collectives.shm._meeting import find_neighbours, open_memory
@@ -35,8 +36,10 @@ def make_group(
         torchyard.UnsupportedError: nothing serves ``shared_memory/1`` here.
         SharedMemoryError: the memory cannot be shared, or a rank ended meanwhile.
     """
+    members = global_ranks or list(range(size))
+    store = fresh_store(store, rank, members, timeout)
     memory = open_memory(size)
-    neighbours = find_neighbours(store, rank, global_ranks or list(range(size)), memory)
+    neighbours = find_neighbours(store, rank, members, memory)
     engine: Engine
     if len(neighbours.hosts) == 1:
         engine = LocalEngine(store, memory, neighbours.hosts[0], rank, name, timeout)
