@@ -24,7 +24,7 @@ def test_a_score_mod_that_holds_a_size_is_compiled_once_for_every_length(backend
         length = x.shape[2]
         scale = 1 / length
         return flex_attention(
-            x, x, x, lambda s, b, h, q, k: torch.where(k - length < -3, s + (q - k) * scale, s)
+            x, x, x, lambda s, b, h, q, k: torch.where(k < length - 3, s + (q - k) * scale, s)
         )
 
     compiled = torch.compile(
@@ -83,3 +83,82 @@ def test_create_block_mask_itself_is_one_graph():
     assert count.frame_count == 1
     assert torch.equal(mask.to_dense(), expected.to_dense())
     assert torch.equal(mask.bits, expected.bits)
+
+
+_COMPARED = {
+    "==": lambda q, k, n: k == n,
+    "!=": lambda q, k, n: n != k,
+    "<": lambda q, k, n: k < n,
+    "reversed <": lambda q, k, n: n < k,
+    ">=": lambda q, k, n: q >= n - k,
+    "float": lambda q, k, n: k > n / 2.5,
+    "augmented": lambda q, k, n: _augmented(q, k, n),
+    "both": lambda q, k, n: (k > 3) & (k < n) | (q == k),
+}
+
+
+def _augmented(q, k, n):
+    distance = q - k
+    distance += n
+    distance *= 2
+    return distance > 7
+
+
+@pytest.mark.parametrize("name", _COMPARED)
+def test_an_index_is_compared_with_an_open_size(name):
+    compare = _COMPARED[name]
+
+    @torch.compile(fullgraph=True, backend="eager", dynamic=True)
+    def made(x):
+        size = x.shape[0] - 3
+        mask = create_block_mask(
+            lambda b, h, q, k: compare(q, k, size), None, None, 9, 11, device="cpu"
+        )
+        return mask.bits, mask.full_kv_num_blocks, mask.kv_num_blocks
+
+    for length in (8, 9, 13):
+        expected = create_block_mask(
+            lambda b, h, q, k, n=length - 3: compare(q, k, n), None, None, 9, 11, device="cpu"
+        )
+        for found, wanted in zip(
+            made(torch.zeros(length)),
+            (expected.bits, expected.full_kv_num_blocks, expected.kv_num_blocks),
+            strict=True,
+        ):
+            assert torch.equal(found, wanted)
+
+
+def _in_place_method(s, table):
+    s.add_(1)
+    return s
+
+
+def _in_place_result(s, table):
+    return s.add_(1) + s
+
+
+def _item(s, table):
+    table[0] = s
+    return s
+
+
+def _of_table(s, table):
+    table += s
+    return s
+
+
+def _number(s, table):
+    return s * float(s)
+
+
+@pytest.mark.parametrize("mod", [_in_place_method, _in_place_result, _item, _of_table, _number])
+def test_what_cannot_be_recorded_is_refused_in_a_graph_too(mod):
+    table = torch.zeros(4)
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def attend(x):
+        return flex_attention(x, x, x, lambda s, b, h, q, k: mod(s, table))
+
+    with pytest.raises(Exception, match=r"score_mod: .*cannot be recorded"):
+        attend(torch.randn(1, 1, 4, 8))
+    assert not table.any()

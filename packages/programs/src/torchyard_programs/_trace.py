@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torchyard_programs._callable import called
 from torchyard_programs._captured import is_readable_on
 from torchyard_programs._errors import ProgramError
+from torchyard_programs._graph import GraphRecorder, in_graph, standing
 from torchyard_programs._value import Value, record, tape_of
 from torchyard_programs._writes import check_nothing_kept, refuse_write, run_without_writes
 
@@ -65,8 +66,14 @@ def trace(
             keeps a stand-in, captures a tensor of another device, or does not take the inputs.
     """
     tape = Tape(role, device, noun, typed, anywhere)
-    values = [tape.value(name, dtype) for name, dtype in inputs]
-    recorder = _Recorder(role)
+    recorder: _Recorder | GraphRecorder
+    values: list[Any]
+    if in_graph(inputs):
+        values = [tape.stand(name, standing(dtype, device)) for name, dtype in inputs]
+        recorder = GraphRecorder(tape)
+    else:
+        values = [tape.value(name, dtype) for name, dtype in inputs]
+        recorder = _Recorder(role)
     with recorder:
         result = called(function, role, [name for name, _ in inputs], values)
     if recorder.refused is not None:
@@ -78,7 +85,9 @@ def trace(
                 f"{'None' if part is None else type(part).__name__}"
             )
     lines = [*tape.lines, tape.encode(result)]
-    if not torch.compiler.is_compiling():
+    if isinstance(recorder, GraphRecorder):
+        recorder.check_names(lines)
+    elif not torch.compiler.is_compiling():
         part = result = None
         values.clear()
         check_nothing_kept(role, noun, tape.made)
@@ -113,6 +122,8 @@ class Tape:
         self.captured: list[Tensor] = []
         self.made: list[ReferenceType[Value]] = []
         self._numbers: list[tuple[Any, Tensor]] = []
+        # Tensors that stand for values while Dynamo traces, and what the program calls them.
+        self._stands: list[tuple[Tensor, str]] = []
 
     def value(self, reference: str, dtype: torch.dtype | None) -> Value:
         value = Value(self, reference, dtype)
@@ -120,7 +131,28 @@ class Tape:
             self.made.append(ref(value))
         return value
 
+    def stand(self, reference: str, tensor: Tensor) -> Tensor:
+        self._stands.append((tensor, reference))
+        return tensor
+
+    def standing_for(self, item: Any) -> str | None:
+        """Return what a tensor stands for, or one of a tuple's or a list's; None for any other."""
+        if isinstance(item, Tensor):
+            for tensor, reference in self._stands:
+                if tensor is item:
+                    return reference
+        elif isinstance(item, (tuple, list)):
+            for part in item:
+                found = self.standing_for(part)
+                if found is not None:
+                    return found
+        return None
+
     def record(self, word: str, args: Any, kwargs: Any) -> Value:
+        return self.value(self.write(word, args, kwargs), None)
+
+    def write(self, word: str, args: Any, kwargs: Any) -> str:
+        """Write a step down, and return what the program calls its result."""
         if kwargs:
             refuse_write(self.role, word, kwargs)
         encoded = ",".join([self.encode(arg) for arg in args])
@@ -132,13 +164,13 @@ class Tape:
             ]
         )
         self.lines.append(f'["{word}",[{encoded}],{{{keywords}}}]')
-        return self.value(f"%{len(self.lines) - 1}", None)
+        return f"%{len(self.lines) - 1}"
 
     def encode(self, item: Any) -> str:
         if isinstance(item, Value):
             return f'"{item.reference}"'
         if isinstance(item, Tensor):
-            return f'"{self._capture(item)}"'
+            return f'"{self.standing_for(item) or self._capture(item)}"'
         if item is None:
             return "null"
         if item is True or item is False:

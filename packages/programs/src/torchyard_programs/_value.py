@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -11,13 +10,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchyard_programs._errors import ProgramError
-from torchyard_programs._vocabulary import WORD_OF, WORD_OF_METHOD, WORDS
+from torchyard_programs._vocabulary import (
+    WORD_OF,
+    WORD_OF_METHOD,
+    WORD_OF_OPERATOR,
+    WORDS,
+)
 from torchyard_programs._writes import refuse_write
 
 if TYPE_CHECKING:
     from torchyard_programs._trace import Tape
 
-__all__ = ["Value", "record", "tape_of"]
+__all__ = ["Value", "record", "tape_of", "word_of"]
 
 
 class Value:
@@ -205,27 +209,34 @@ class Value:
 
 
 def record(func: Any, args: Any, kwargs: Any) -> Any:
+    """Record a torch function that touches a stand-in."""
     tape = tape_of(args)
     if tape is None:
         tape = tape_of(list(kwargs.values()))
     assert tape is not None
+    return tape.record(word_of(tape.role, func, kwargs), args, kwargs)
+
+
+def word_of(role: str, func: Any, kwargs: Any) -> str:
+    """Return what a program calls a torch function; refuse one that writes."""
     name = func.__name__
-    refuse_write(tape.role, name, kwargs)
+    refuse_write(role, name, kwargs)
     word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
-    if word is None and func is operator.getitem:
-        word = "getitem"  # Dynamo spells the indexing of a module's parameter so
     if word is None:
-        word = _general_name(tape.role, func)
-    return tape.record(word, args, kwargs)
+        word = WORD_OF_OPERATOR.get(func)  # as Dynamo spells some steps, and in an export all
+    return _general_name(role, func) if word is None else word
 
 
-# Functions of torch, their _like and their in-place forms that draw numbers.
+# Functions of torch, their _like and their in-place forms that draw numbers. Spelled out, because
+# Dynamo looks a function's name up and does not take it apart.
 _RANDOM: Final = frozenset(
-    (
+    name + form
+    for name in (
         *("alpha_dropout", "bernoulli", "dropout", "feature_alpha_dropout", "feature_dropout"),
         *("gumbel_softmax", "multinomial", "native_dropout", "normal", "poisson", "rand"),
         *("randint", "randn", "rrelu"),
     )
+    for form in ("", "_", "_like")
 )
 
 
@@ -235,7 +246,7 @@ def _general_name(role: str, func: Any) -> str:
     Such a function is not pointwise, or not known to be: the program is then evaluated under vmap.
     """
     name = func.__name__
-    if name.removesuffix("_like").removesuffix("_") in _RANDOM:
+    if name in _RANDOM:
         raise ProgramError(
             f"{role}: {name} cannot be recorded, since its numbers differ at each call; draw them "
             "before and let the function read the tensor"

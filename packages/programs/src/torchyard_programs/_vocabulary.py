@@ -135,6 +135,8 @@ def _spellings() -> tuple[dict[str, Callable[..., Any]], dict[Any, str]]:
 
 _FUNCTION_OF, WORD_OF = _spellings()
 
+WORD_OF_OPERATOR: Final = {function: word for word, function in OPERATORS.items()}
+
 # By name, because Dynamo has its own idea of which object an operator's method is.
 WORD_OF_METHOD: Final = {
     alias: word.strip()
