@@ -247,5 +247,5 @@ def test_who_cannot_drop_says_so():
     ids=str,
 )
 def test_what_is_no_probability_is_refused(given, error):
-    with pytest.raises(error, match="dropout_p: expected a number from 0 to 1"):
+    with pytest.raises(error, match="dropout_p: expected a finite number of 0 to 1"):
         flex_attention(*QKV, dropout_p=given)
