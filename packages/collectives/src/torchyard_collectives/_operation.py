@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from torchyard import Operators
+from torchyard import Operators, differentiable_jvp
 from torchyard_collectives import _simulation
 from torchyard_collectives._verification import verify
 
@@ -214,10 +214,11 @@ def _function(op: Operation) -> type[torch.autograd.Function]:
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Tensor:
-            if isinstance(op.derivative, Derivatives):
-                x, y = ctx.saved_tensors
-                return op.derivative.tangent(tangents[1], x, y, ctx.args)
-            return op(tangents[1], *ctx.args)
+            with differentiable_jvp(ctx.saved_tensors) as saved:
+                if isinstance(op.derivative, Derivatives):
+                    x, y = saved
+                    return op.derivative.tangent(tangents[1], x, y, ctx.args)
+                return op(tangents[1], *ctx.args)
 
     Differentiable.__name__ = Differentiable.__qualname__ = op.name
     return Differentiable

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from torchyard import arguments
+from torchyard import arguments, differentiable_jvp
 from torchyard_collectives import _simulation
 from torchyard_collectives._operation import OPERATORS
 
@@ -62,8 +62,9 @@ class _Order(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        given = zip(tangents[1:], ctx.saved_tensors, strict=True)
-        return _call(*(torch.zeros_like(like) if t is None else t for t, like in given))
+        with differentiable_jvp(ctx.saved_tensors) as saved:
+            given = zip(tangents[1:], saved, strict=True)
+            return _call(*(torch.zeros_like(like) if t is None else t for t, like in given))
 
 
 _apply: Any = super(torch.autograd.Function, _Order).apply

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from torchyard._policy import Policy
     from torchyard._registry import Registry, registry, resolve, use
     from torchyard._resolver import decide, require
-    from torchyard._transforms import active_transform, is_batch_of_gradients
+    from torchyard._transforms import active_transform, differentiable_jvp, is_batch_of_gradients
     from torchyard._verdict import ReasonCode, Verdict
     from torchyard._workload import SpeedLimits, Workload
     from torchyard.hookspecs import hookimpl
@@ -91,6 +91,7 @@ _HOMES = {
     "cpu_model": "_platform",
     "decide": "_resolver",
     "diff_dumps": "_lock",
+    "differentiable_jvp": "_transforms",
     "digest_of": "_measured",
     "features": "_maturity",
     "hookimpl": "hookspecs",
@@ -154,6 +155,7 @@ __all__ = [
     "cpu_model",
     "decide",
     "diff_dumps",
+    "differentiable_jvp",
     "digest_of",
     "features",
     "hookimpl",

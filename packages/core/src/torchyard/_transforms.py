@@ -17,12 +17,14 @@ the switch of forward mode, the level of dual numbers, and how those batches are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from torchyard._errors import TransformError
 
 __all__ = [
     "active_transform",
+    "differentiable_jvp",
     "is_batch_of_gradients",
     "of_rules",
     "refuse",
@@ -60,6 +62,29 @@ def is_batch_of_gradients(tensor: Any) -> bool:
     import torch
 
     return bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
+
+
+@contextmanager
+def differentiable_jvp(saved: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    """Let torch.func's outer forward-mode levels differentiate what a Function's ``jvp`` computes.
+
+    torch switches forward mode off in there, and then an outer level's tangents are lost: its
+    derivative is zero. Within this they are kept, and what the Function's own level differentiates
+    is taken off the saved tensors instead. It does nothing where levels are not nested.
+
+    Args:
+        saved: the tensors that the rule reads, as ``ctx.saved_tensors``.
+
+    Yields:
+        the same tensors, to read instead of those.
+    """
+    from torch.autograd import forward_ad
+
+    if _forward_levels() < 2:
+        yield tuple(saved)
+        return
+    with forward_ad._set_fwd_grad_enabled(True):
+        yield tuple([_primal(tensor) for tensor in saved])
 
 
 def register(library: Any, form: str, op: Any, transformed: Callable[..., Any]) -> None:
@@ -148,7 +173,6 @@ def of_rules(
 ) -> Callable[..., Any]:
     """Return what :func:`register` takes, made of the rules of ``Operators.define``."""
     import torch
-    from torch.autograd import forward_ad
 
     class Transformed(torch.autograd.Function):
         """(call, the op's tensors one after another) -> its results one after another."""
@@ -187,13 +211,7 @@ def of_rules(
             call: _Call = ctx.call
             nothing = (None,) * len(call.rest)
             moved = call.given.nested(tangents, nothing)
-            if _forward_levels() < 2:
-                found = jvp(_Context(ctx, ctx.saved_tensors, ()), *moved)
-                return tuple(call.made.flat(found))
-            # torch switches forward mode off in here, and then what an outer level differentiates
-            # would be lost. What this level differentiates is taken off instead.
-            with forward_ad._set_fwd_grad_enabled(True):
-                saved = tuple([_primal(tensor) for tensor in ctx.saved_tensors])
+            with differentiable_jvp(ctx.saved_tensors) as saved:
                 found = jvp(_Context(ctx, saved, ()), *moved)
             return tuple(call.made.flat(found))
 
