@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from torchyard import arguments, note_use
+from torchyard import arguments, note_use, uncompiled
 from torchyard_attention import (
     BlockMask,
     DoubleBackwardError,
@@ -75,7 +75,7 @@ ATTENTION: Final = "context_parallel_attention"
 SCHEDULES: Final = tuple(_SCHEDULES)
 
 
-@torch.compiler.disable(reason="ranks exchange keys in the middle of it")  # type: ignore[untyped-decorator,no-untyped-call]
+@uncompiled("ranks exchange keys in the middle of it")
 def context_parallel_attention(
     query: Tensor,
     key: Tensor,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from torchyard._registry import Registry, registry, resolve, use
     from torchyard._resolver import decide, require
     from torchyard._transforms import active_transform, differentiable_jvp, is_batch_of_gradients
+    from torchyard._uncompiled import uncompiled
     from torchyard._verdict import ReasonCode, Verdict
     from torchyard._workload import SpeedLimits, Workload
     from torchyard.hookspecs import hookimpl
@@ -105,6 +106,7 @@ _HOMES = {
     "resolve": "_registry",
     "restart_count": "_environ",
     "setting": "_environ",
+    "uncompiled": "_uncompiled",
     "use": "_registry",
 }
 
@@ -169,6 +171,7 @@ __all__ = [
     "resolve",
     "restart_count",
     "setting",
+    "uncompiled",
     "use",
 ]
 

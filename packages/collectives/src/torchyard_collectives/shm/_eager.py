@@ -7,16 +7,15 @@ here was tried on 2.11 to 2.13; where a torch lacks a part, the comment there sa
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-import torch
 from torch.distributed import device_mesh
+
+from torchyard import uncompiled
 
 __all__ = ["eager", "readable"]
 
 _T = TypeVar("_T", bound=type)
-_FRAMES: Final[Any] = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-_DISABLE: Final[Any] = torch.compiler.disable
 
 
 def eager(kind: _T) -> _T:
@@ -24,21 +23,10 @@ def eager(kind: _T) -> _T:
 
     After a graph break, as at ``torch.distributed.barrier``, it compiles each function that is
     called. It cannot trace a process group's own attributes, and there is nothing to gain.
-
-    This sets the marks of ``torch.compiler.disable``, which imports the compiler to set them:
-    seconds for every rank, and a frame more in every call. It serves where the marks are not known.
     """
-    skip = getattr(_FRAMES, "set_code_exec_strategy", None)
     for name, member in list(vars(kind).items()):
-        if not isinstance(member, FunctionType):
-            continue
-        if skip is None:
-            setattr(kind, name, _DISABLE(member))
-            continue
-        action = _FRAMES._FrameAction.SKIP
-        skip(member.__code__, _FRAMES._FrameExecStrategy(action, action))
-        setattr(member, "_torchdynamo_disable", True)  # noqa: B010
-        setattr(member, "_torchdynamo_disable_msg", "it is a call of a process group")  # noqa: B010
+        if isinstance(member, FunctionType):
+            setattr(kind, name, uncompiled("it is a call of a process group")(member))
     return kind
 
 

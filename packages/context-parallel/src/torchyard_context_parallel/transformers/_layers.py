@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import uncompiled
 from torchyard_attention import AuxOutput, BlockMask
 from torchyard_attention.transformers.parallel import (
     MaskKind,
@@ -80,7 +81,7 @@ class SpreadMask(PreparedMask):
         return (found[0], AuxOutput(lse=found[1])) if wants_lse else found
 
 
-@torch.compiler.disable(reason="ranks agree in it")  # type: ignore[untyped-decorator,no-untyped-call]
+@uncompiled("ranks agree in it")
 def spread_mask(
     spread: Spread,
     name: str,
@@ -186,7 +187,7 @@ def _check_step(
         )
 
 
-@torch.compiler.disable(reason="ranks agree in it")  # type: ignore[untyped-decorator,no-untyped-call]
+@uncompiled("ranks agree in it")
 def spread_attention(
     spread: Spread,
     name: str,

@@ -1,0 +1,49 @@
+"""``uncompiled``: the mark of a function that torch.compile breaks the graph at and leaves alone.
+
+``torch.compiler.disable`` imports the compiler where it decorates: seconds for every process that
+imports the package, and a frame more in every call. So its marks are set here without it. What is
+used of torch was tried on 2.11 to 2.13; a torch that lacks a part gets its own decorator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+__all__ = ["uncompiled"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def uncompiled(reason: str) -> Callable[[_F], _F]:
+    """Have torch.compile run a function, and what it calls, uncompiled.
+
+    A compiled function that calls it is compiled up to the call and from there on; with
+    ``fullgraph=True`` that is an error of torch's, which tells the reason.
+
+    Args:
+        reason: why, for that error.
+
+    Returns:
+        a decorator of functions, which returns the function itself.
+    """
+
+    def mark(function: _F) -> _F:
+        import torch
+
+        frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+        skip = getattr(frames, "set_code_exec_strategy", None)
+        if skip is None:
+            disable: Any = torch.compiler.disable
+            return cast("_F", disable(function, reason=reason))
+        action = frames._FrameAction.SKIP
+        # Of the frame itself, and of those that it calls.
+        skip(cast("Any", function).__code__, frames._FrameExecStrategy(action, action))
+        vars(function).update(
+            _torchdynamo_disable=True,
+            _torchdynamo_disable_msg=reason,
+            _torchdynamo_disable_recursive=True,
+        )
+        return function
+
+    return mark
