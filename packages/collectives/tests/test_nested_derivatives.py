@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import pytest
 import torch
@@ -77,6 +77,7 @@ _NESTED: Final[dict[str, Callable[[Function], Function]]] = {
     "jacrev(jacfwd)": lambda f: jacrev(jacfwd(f)),
     "jacfwd(jacrev(jacfwd))": lambda f: jacfwd(jacrev(jacfwd(f))),
     "jvp(jvp)": lambda f: _directional(_directional(f)),
+    "jvp(jvp(jvp))": lambda f: _directional(_directional(_directional(f))),
     "jvp(grad)": lambda f: _directional(grad(_summed(f))),
     "grad(jvp(jvp))": lambda f: grad(_summed(_directional(_directional(f)))),
     "hessian": lambda f: hessian(_summed(f)),
@@ -103,6 +104,13 @@ def test_nested_derivatives_are_those_of_the_formula(name: str) -> None:
         _check(nested, op, plain, x)
 
 
+@pytest.mark.parametrize("op", ["sum", "avg", "product"])
+def test_nested_forward_mode_of_complex_numbers_is_that_of_the_formula(op: str) -> None:
+    x = torch.tensor([2 + 1j, -1.3j], dtype=torch.complex128)
+    for nested in ("jvp(jvp)", "jvp(jvp(jvp))"):
+        _check(nested, lambda x: tc.all_reduce(x, op, grad="sum"), _SAME, x)
+
+
 @pytest.mark.parametrize("nested", _NESTED)
 def test_async_op_is_right_or_refuses_vmap(nested: str) -> None:
     x = torch.tensor([0.7, -1.3], dtype=torch.float64)
@@ -124,23 +132,31 @@ def _check(nested: str, op: Function, plain: Function, x: Tensor) -> None:
     torch.testing.assert_close(found, expected, msg=lambda text: f"{nested}: {text}")
 
 
-def _second_of_product() -> list[Tensor]:
-    x = torch.tensor([2.0, 3.0], dtype=torch.float64)[dist.get_rank()]
+def _second_of_reductions(dtype: torch.dtype, ops: tuple[str, ...]) -> list[Tensor]:
+    x = torch.tensor([2 + 0.5j, 3 - 1j] if dtype.is_complex else [2.0, 3.0], dtype=dtype)
     result = []
-    for op in ("sum", "product", "max"):
+    for op in ops:
 
-        def f(x: Tensor, op: Any = op) -> Tensor:
+        def f(x: Tensor, op: str = op) -> Tensor:
             return tc.all_reduce(x**3, op, grad="sum") ** 2
 
-        result.append(_directional(_directional(f))(x))
+        result.append(_directional(_directional(f))(x[dist.get_rank()]))
     return result
 
 
-def test_nested_forward_mode_has_the_other_ranks_tangents() -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+def test_nested_forward_mode_has_the_other_ranks_tangents(dtype: torch.dtype) -> None:
     """Against the same derivative of the formula of both ranks' numbers."""
-    x = torch.tensor([2.0, 3.0], dtype=torch.float64)
-    plain: list[Function] = [lambda y: y.sum(), lambda y: y.prod(), lambda y: y.amax()]
-    for found in run_ranks(2, _second_of_product):
-        for value, reduced in zip(found, plain, strict=True):
-            f = _directional(_directional(lambda x, of=reduced: of(x**3) ** 2))  # type: ignore[misc]
-            torch.testing.assert_close(value, f(x))
+    x = torch.tensor([2 + 0.5j, 3 - 1j] if dtype.is_complex else [2.0, 3.0], dtype=dtype)
+    plain: dict[str, Function] = {"sum": torch.sum, "product": torch.prod}
+    if not dtype.is_complex:
+        plain["max"] = torch.amax
+    expected = []
+    for reduced in plain.values():
+
+        def f(x: Tensor, reduced: Function = reduced) -> Tensor:
+            return reduced(x**3) ** 2
+
+        expected.append(_directional(_directional(f))(x))
+    for found in run_ranks(2, _second_of_reductions, dtype, tuple(plain)):
+        torch.testing.assert_close(found, expected)

@@ -368,4 +368,5 @@ def _primal(tensor: Any) -> Any:
     from torch.autograd import forward_ad
 
     unpack: Any = forward_ad.unpack_dual
-    return tensor if tensor is None or not tensor.is_floating_point() else unpack(tensor).primal
+    differs = tensor is not None and (tensor.is_floating_point() or tensor.is_complex())
+    return unpack(tensor).primal if differs else tensor
