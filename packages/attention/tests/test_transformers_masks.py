@@ -147,8 +147,10 @@ def test_packed_sequences_have_the_mask_that_transformers_writes_out(lengths) ->
         if packed is None:
             step.check(function)
             continue
-        wanted = masking.packed_sequence_compatibility_function(function, positions, packed)
-        assert step.check(wanted).packed
+        # As create_causal_mask composes them.
+        apart = masking.packed_sequence_mask_function(packed)
+        remapped = masking.remap_positions_for_packed_sequence(function, positions)
+        assert step.check(masking.and_masks(remapped, apart)).packed
 
 
 def test_every_kind_of_function_that_transformers_has_is_recognised() -> None:
@@ -282,8 +284,11 @@ def test_a_prepared_mask_is_what_transformers_takes_for_a_finished_one() -> None
     assert "keys=0:9" in repr(mask)
     with pytest.raises(UnsupportedArgumentError, match="the model takes a part of it"):
         mask[:, :, 0]
-    for use in (lambda: torch.zeros(1) + mask, lambda: ~mask, lambda: mask & True):
+    for use in (lambda: ~mask, lambda: mask & True):
         with pytest.raises(UnsupportedArgumentError, match="the model computes with it"):
+            use()
+    for use in (lambda: torch.zeros(1) + mask, lambda: torch.zeros(1).masked_fill(mask, 1.0)):
+        with pytest.raises(UnsupportedArgumentError, match="the model calls (add|masked_fill)"):
             use()
     assert not hasattr(mask, "dtype")
     with pytest.raises(AttributeError, match="the model asks for its dtype; torchyard's mask is"):
