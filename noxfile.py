@@ -318,6 +318,7 @@ def tests(session: nox.Session, environment: str) -> None:
     packages, paths = ENVIRONMENTS[environment]
     more = {
         "cpu": [*group("models"), *group("template")],
+        "collectives": group("models"),
         "export": group("export"),
         "release": group("release"),
     }

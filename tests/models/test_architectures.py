@@ -201,12 +201,17 @@ def test_what_inference_mode_leaves_behind_can_be_trained_with() -> None:
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_dropout_in_training_is_refused_and_outside_of_it_is_none() -> None:
+def test_dropout_in_training_follows_the_seed_and_outside_of_it_is_none() -> None:
     config = transformers.BertConfig(**_SIZES, attention_probs_dropout_prob=0.1)
     model, eager = _pair(config, transformers.AutoModel)
     _agree((model, eager), None, "last_hidden_state", input_ids=TOKENS)
-    with pytest.raises(UnsupportedArgumentError, match="dropout: expected 0 in training"):
-        model.train()(input_ids=TOKENS)
+    outputs = []
+    for seed in (5, 5, 6):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            outputs.append(model.train()(input_ids=TOKENS).last_hidden_state)
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
 
 
 def test_attention_weights_are_refused() -> None:

@@ -289,3 +289,10 @@ else:
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_registering_disturbs_no_other_module() -> None:
+    register()
+    # Its own attributes fail until it is whole.
+    compiled = torch.compile(torch.nn.Linear(2, 2), backend="eager")
+    assert compiled(torch.zeros(1, 2)).shape == (1, 2)

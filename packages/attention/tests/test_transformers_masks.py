@@ -288,7 +288,7 @@ def test_a_prepared_mask_is_what_transformers_takes_for_a_finished_one() -> None
         with pytest.raises(UnsupportedArgumentError, match="the model computes with it"):
             use()
     for use in (lambda: torch.zeros(1) + mask, lambda: torch.zeros(1).masked_fill(mask, 1.0)):
-        with pytest.raises(UnsupportedArgumentError, match="the model calls (add|masked_fill)"):
+        with pytest.raises(UnsupportedArgumentError, match=r"the model calls (add|masked_fill)"):
             use()
     assert not hasattr(mask, "dtype")
     with pytest.raises(AttributeError, match="the model asks for its dtype; torchyard's mask is"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
+from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -61,11 +62,11 @@ def check_models(name: str) -> None:
 
 def _judge(module: torch.nn.Module, name: str, submodule: torch.nn.Module | None) -> None:
     """Judge a model as its first submodule is assigned, before its attention layers are built."""
-    config = getattr(module, "config", None)
-    attention = getattr(config, "_attn_implementation", None)
-    if not isinstance(attention, str) or attention not in _names:
+    # First, because other modules may not be asked for attributes while they are made.
+    if not isinstance(module, _kind_of_models()):
         return
-    if not isinstance(module, import_module("transformers").PreTrainedModel):
+    attention = getattr(module.config, "_attn_implementation", None)
+    if not isinstance(attention, str) or attention not in _names:
         return
     file = type(module).__module__
     if (file, attention) in _judged:
@@ -90,6 +91,12 @@ def _judge(module: torch.nn.Module, name: str, submodule: torch.nn.Module | None
             UnusedAttentionWarning,
             stacklevel=2,
         )
+
+
+@lru_cache(maxsize=1)
+def _kind_of_models() -> type:
+    kind: type = import_module("transformers").PreTrainedModel
+    return kind
 
 
 def _kind(file: ModuleType, attention: str) -> _Kind:
