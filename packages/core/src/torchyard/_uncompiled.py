@@ -2,7 +2,7 @@
 
 ``torch.compiler.disable`` imports the compiler where it decorates: seconds for every process that
 imports the package, and a frame more in every call. So its marks are set here without it. What is
-used of torch was tried on 2.11 to 2.13; a torch that lacks a part gets its own decorator.
+used of torch was tried on 2.13; a torch that lacks a part gets its own decorator.
 """
 
 from __future__ import annotations

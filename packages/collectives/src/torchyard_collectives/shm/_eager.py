@@ -1,7 +1,7 @@
 """What torch.compile may do with classes of ours that torch holds: call their methods as they are.
 
 torch has no public way to say so that costs nothing where nothing is compiled. What is used of it
-here was tried on 2.11 to 2.13; where a torch lacks a part, the comment there says what follows.
+here was tried on 2.13; where a torch lacks a part, the comment there says what follows.
 """
 
 from __future__ import annotations
