@@ -7,7 +7,7 @@ from torch import Tensor
 
 __all__ = ["forward_levels", "is_mapped"]
 
-# torch 2.11 to 2.13 have both.
+# Tried with torch 2.13, which has both.
 _stack = torch._C._functorch.get_interpreter_stack
 _FORWARD = torch._C._functorch.TransformType.Jvp
 
