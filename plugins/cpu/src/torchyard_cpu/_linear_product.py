@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
-from torchyard_cpu._addresses import address, packed_addresses
+from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import LINEAR, native_chain
 from torchyard_cpu._features import features
 from torchyard_cpu._linear_functions import direct_functions, native_function
+from torchyard_cpu._packed_addresses import packed_addresses
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.linear import DTYPES
 from torchyard_kernels.contracts.chain import Chain

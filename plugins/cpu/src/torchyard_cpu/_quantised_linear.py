@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
-from torchyard_cpu._addresses import address, packed_addresses
+from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import QUANTISED, native_chain
+from torchyard_cpu._packed_addresses import packed_addresses
 from torchyard_cpu.quantised import DTYPES, features_of
 from torchyard_kernels.contracts.bound import BoundProduct
 from torchyard_kernels.contracts.chain import Chain
