@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from enum import Enum
-from functools import lru_cache
+from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
@@ -57,13 +57,17 @@ def check_models(name: str) -> None:
     """
     _names.add(name)
     if not _hooks:
-        _hooks.append(register_module_module_registration_hook(_judge))
+        models = import_module("transformers").PreTrainedModel
+        _hooks.append(register_module_module_registration_hook(partial(_judge, models)))
 
 
-def _judge(module: torch.nn.Module, name: str, submodule: torch.nn.Module | None) -> None:
+def _judge(
+    models: type, module: torch.nn.Module, name: str, submodule: torch.nn.Module | None
+) -> None:
     """Judge a model as its first submodule is assigned, before its attention layers are built."""
-    # First, because other modules may not be asked for attributes while they are made.
-    if not isinstance(module, _kind_of_models()):
+    # Models slice lists of modules, which makes new ones, in what torch.compile traces. Other
+    # modules may not be asked for attributes while they are made.
+    if torch.compiler.is_compiling() or not isinstance(module, models):
         return
     attention = getattr(module.config, "_attn_implementation", None)
     if not isinstance(attention, str) or attention not in _names:
@@ -91,12 +95,6 @@ def _judge(module: torch.nn.Module, name: str, submodule: torch.nn.Module | None
             UnusedAttentionWarning,
             stacklevel=2,
         )
-
-
-@lru_cache(maxsize=1)
-def _kind_of_models() -> type:
-    kind: type = import_module("transformers").PreTrainedModel
-    return kind
 
 
 def _kind(file: ModuleType, attention: str) -> _Kind:
