@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from torch import Tensor
 
 from torchyard import uncompiled
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = pytest.importorskip("torch")
 
 _REASON = "its loop ends by what it computes"
 
