@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 #if defined(__AMX_BF16__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -302,6 +305,10 @@ int main(int count, char** arguments) {
   for (int t = 0; t < threads; ++t) {
     char* data = aligned_alloc(1 << 21, kReadBytes);
     if (data == NULL) return 1;
+#if defined(__linux__)
+    // As in packed weights: a large page costs fewer misses of the translation.
+    (void)madvise(data, kReadBytes, MADV_HUGEPAGE);
+#endif
     memset(data, 1, kReadBytes);
     readings[t] = (Reading){(const uint64_t*)data, 0};
     states[t] = &readings[t];

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "base/large_pages.h"
 #include "base/parallel.h"
 
 namespace torchyard {
@@ -97,14 +98,18 @@ void run_updating(void* data) {
   }
 }
 
-// Memory that was written, on a boundary of large pages, which cost fewer misses of the
-// translation, in windows of which every round takes the next.
+// Memory that was written, in large pages where the system has them: with small ones misses of the
+// translation would be measured too. Every round takes the next of its windows.
 class Windows {
  public:
   explicit Windows(int threads)
       : pieces_(kPiecesPerThread * threads),
         memory_(std::aligned_alloc(size_t{2} << 20, bytes() * kWindows), &std::free) {
-    if (memory_ != nullptr) std::memset(memory_.get(), 1, bytes() * kWindows);
+    if (memory_ == nullptr) return;
+    const auto start = reinterpret_cast<uintptr_t>(memory_.get());
+    Span span = {start, start + bytes() * kWindows};
+    expect_writes(&span, 1);
+    std::memset(memory_.get(), 1, bytes() * kWindows);
   }
 
   bool exist() const { return memory_ != nullptr; }
