@@ -1,4 +1,4 @@
-"""Eight planted faults, and what the analyser makes of the dumps: ``python flight_faults.py``.
+"""Planted faults, and what the analyser makes of the dumps: ``python flight_faults.py``.
 
 Each fault runs on real processes, forked from this one before it has any thread, so that torch is
 imported once. ``--backend`` is any backend of torch.distributed. Exit status 1 if a fault is not
@@ -116,7 +116,14 @@ def _aborted(rank: int) -> None:
     _train()
 
 
-# What the issue lists, then other ways to the same and one that the first eight do not have.
+def _forgotten_group(rank: int) -> None:
+    # The culprit is not in the group, and torch has it come all the same.
+    if rank != _CULPRIT:
+        dist.new_group([0, 2])
+    _train()
+
+
+# First the eight of a hang, then other ways to the same and what the first eight do not have.
 FAULTS: Final[dict[str, tuple[Callable[[int], None], str]]] = {
     "missing rank": (_missing_rank, "missing rank"),
     "shape": (_shape, "shape mismatch"),
@@ -129,6 +136,7 @@ FAULTS: Final[dict[str, tuple[Callable[[int], None], str]]] = {
     "crash by SIGKILL": (_killed, "crash"),
     "crash by abort": (_aborted, "crash"),
     "not entered": (_not_entered, "not entered"),
+    "forgotten group": (_forgotten_group, "group mismatch"),
 }
 
 

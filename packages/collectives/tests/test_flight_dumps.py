@@ -15,17 +15,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchyard_collectives.flight import FlightDumpError, analyse, read_dump, read_folder
+from torchyard_collectives.flight._box import Box
+from torchyard_collectives.flight._history import Creation
 from torchyard_collectives.flight._journal import WIDTH, Journal
 from torchyard_collectives.flight._schema import dumps, from_json, to_json
 from torchyard_collectives.flight._timeline import render_html
 
-from .flight_synthetic import Call, Job
+from .flight_synthetic import Call, Job, line
 
-_HISTORY = Job({"0": (0, 1)}, [[Call("all_reduce"), Call("broadcast", site=2)]] * 2).histories()[0]
+_HISTORY = replace(
+    Job({"0": (0, 1)}, [[Call("all_reduce"), Call("broadcast", site=2)]] * 2).histories()[0],
+    creations=(Creation("1", (0,), 5, True, line(3)), Creation("2", (0, 1), 9, False)),
+)
 
 
 def test_a_dump_comes_back_as_it_was_written() -> None:
     assert from_json(json.loads(dumps(_HISTORY)), "") == _HISTORY
+    assert _HISTORY.creations
+    older = replace(_HISTORY, creations=None)
+    assert from_json(json.loads(dumps(older)), "") == older
+
+
+def test_a_dump_that_is_collected_late_leaves_a_newer_one_of_the_same_process(
+    tmp_path: Path,
+) -> None:
+    box, path = Box(tmp_path), tmp_path / "rank-0.json"
+    early = replace(_HISTORY, dumped=100, pid=7)
+    late, restarted = replace(early, dumped=200), replace(early, dumped=50, pid=8)
+    box.collect(early, dumps(early))
+    assert read_dump(path).dumped == 100
+    box.put(0, dumps(late))
+    box.collect(early, dumps(early))
+    assert read_dump(path).dumped == 200
+    # Another process's clock and dumps are its own.
+    box.collect(restarted, dumps(restarted))
+    assert read_dump(path).pid == 8
+    path.write_text("{}", encoding="utf-8")
+    box.collect(early, dumps(early))
+    assert read_dump(path).pid == 7
 
 
 _PLACES = [
@@ -34,6 +61,8 @@ _PLACES = [
     ("groups", 0, "numbered"), ("sites", 0), ("sites", 0, 0, "line"), ("records", 0, "site"),
     ("records", 0, "group"), ("records", 0, "state"), ("records", 0, "entered"),
     ("records", 0, "inputs", 0), ("records", 0, "inputs", 0, 0, 0), ("records", 0, "arguments"),
+    ("creations",), ("creations", 0, "number"), ("creations", 0, "ranks", 0),
+    ("creations", 1, "over"),
 ]  # fmt: skip
 
 

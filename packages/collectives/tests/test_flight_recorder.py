@@ -213,6 +213,7 @@ def test_the_ring_keeps_the_last_calls_and_counts_the_others(tmp_path: Path) -> 
 def _leaves_nothing(folder: str) -> dict[str, bool]:
     threads = set(threading.enumerate())
     hook, register = sys.excepthook, dist.distributed_c10d._register_process_group  # type: ignore[attr-defined]
+    name = dist.distributed_c10d._process_group_name  # type: ignore[attr-defined]
     before = torch._C._dispatch_dump("c10d::allreduce_")
     enable(folder)
     assert is_enabled()
@@ -227,6 +228,7 @@ def _leaves_nothing(folder: str) -> dict[str, bool]:
         "kernel": torch._C._dispatch_dump("c10d::allreduce_") == before,
         "excepthook": sys.excepthook is hook,
         "registration": dist.distributed_c10d._register_process_group is register,  # type: ignore[attr-defined]
+        "names of groups": dist.distributed_c10d._process_group_name is name,  # type: ignore[attr-defined]
         "threads": not set(threading.enumerate()) - threads,
         "files": not list(Path(folder).glob("*")),
         "off": not is_enabled(),

@@ -9,6 +9,7 @@ from torchyard_collectives.flight._absence import Scene, Wait, find_wait, judge_
 from torchyard_collectives.flight._clocks import align_clocks
 from torchyard_collectives.flight._consequences import with_failed_calls, without_orders_to_end
 from torchyard_collectives.flight._findings import Finding, Kind, Outcome, Report
+from torchyard_collectives.flight._groups import find_absent_creation, find_group_difference
 from torchyard_collectives.flight._history import EndingKind, RankHistory
 from torchyard_collectives.flight._mismatch import find_mismatch
 from torchyard_collectives.flight._p2p import find_p2p_mismatches, find_p2p_waits
@@ -58,9 +59,12 @@ def analyse(
     for rank, moved in clocks.corrected.items():
         notes.append(f"the wall clock of rank {rank} is {-moved / _SECOND:+.3f} s off")
     notes += _unseen(views)
-    findings = _faults(views, scene)
+    # Groups that ranks made differently have names that mean different ranks from there on.
+    findings = find_group_difference(scene) + _faults(views, scene)
     if not findings:
-        findings = _endings(scene) or find_stragglers(views, scene, int(straggler * _SECOND))
+        findings = find_absent_creation(scene) or _endings(scene)
+    if not findings:
+        findings = find_stragglers(views, scene, int(straggler * _SECOND))
     outcome = Outcome.FAULT if findings else Outcome.HEALTHY
     if not findings and (without or not by_rank or problems):
         outcome = Outcome.INCONCLUSIVE

@@ -5,17 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from torchyard import restart_count
-from torchyard_collectives.flight._read import JOB, RESTART, dump_name
+from torchyard_collectives.flight._errors import FlightDumpError
+from torchyard_collectives.flight._history import RankHistory
+from torchyard_collectives.flight._read import JOB, RESTART, dump_name, read_dump
+
+if sys.platform != "win32":
+    import fcntl
 
 __all__ = ["REQUEST", "Box"]
 
 REQUEST: Final = "request"
+_LONGEST_LOCK: Final = 2.0
 
 
 class Box:
@@ -30,8 +38,44 @@ class Box:
         self._seen = self._asked()
 
     def put(self, rank: int, text: str) -> Path:
-        """Write a rank's dump."""
-        return self._write(dump_name(rank), text)
+        """Write this process's own dump."""
+        with self._alone():
+            return self._write(dump_name(rank), text)
+
+    def collect(self, history: RankHistory, text: str) -> None:
+        """Write the dump of another rank, unless its process has left a newer one here itself."""
+        with self._alone():
+            if not self._holds_newer(history):
+                self._write(dump_name(history.rank), text)
+
+    def _holds_newer(self, history: RankHistory) -> bool:
+        try:
+            here = read_dump(self.folder / dump_name(history.rank))
+        except (OSError, FlightDumpError):
+            return False
+        same = (here.host, here.pid) == (history.host, history.pid)
+        return same and (here.dumped or 0) > (history.dumped or 0)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one process at a time write dumps, so that a rank's newest is the one that stays."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if sys.platform == "win32":
+            yield
+            return
+        folder = os.open(self.folder, os.O_RDONLY)
+        try:
+            deadline = time.monotonic() + _LONGEST_LOCK
+            # Not every network file system locks a folder, and a process may be stopped while it
+            # holds the lock; the dumps are written all the same.
+            while not _locked(folder) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield
+            with contextlib.suppress(OSError):
+                # A child that was forked meanwhile shares the lock, so closing would leave it.
+                fcntl.flock(folder, fcntl.LOCK_UN)
+        finally:
+            os.close(folder)
 
     def put_job(self, world_size: int, reason: str, gone: Mapping[int, str]) -> None:
         """Write what the collector knows of the job and of ranks without a dump."""
@@ -67,3 +111,13 @@ class Box:
                 os.unlink(scratch)
             raise
         return self.folder / name
+
+
+def _locked(folder: int) -> bool:
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True

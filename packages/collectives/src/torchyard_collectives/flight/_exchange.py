@@ -171,7 +171,7 @@ class Exchange:
         # A dump of another process is one of before a restart.
         if history.rank != rank or (whose and int(whose["pid"]) != history.pid):
             return False
-        self._box.put(rank, text)
+        self._box.collect(history, text)
         return True
 
     def _ended(self, rank: int) -> str:

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     ARGUMENTS = "argument mismatch"
     ORDER = "order mismatch"
     BRANCH = "data-dependent branch"
+    GROUPS = "group mismatch"
     STRAGGLER = "straggler"
     DAMAGED = "damaged dump"
     BACKEND = "stuck in the backend"

@@ -10,6 +10,7 @@ from typing import Final
 __all__ = [
     "NO_DUMP",
     "Branch",
+    "Creation",
     "Ending",
     "EndingKind",
     "Frame",
@@ -186,6 +187,30 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Creation:
+    """One rank's call that makes a process group, which every rank of the job has to make.
+
+    Attributes:
+        name: the group's name: how many calls came before it, as torch counts them.
+        ranks: the group's global ranks.
+        entered: nanoseconds of the rank's monotonic clock.
+        over: whether the rank is past it, as one that is not in the group always is.
+        site: the user's frames, innermost first.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    entered: int = 0
+    over: bool = True
+    site: tuple[Frame, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """How many such calls came before."""
+        return int(self.name)
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How the process ended, if it did: ``text`` is the exception or signal, ``site`` its place."""
 
@@ -210,6 +235,7 @@ class RankHistory:
         stack: what the main thread was doing, innermost first.
         ending: how the process ended.
         source: the file.
+        creations: the calls that make groups, oldest first; None where the source does not say.
     """
 
     rank: int
@@ -225,6 +251,7 @@ class RankHistory:
     stack: tuple[Frame, ...] = ()
     ending: Ending = field(default_factory=Ending)
     source: str = ""
+    creations: tuple[Creation, ...] | None = None
 
     def wall(self, monotonic: int) -> int:
         """Return the rank's own wall clock, in nanoseconds, at a time of its monotonic clock."""

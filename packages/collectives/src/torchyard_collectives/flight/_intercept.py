@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from torchyard_collectives.flight._calls import METHODS, OPERATORS, Layout
+from torchyard_collectives.flight._creations import Creations
 from torchyard_collectives.flight._recorder import Recorder
 
 __all__ = ["Interception"]
@@ -47,12 +48,14 @@ class Interception:
         recorder.mark_late(list(_C10D._world.pg_map))
         for group in _C10D._world.pg_map:
             self._cover(group)
+        self.creations = recorder.creations = Creations()
         self._register = _C10D._register_process_group
         _C10D._register_process_group = self._registered
 
     def remove(self) -> None:
         """Undo everything."""
         self._library._destroy()
+        self.creations.remove()
         if _C10D._register_process_group == self._registered:
             _C10D._register_process_group = self._register
         for group, names in self._covered:
@@ -63,6 +66,7 @@ class Interception:
     def _registered(self, name: Any, group: dist.ProcessGroup) -> None:
         """Stand for torch's function that every new group passes through."""
         self._register(name, group)
+        self.creations.made(str(name))
         self._cover(group)
 
     def _kernel(

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from torchyard_collectives.flight._calls import Layout
+from torchyard_collectives.flight._creations import Creations
 from torchyard_collectives.flight._entry import Entry, Log, group_name, group_of, record_of, word
 from torchyard_collectives.flight._history import (
     Ending,
@@ -62,6 +63,7 @@ class Recorder:
         self._late: set[str] = set()
         self.rank = -1
         self.world_size = 0
+        self.creations: Creations | None = None
 
     def begin(self, group: dist.ProcessGroup, layout: Layout, arguments: Sequence[Any]) -> Entry:
         """Write down that a call begins."""
@@ -183,6 +185,7 @@ class Recorder:
             dropped=dropped,
             stack=stack_of(threading.main_thread().ident),
             ending=ending,
+            creations=self.creations.seen() if self.creations is not None else None,
         )
 
     def close(self, *, remove: bool) -> None:

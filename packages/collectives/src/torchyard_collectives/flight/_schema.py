@@ -15,6 +15,7 @@ from torchyard_collectives.flight._errors import FlightDumpError
 from torchyard_collectives.flight._fields import Fields
 from torchyard_collectives.flight._history import (
     Branch,
+    Creation,
     Ending,
     EndingKind,
     Frame,
@@ -36,7 +37,7 @@ def to_json(history: RankHistory) -> dict[str, Any]:
     """Return a history as JSON's containers."""
     sites: dict[tuple[Frame, ...], int] = {}
     records = [_record_to_json(record, sites) for record in history.records]
-    return {
+    data: dict[str, Any] = {
         "schema": NAME,
         "version": VERSION,
         "rank": history.rank,
@@ -66,6 +67,18 @@ def to_json(history: RankHistory) -> dict[str, Any]:
         "sites": [[_frame_to_json(frame) for frame in site] for site in sites],
         "records": records,
     }
+    if history.creations is not None:
+        data["creations"] = [
+            {
+                "number": one.number,
+                "ranks": list(one.ranks),
+                "entered": one.entered,
+                "over": one.over,
+                "site": [_frame_to_json(frame) for frame in one.site],
+            }
+            for one in history.creations
+        ]
+    return data
 
 
 def from_json(data: object, source: str) -> RankHistory:
@@ -103,6 +116,10 @@ def from_json(data: object, source: str) -> RankHistory:
             tuple(_frame(frame) for frame in ending.sequence("site").rows()),
         ),
         source=source,
+        # Dumps of before this was recorded do not have it.
+        creations=tuple(map(_creation, top.sequence("creations").rows()))
+        if top.has("creations")
+        else None,
     )
 
 
@@ -166,6 +183,16 @@ def _group(row: Fields) -> Group:
         backend=row.text("backend"),
         issued=row.integer("issued", 0),
         numbered=row.flag("numbered"),
+    )
+
+
+def _creation(row: Fields) -> Creation:
+    return Creation(
+        name=str(row.integer("number", 0)),
+        ranks=tuple(row.sequence("ranks").integers(0, _MAX_RANK)),
+        entered=row.integer("entered"),
+        over=row.flag("over"),
+        site=tuple(_frame(frame) for frame in row.sequence("site").rows()),
     )
 
 
