@@ -157,7 +157,10 @@ def _decisions() -> str:
     for note in sorted((_DOCS / "decisions").glob("[0-9]*.md")):
         title = note.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
         rows.append(f"- [{title}]({note.name})")
-    lead = "One note per decision: what was decided, why, and what was turned down."
+    lead = (
+        "One note per decision, at most 150 words: what was chosen, over what, and why. Figures "
+        "are in [the measurements](../measurements/README.md)."
+    )
     return "\n".join(["# Decisions", "", lead, "", *rows])
 
 

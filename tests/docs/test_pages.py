@@ -58,12 +58,14 @@ def test_features_point_at_pages_that_exist() -> None:
 
 
 @pytest.mark.parametrize("note", _DECISIONS, ids=lambda note: note.stem)
-def test_a_decision_carries_its_number_and_says_why(note: Path) -> None:
+def test_a_decision_carries_its_number_and_is_short(note: Path) -> None:
     number, _, slug = note.stem.partition("-")
     text = note.read_text(encoding="utf-8")
     assert re.fullmatch(r"\d{4}", number), note.name
     assert slug, note.name
     assert text.startswith(f"# {number}: "), "the first line is '# <number>: <decision>'"
+    words = len(re.sub(r"(?m)^\*Includes .*$", "", text.partition("\n")[2]).split())
+    assert 0 < words <= 150, f"{words} words: figures go to docs/measurements"
 
 
 def test_decision_numbers_are_unique() -> None:
