@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, Example, examples
+from tests.docs.running import run_python
 
 _EXAMPLES = [example for page in PAGES for example in examples(page)]
 
@@ -20,13 +21,13 @@ def _commands(text: str) -> str:
 
 @pytest.mark.parametrize("example", _EXAMPLES, ids=lambda example: f"{example.page}:{example.line}")
 def test_marked_examples_run(example: Example, tmp_path: Path) -> None:
-    programs = {
-        "python": [sys.executable, "-c", example.text],
-        "console": ["bash", "-euo", "pipefail", "-c", _commands(example.text)],
-    }
+    if example.language == "python":
+        status, printed = run_python(example.text, tmp_path)
+        assert status == 0, printed
+        return
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     result = subprocess.run(
-        programs[example.language],
+        ["bash", "-euo", "pipefail", "-c", _commands(example.text)],
         cwd=tmp_path,
         env={**os.environ, "PATH": path},
         capture_output=True,
@@ -39,3 +40,12 @@ def test_a_marked_block_is_found_and_an_unmarked_one_is_not() -> None:
     languages = {example.language for example in _EXAMPLES}
     assert languages <= {"python", "console"}
     assert Path("README.md") in {example.page for example in _EXAMPLES}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("print('seen'); 1 / 0", "ZeroDivisionError"), ("import os; os._exit(3)", "")],
+)
+def test_an_example_that_fails_is_found(text: str, said: str, tmp_path: Path) -> None:
+    status, printed = run_python(text, tmp_path)
+    assert status != 0 and said in printed
