@@ -48,4 +48,5 @@ def test_a_marked_block_is_found_and_an_unmarked_one_is_not() -> None:
 )
 def test_an_example_that_fails_is_found(text: str, said: str, tmp_path: Path) -> None:
     status, printed = run_python(text, tmp_path)
-    assert status != 0 and said in printed
+    assert status != 0
+    assert said in printed
