@@ -47,6 +47,8 @@ def pairs(mask: BlockMask) -> torch.Tensor:
             tile = unpack_bits(mask.bits[int(mask.first_partial[b, h, row]) + place], keys)
             part = stripe[:, column * keys : (column + 1) * keys]
             part |= tile[: part.shape[0], : part.shape[1]]
+        if mask.full_kv_num_blocks is None:
+            continue
         for place in range(int(mask.full_kv_num_blocks[b, h, row])):
             column = int(mask.full_kv_indices[b, h, row, place])
             stripe[:, column * keys : (column + 1) * keys] = True

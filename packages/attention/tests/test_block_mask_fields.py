@@ -75,7 +75,7 @@ def test_fields_equal_torchs(descending, separate):
         ("full_q_num_blocks", "full_q_indices"),
     ):
         if getattr(theirs, counts) is None:
-            assert not getattr(ours, counts).any()
+            assert getattr(ours, counts) is getattr(ours, indices) is None
             continue
         assert torch.equal(getattr(ours, counts), getattr(theirs, counts))
         width = torch.arange(getattr(theirs, indices).shape[-1])
@@ -87,6 +87,7 @@ def test_fields_equal_torchs(descending, separate):
         ("dq_write_order_full", "full_q_num_blocks"),
     ):
         if getattr(theirs, order) is None:
+            assert getattr(ours, order) is None
             continue
         found, expected = getattr(ours, order), getattr(theirs, order)
         used = torch.arange(found.shape[-1]) < getattr(theirs, counts)[..., None]
@@ -95,10 +96,7 @@ def test_fields_equal_torchs(descending, separate):
     assert ours.dq_kv_order is theirs.dq_kv_order is None
     for flatten in (True, False):
         mine, torchs = ours.as_tuple(flatten), theirs.as_tuple(flatten)
-        assert len(mine) == len(torchs)
-        assert [type(item) for item in mine if not isinstance(item, torch.Tensor | None)] == [
-            type(item) for item in torchs if not isinstance(item, torch.Tensor | None)
-        ]
+        assert [type(item) for item in mine] == [type(item) for item in torchs]
     assert ours.numel() == theirs.numel()
     assert ours.to_dense().dtype == theirs.to_dense().dtype
 
@@ -112,6 +110,39 @@ def test_columns_are_left_out_where_nobody_wants_them():
     assert mask.q_num_blocks is mask.q_indices is None
     assert mask.full_q_num_blocks is mask.full_q_indices is None
     assert mask.dq_write_order is None
+
+
+def test_a_mask_without_lists_of_full_blocks_has_none_whatever_becomes_of_it():
+    def pairs(b, h, q, k):
+        return (q - k < 40) & (q >= k)
+
+    def fields(mask):
+        return [field is None for field in mask.as_tuple()]
+
+    options = {"device": "cpu", "BLOCK_SIZE": 32}
+    whole, theirs = (
+        make(pairs, 1, 2, 256, 256, separate_full_blocks=False, **options)
+        for make in (create_block_mask, torch_create_block_mask)
+    )
+    listed = BlockMask.from_kv_blocks(
+        whole.kv_num_blocks, whole.kv_indices, BLOCK_SIZE=32, mask_mod=pairs
+    )
+    mapped = pytree.tree_map(lambda tensor: tensor.clone(), whole)
+    for mask in (whole, listed, mapped, copy.deepcopy(whole), whole.to("cpu")):
+        assert fields(mask) == fields(theirs)
+        assert mask.to_dense().equal(theirs.to_dense())
+        assert mask.sparsity() == pytest.approx(theirs.sparsity())
+        _assert_serves(mask, create_mask(pairs, 1, 2, 256, 256, device="cpu"))
+    for mask in (whole[:, 1], whole._adjust(128, 96), whole.part([1, 2], [0, 1])):
+        assert mask.full_kv_num_blocks is mask.full_q_indices is None
+        assert mask.q_indices is not None
+    assert whole[0, 1, 2:4].to_dense().equal(theirs.to_dense()[:1, 1:, 2:4])
+    # Lists that are given and empty stay lists.
+    empty = torch.zeros_like(whole.kv_num_blocks)
+    given = BlockMask.from_kv_blocks(
+        whole.kv_num_blocks, whole.kv_indices, empty, whole.kv_indices, 32, pairs
+    )
+    assert torch.equal(given.full_kv_num_blocks, empty)
 
 
 def test_a_picture_has_a_cell_per_block_and_is_printed():

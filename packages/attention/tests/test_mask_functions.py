@@ -31,15 +31,7 @@ _PAIRS = torch.rand(_ROWS, _KEYS) < 0.5
 
 
 def _spelled_out(mask: BlockMask) -> torch.Tensor:
-    blocks = MaskBlocks(
-        mask.BLOCK_SIZE,
-        mask.kv_num_blocks,
-        mask.kv_indices,
-        mask.full_kv_num_blocks,
-        mask.full_kv_indices,
-        mask.bits,
-        mask.first_partial,
-    )
+    blocks = MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
     return dense_visibility(blocks, *mask.seq_lengths)
 
 

@@ -136,11 +136,10 @@ DENSE = {name: dense(name, QUERIES.get(name, LENGTH)) for name in MASKS}
 
 
 def spell_out(mask):
-    from torchyard_attention._api import _mask_tensors
     from torchyard_attention.contract import MaskBlocks
     from torchyard_attention.visibility import dense_visibility
 
-    blocks = MaskBlocks(mask.BLOCK_SIZE, *_mask_tensors(mask))
+    blocks = MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
     return dense_visibility(blocks, *mask.seq_lengths)
 
 

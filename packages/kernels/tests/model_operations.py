@@ -120,8 +120,11 @@ def items_in_place(model):
 
 
 def foreach_in_place(model):
+    weights = [layer.weight for _, layer in linears(model)]
     with torch.no_grad():
-        torch._foreach_mul_([layer.weight for _, layer in linears(model)], 1.1)
+        # GPT-2's layers are of another class, and torch refuses an empty list.
+        if weights:
+            torch._foreach_mul_(weights, 1.1)
     return model
 
 

@@ -108,15 +108,7 @@ def ends_mask(rows: int, *, of: int | None = None) -> MaskBlocks:
         return (k < ends[b]) & (k <= q + ends[b] - rows) & ((k % 7 != 3) | (h > 1))
 
     mask = create_block_mask(seen, len(lengths), 4, rows, max(LENGTHS), device="cpu")
-    return MaskBlocks(
-        mask.BLOCK_SIZE,
-        mask.kv_num_blocks,
-        mask.kv_indices,
-        mask.full_kv_num_blocks,
-        mask.full_kv_indices,
-        mask.bits,
-        mask.first_partial,
-    )
+    return MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
 
 
 @pytest.mark.parametrize("page_size", [1, 3, 16, 64, 100, 128, 1000])

@@ -222,7 +222,7 @@ def explain(
         prepared.key,
         prepared.value,
         score_mod_traced,
-        None if mask is None else MaskBlocks(mask.BLOCK_SIZE, *_mask_tensors(mask)),
+        None if mask is None else MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors()),
         prepared.scale,
         aux.lse or grad,
         aux.max_scores,
@@ -264,7 +264,7 @@ def _arguments(prepared: _Prepared) -> Arguments:
         prepared.value,
         prepared.score_captured,
         prepared.score_text,
-        [] if mask is None else _mask_tensors(mask),
+        [] if mask is None else mask.block_tensors(),
         [0, 0] if mask is None else list(mask.BLOCK_SIZE),
         mask is not None and mask.causal,
         [] if mask is None else list(mask.mask_captured),
@@ -314,14 +314,3 @@ def _prepare(
         torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
         parse_dropout(dropout_p),
     )
-
-
-def _mask_tensors(mask: BlockMask) -> list[Tensor]:
-    return [
-        mask.kv_num_blocks,
-        mask.kv_indices,
-        mask.full_kv_num_blocks,
-        mask.full_kv_indices,
-        mask.bits,
-        mask.first_partial,
-    ]

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchyard import is_batch_of_gradients
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._computation import gradients, outputs
-from torchyard_attention._direct import is_batch_of_gradients, is_plain
+from torchyard_attention._direct import is_plain
 from torchyard_attention._operators import OPERATORS
-from torchyard_attention._transforms._composed import with_batched_slopes
+from torchyard_attention._transforms._composed import composed_gradients
 from torchyard_attention._transforms._plan import Plan, tensors
 from torchyard_attention.contract import AttentionResult
 
@@ -78,7 +79,7 @@ def input_gradients(
         captured = list(found.captured) or [None] * len(wanted)
         return InputGradients(found.query, found.key, found.value, captured)
     if any(is_batch_of_gradients(slope) for slope in slopes):
-        of_query, of_key, of_value, *marked = with_batched_slopes(
+        of_query, of_key, of_value, *marked = composed_gradients(
             arguments, grad_out, grad_lse, wanted
         )
     else:

@@ -10,16 +10,14 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from torchyard_programs import is_undisturbed
 
-__all__ = ["is_batch_of_gradients", "is_plain", "is_transformed"]
+__all__ = ["is_plain"]
 
-# Named here, because a look-up through modules costs as much as the question.
-_transforming = torch._C._are_functorch_transforms_active
-# Autograd's own batches of gradients (is_grads_batched), which no transform shows.
-is_batch_of_gradients = torch._C._functorch.is_legacy_batchedtensor
+# torchyard.is_batch_of_gradients, without a look-up through modules, which costs as much as the
+# question. No transform shows these batches.
+_is_batch_of_gradients = torch._C._functorch.is_legacy_batchedtensor
 
 
 def is_plain(tensors: Iterable[Tensor]) -> bool:
@@ -33,14 +31,9 @@ def is_plain(tensors: Iterable[Tensor]) -> bool:
         # A negated or zero tensor is one that the dispatcher makes real before a kernel sees it.
         if type(tensor) not in _PLAIN or tensor.is_neg() or tensor._is_zerotensor():
             return False
-        if is_batch_of_gradients(tensor):
+        if _is_batch_of_gradients(tensor):
             return False
     return True
-
-
-def is_transformed() -> bool:
-    """Return whether torch.func transforms a call, or its tensors may be dual ones."""
-    return _transforming() or forward_ad._current_level >= 0
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)

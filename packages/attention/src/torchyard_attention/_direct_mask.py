@@ -19,14 +19,6 @@ def direct_mask(mask: BlockMask) -> DirectMask | None:
     if found is None:
         if any(mask.of_first):
             return None
-        blocks = MaskBlocks(
-            mask.BLOCK_SIZE,
-            mask.kv_num_blocks,
-            mask.kv_indices,
-            mask.full_kv_num_blocks,
-            mask.full_kv_indices,
-            mask.bits,
-            mask.first_partial,
-        )
+        blocks = MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
         found = mask._direct = DirectMask(blocks, mask.seq_lengths, mask.causal)
     return found

@@ -212,7 +212,7 @@ class PagedStep:
             group.lengths,
             captured,
             text,
-            [] if mask is None else mask_tensors(mask),
+            [] if mask is None else mask.block_tensors(),
             [0, 0] if mask is None else list(mask.BLOCK_SIZE),
             1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
             "",
@@ -302,18 +302,6 @@ def check_form(name: str, tensor: Tensor, pool: Tensor, counts: tuple[int, ...])
         f"{name}: expected [{sum(counts)}, H, D]{same} for sequences with {list(counts)} new "
         f"positions, got shape {list(tensor.shape)}"
     )
-
-
-def mask_tensors(mask: BlockMask) -> list[Tensor]:
-    """Return a mask's tensors in the order of MaskBlocks."""
-    return [
-        mask.kv_num_blocks,
-        mask.kv_indices,
-        mask.full_kv_num_blocks,
-        mask.full_kv_indices,
-        mask.bits,
-        mask.first_partial,
-    ]
 
 
 def _placed(score_mod: ScoreModFunction, number: Tensor, past: Tensor) -> ScoreModFunction:

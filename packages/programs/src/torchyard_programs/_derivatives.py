@@ -11,10 +11,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import is_batch_of_gradients
+
 __all__ = ["is_transformed", "pullback", "pushforward"]
 
-# Autograd's own batches of gradients (is_grads_batched), which torch.func does not take.
-_is_batch: Final = torch._C._functorch.is_legacy_batchedtensor
 _transforming: Final = torch._C._are_functorch_transforms_active
 # Its types leave out what the pullback is called with.
 _vjp: Final[Any] = torch.func.vjp
@@ -37,7 +37,7 @@ def pullback(
         primals: its arguments.
         slopes: the gradients of its results, None for zeros.
     """
-    if any(slope is not None and _is_batch(slope) for slope in slopes):
+    if any(slope is not None and is_batch_of_gradients(slope) for slope in slopes):
         return _pullback_of_batches(function, primals, slopes)
     values, pull = _vjp(function, *primals)
     found: tuple[Tensor, ...] = pull(_filled(values, slopes))
@@ -48,8 +48,8 @@ def pushforward(
     function: Callable[..., tuple[Tensor, ...]],
     primals: Sequence[Tensor],
     tangents: Sequence[Tensor],
-) -> tuple[Tensor, ...]:
-    """Return the tangents of a function's results from those of its arguments.
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return a function's results and their tangents from those of its arguments.
 
     By two reverse passes: a pullback is linear in its argument, so its own pullback is the
     tangent. Forward mode cannot be used for it: torch allows one level of dual numbers, and the
@@ -59,12 +59,12 @@ def pushforward(
         function, primals: as of :func:`pullback`.
         tangents: those of the arguments.
     """
-    if any(_is_batch(tangent) for tangent in tangents):
+    if any(is_batch_of_gradients(tangent) for tangent in tangents):
         return _pushforward_of_batches(function, primals, tangents)
     values, pull = _vjp(function, *primals)
     _, push = _vjp(pull, tuple([torch.zeros_like(value) for value in values]))
-    found: tuple[tuple[Tensor, ...]] = push(tuple(tangents))
-    return found[0]
+    (found,) = push(tuple(tangents))
+    return values, found
 
 
 def _filled(values: Sequence[Tensor], slopes: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -95,7 +95,7 @@ def _pushforward_of_batches(
     function: Callable[..., tuple[Tensor, ...]],
     primals: Sequence[Tensor],
     tangents: Sequence[Tensor],
-) -> tuple[Tensor, ...]:
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     with torch.enable_grad():
         leaves = [primal.detach().requires_grad_() for primal in primals]
         values = function(*leaves)
@@ -108,7 +108,7 @@ def _pushforward_of_batches(
             for part, tangent in zip(pulled, tangents, strict=True)
             if part.requires_grad
         ]
-    return _gradients(pairs, slopes)
+    return tuple([value.detach() for value in values]), _gradients(pairs, slopes)
 
 
 def _gradients(

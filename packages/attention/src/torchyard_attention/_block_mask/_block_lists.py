@@ -32,6 +32,7 @@ class BlockLists:
         full_kv_indices: Tensor,
         block_size: tuple[int, int],
         q_lists: bool,
+        full_lists: bool,
         order: WriteOrder,
     ) -> None:
         self._seq_lengths = seq_lengths
@@ -41,7 +42,16 @@ class BlockLists:
         self._full_kv_indices = full_kv_indices
         self._block_size = block_size
         self._q_lists = q_lists
+        self._full_lists = full_lists
         self._order = order
+
+    def _lists(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return (
+            self._kv_num_blocks,
+            self._kv_indices,
+            self._full_kv_num_blocks,
+            self._full_kv_indices,
+        )
 
     @property
     def kv_num_blocks(self) -> Tensor:
@@ -52,12 +62,12 @@ class BlockLists:
         return self._kv_indices
 
     @property
-    def full_kv_num_blocks(self) -> Tensor:
-        return self._full_kv_num_blocks
+    def full_kv_num_blocks(self) -> Tensor | None:
+        return self._full_kv_num_blocks if self._full_lists else None
 
     @property
-    def full_kv_indices(self) -> Tensor:
-        return self._full_kv_indices
+    def full_kv_indices(self) -> Tensor | None:
+        return self._full_kv_indices if self._full_lists else None
 
     @property
     def BLOCK_SIZE(self) -> tuple[int, int]:
@@ -73,13 +83,16 @@ class BlockLists:
 
     @property
     def full_q_num_blocks(self) -> Tensor | None:
-        lists = (self._full_kv_num_blocks, self._full_kv_indices)
-        return self._columns(*lists)[0] if self._q_lists else None
+        return self._full_columns()[0]
 
     @property
     def full_q_indices(self) -> Tensor | None:
-        lists = (self._full_kv_num_blocks, self._full_kv_indices)
-        return self._columns(*lists)[1] if self._q_lists else None
+        return self._full_columns()[1]
+
+    def _full_columns(self) -> tuple[Tensor | None, Tensor | None]:
+        if not self._q_lists or not self._full_lists:
+            return None, None
+        return self._columns(self._full_kv_num_blocks, self._full_kv_indices)
 
     def _columns(self, counts: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
         return transposed(dense_blocks(counts, indices, self._kv_blocks))
@@ -120,7 +133,7 @@ class BlockLists:
         blocks = self.kv_num_blocks.numel() * self._kv_blocks
         if blocks == 0:
             return 0.0
-        visible = int(self.kv_num_blocks.sum()) + int(self.full_kv_num_blocks.sum())
+        visible = int(self.kv_num_blocks.sum()) + int(self._full_kv_num_blocks.sum())
         return 100.0 * (1.0 - visible / blocks)
 
     def to_dense(self) -> Tensor:
@@ -130,7 +143,7 @@ class BlockLists:
     def _visible(self) -> Tensor:
         partial = dense_blocks(self.kv_num_blocks, self.kv_indices, self._kv_blocks)
         return partial | dense_blocks(
-            self.full_kv_num_blocks, self.full_kv_indices, self._kv_blocks
+            self._full_kv_num_blocks, self._full_kv_indices, self._kv_blocks
         )
 
     def to_string(self, grid_size: int | tuple[int, int] = (20, 20), limit: int = 4) -> str:

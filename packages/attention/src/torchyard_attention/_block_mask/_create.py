@@ -60,7 +60,8 @@ def create_block_mask(
         BLOCK_SIZE: rows and keys per block.
         _compile: accepted for torch's signature; there is nothing to compile.
         separate_full_blocks: whether wholly visible blocks are listed apart; False lists them as
-            partial ones.
+            partial ones, and the mask's
+            fields of full blocks are None.
         compute_dq_write_order: whether the mask has dq_write_order, which torch's deterministic
             kernels read; nothing here does.
         dq_kv_order: the order of columns that it speaks of: True: from the last to the first.
@@ -101,6 +102,7 @@ def create_block_mask(
         mask_versions=versions(captured),
         causal=separate_full_blocks and text in CAUSAL,
         of_first=of_first(text, blocks.kv_num_blocks),
+        full_lists=separate_full_blocks,
         order=WriteOrder(compute_dq_write_order, descending=dq_kv_order)
         if compute_dq_write_order
         else WriteOrder(),

@@ -45,6 +45,21 @@ class WriteOrder(NamedTuple):
     kv_order: Tensor | None = None
     descending: bool | None = None
 
+    @classmethod
+    def given(
+        cls, partial: Tensor | None, full: Tensor | None, order: Tensor | bool | None
+    ) -> WriteOrder:
+        """Return what ``BlockMask.from_kv_blocks`` is given.
+
+        Raises:
+            ValueError: there is an order for full blocks alone.
+        """
+        if full is not None and partial is None:
+            raise ValueError("dq_write_order_full: expected dq_write_order besides, got None")
+        if isinstance(order, Tensor):
+            return cls(partial=partial, full=full, kv_order=order)
+        return cls(partial=partial, full=full, descending=order)
+
 
 def write_order(dense: Tensor, q_indices: Tensor, descending: bool) -> Tensor:
     """Return the rank of each entry of ``q_indices`` among its row's visible blocks.

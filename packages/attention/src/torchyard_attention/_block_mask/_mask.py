@@ -45,10 +45,10 @@ class BlockMask(BlockLists):
         kv_num_blocks, kv_indices: int32 [Bm, Hm, Qb] and [Bm, Hm, Qb, Kp]: partial blocks. Kp is at
             least the longest row's count; torch's lists are Kb wide.
         full_kv_num_blocks, full_kv_indices: likewise, with a width of their own: blocks that are
-            visible whole.
+            visible whole; None where none are listed apart from the partial ones.
         q_num_blocks, q_indices, full_q_num_blocks, full_q_indices: int32 [Bm, Hm, Kb] and
             [Bm, Hm, Kb, Qb]: the same by columns; made when they are read. None where
-            compute_q_blocks was False.
+            compute_q_blocks was False, the full ones also where full_kv_num_blocks is.
         bits: uint8 [N, BQ, ceil(BK / 8)], see ``torchyard_attention.contract.MaskBlocks``.
         first_partial: int64 [Bm, Hm, Qb].
         BLOCK_SIZE: (BQ, BK).
@@ -82,6 +82,7 @@ class BlockMask(BlockLists):
         *,
         of_first: tuple[bool, bool] = (False, False),
         q_lists: bool = True,
+        full_lists: bool = True,
         order: WriteOrder = NO_ORDER,
     ) -> None:
         super().__init__(
@@ -92,6 +93,7 @@ class BlockMask(BlockLists):
             full_kv_indices,
             BLOCK_SIZE,
             q_lists,
+            full_lists,
             order,
         )
         self._bits = bits
@@ -135,15 +137,6 @@ class BlockMask(BlockLists):
         lists, lengths, block_size = checked_lists(
             kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, BLOCK_SIZE, seq_lengths
         )
-        if dq_write_order_full is not None and dq_write_order is None:
-            raise ValueError("dq_write_order_full: expected dq_write_order besides, got None")
-        given = isinstance(dq_kv_order, Tensor)
-        order = WriteOrder(
-            partial=dq_write_order,
-            full=dq_write_order_full,
-            kv_order=dq_kv_order if given else None,  # type: ignore[arg-type]
-            descending=None if given else dq_kv_order,  # type: ignore[arg-type]
-        )
         text, captured = record_mask(mask_mod or show_everything, lists[0].device)
         return cls(
             lengths,
@@ -157,7 +150,8 @@ class BlockMask(BlockLists):
             versions(captured),
             of_first=of_first(text, lists[0]),
             q_lists=compute_q_blocks,
-            order=order,
+            full_lists=full_kv_num_blocks is not None,
+            order=WriteOrder.given(dq_write_order, dq_write_order_full, dq_kv_order),
         )
 
     # What can be assigned, and what follows from it.
@@ -246,13 +240,9 @@ class BlockMask(BlockLists):
         self._outdated = False
 
     def _evaluate(self, text: str, captured: tuple[Tensor, ...]) -> None:
-        lists = (
-            self._kv_num_blocks,
-            self._kv_indices,
-            self._full_kv_num_blocks,
-            self._full_kv_indices,
+        self._bits = _ops.partial_bits(
+            text, captured, self._lists(), self._seq_lengths, self._block_size
         )
-        self._bits = _ops.partial_bits(text, captured, lists, self._seq_lengths, self._block_size)
         self._first_partial = first_slots(self._kv_num_blocks)
         self._mask_text = text
         self._mask_captured = captured
@@ -317,18 +307,22 @@ class BlockMask(BlockLists):
             )
         self._refresh()
         place, q_length, first = taken(index, self._kv_num_blocks.shape, self)
+        kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices = (
+            tensor[place].contiguous() for tensor in self._lists()
+        )
         return BlockMask(
             (q_length, self._seq_lengths[1]),
-            self._kv_num_blocks[place].contiguous(),
-            self._kv_indices[place].contiguous(),
-            self._full_kv_num_blocks[place].contiguous(),
-            self._full_kv_indices[place].contiguous(),
+            kv_num_blocks,
+            kv_indices,
+            full_kv_num_blocks,
+            full_kv_indices,
             self.bits,
             self._first_partial[place].contiguous(),
             self._block_size,
             causal=self._causal and first,
             of_first=self.of_first,
             q_lists=self._q_lists,
+            full_lists=self._full_lists,
             order=WriteOrder(self.dq_write_order is not None, descending=self._order.descending),
         )
 
@@ -357,6 +351,7 @@ class BlockMask(BlockLists):
             and list(q_blocks) == list(kv_blocks) == sorted(q_blocks)
             and self._block_size[0] == self._block_size[1],
             of_first=self.of_first,
+            full_lists=self._full_lists,
         )
 
     def _adjust(self, new_q_len: int, new_kv_len: int) -> BlockMask:
@@ -378,22 +373,22 @@ class BlockMask(BlockLists):
 
         What it captures can change as it likes then: nobody looks.
         """
-        return self._like(self._tensors()[:6], self._seq_lengths, program=False)
+        return self._like(self.block_tensors(), self._seq_lengths, program=False)
 
     # What becomes of it in trees of tensors, in copies and in files.
 
+    def block_tensors(self) -> list[Tensor]:
+        """Return the six tensors of ``torchyard_attention.contract.MaskBlocks``, in its order.
+
+        Lists of full blocks are among them, empty, also where the fields are None.
+        """
+        bits = self.bits
+        return [*self._lists(), bits, self._first_partial]
+
     def _tensors(self) -> list[Tensor]:
         """Return the six tensors of a mask as blocks, then the captured ones."""
-        bits = self.bits
-        return [
-            self._kv_num_blocks,
-            self._kv_indices,
-            self._full_kv_num_blocks,
-            self._full_kv_indices,
-            bits,
-            self._first_partial,
-            *self._mask_captured,
-        ]
+        tensors = self.block_tensors()
+        return [*tensors, *self._mask_captured]
 
     def _like(
         self, tensors: Sequence[Tensor], lengths: tuple[int, int], *, program: bool = True
@@ -417,6 +412,7 @@ class BlockMask(BlockLists):
             self._causal,
             of_first=self._of_first,
             q_lists=self._q_lists,
+            full_lists=self._full_lists,
             order=self._order,
         )
 

@@ -82,7 +82,8 @@ def parts_of(
     count = -(-mask.seq_lengths[1] // mask.BLOCK_SIZE[1])
     slots = _slots(mask, count)[:, :, rows][..., columns]
     partial = slots >= 0
-    full = dense_blocks(mask.full_kv_num_blocks, mask.full_kv_indices, count)
+    _, _, full_counts, full_indices, *_ = mask.block_tensors()
+    full = dense_blocks(full_counts, full_indices, count)
     kv_num_blocks, kv_indices = ordered(partial)
     full_kv_num_blocks, full_kv_indices = ordered(full[:, :, rows][..., columns])
     bits = mask.bits[slots[partial]]

@@ -22,12 +22,14 @@ def _flatten(mask: BlockMask) -> tuple[list[Tensor], Any]:
         mask.mask_versions,
         mask.causal,
         mask.of_first,
+        mask._q_lists,
+        mask._full_lists,
     )
     return mask._tensors(), context
 
 
 def _unflatten(leaves: Any, context: Any) -> BlockMask:
-    seq_lengths, block_size, text, versions, causal, of_first = context
+    seq_lengths, block_size, text, versions, causal, of_first, q_lists, full_lists = context
     kv_num, kv_indices, full_num, full_indices, bits, first, *rest = leaves
     captured = tuple(rest)
     return BlockMask(
@@ -45,6 +47,8 @@ def _unflatten(leaves: Any, context: Any) -> BlockMask:
         versions,
         causal,
         of_first=of_first,
+        q_lists=q_lists,
+        full_lists=full_lists,
     )
 
 

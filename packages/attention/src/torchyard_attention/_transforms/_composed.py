@@ -7,28 +7,17 @@ differentiated twice. What is not finite at a hidden pair may reach them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchyard_attention._arguments import Arguments
-from torchyard_attention._direct import is_batch_of_gradients
 from torchyard_attention._request import lse_dtype
 from torchyard_attention.reference import attend
+from torchyard_programs import pullback
 
-__all__ = [
-    "composed",
-    "composed_gradients",
-    "floating",
-    "pushforward",
-    "vjp",
-    "with_batched_slopes",
-]
-
-# Its types leave out what the pullback is called with.
-vjp: Final[Any] = torch.func.vjp
+__all__ = ["composed", "composed_gradients", "floating"]
 
 
 def composed(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
@@ -61,86 +50,5 @@ def composed_gradients(
         return composed(moved)[:2]
 
     leaves = (*arguments[:3], *(arguments.score_captured[place] for place in marked))
-    (_, lse), pull = vjp(forward, *leaves)
-    slopes = (grad_out, torch.zeros_like(lse) if grad_lse is None else grad_lse)
-    found: tuple[Tensor, ...] = pull(slopes)
-    return found
-
-
-def with_batched_slopes(
-    arguments: Arguments, grad_out: Tensor, grad_lse: Tensor | None, wanted: Sequence[bool]
-) -> tuple[Tensor, ...]:
-    """Return the same where slopes are autograd's own batches (is_grads_batched).
-
-    These pass through torch's operators alone, and not through torch.func.
-    """
-    with torch.enable_grad():
-        leaves = [tensor.detach().requires_grad_() for tensor in arguments[:3]]
-        captured = [
-            tensor.detach().requires_grad_(flag)
-            for tensor, flag in zip(arguments.score_captured, wanted, strict=True)
-        ]
-        made = composed(
-            arguments._replace(
-                query=leaves[0], key=leaves[1], value=leaves[2], score_captured=captured
-            )
-        )
-        pairs = [
-            (output, slope)
-            for output, slope in zip(made[:2], (grad_out, grad_lse), strict=True)
-            if slope is not None and output.requires_grad
-        ]
-    leaves += [tensor for tensor in captured if tensor.requires_grad]
-    found = torch.autograd.grad(
-        [output for output, _ in pairs],
-        leaves,
-        [slope for _, slope in pairs],
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    return tuple(found)
-
-
-def pushforward(
-    function: Callable[..., Any], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]
-) -> Any:
-    """Return a function's value and its tangent, by two reverse passes.
-
-    A pullback is linear in its argument, so its own pullback is the tangent. Forward mode cannot
-    be used for it: torch allows one level of dual numbers, and the caller may be inside of one.
-    """
-    if any(is_batch_of_gradients(tangent) for tangent in tangents):
-        return _with_batched_tangents(function, primals, tangents)
-    value, pull = vjp(function, *primals)
-    zeros = torch.utils._pytree.tree_map(torch.zeros_like, value)
-    _, push = vjp(pull, zeros)
-    (tangent,) = push(tangents)
-    return value, tangent
-
-
-def _with_batched_tangents(
-    function: Callable[..., Any], primals: tuple[Tensor, ...], tangents: tuple[Tensor, ...]
-) -> Any:
-    """Do the same where tangents are autograd's own batches, which torch.func does not take."""
-    with torch.enable_grad():
-        leaves = [primal.detach().requires_grad_() for primal in primals]
-        value = function(*leaves)
-        values, spec = torch.utils._pytree.tree_flatten(value)
-        slopes = [torch.zeros_like(part, requires_grad=True) for part in values]
-        pulled = torch.autograd.grad(
-            values, leaves, slopes, create_graph=True, allow_unused=True, materialize_grads=True
-        )
-        pairs = [
-            (part, tangent)
-            for part, tangent in zip(pulled, tangents, strict=True)
-            if part.requires_grad
-        ]
-    found = torch.autograd.grad(
-        [part for part, _ in pairs],
-        slopes,
-        [tangent for _, tangent in pairs],
-        allow_unused=True,
-        materialize_grads=True,
-    )
-    plain = [part.detach() for part in values]
-    return tuple(torch.utils._pytree.tree_unflatten(parts, spec) for parts in (plain, list(found)))
+    # Of slopes that are a batch, autograd's own, too.
+    return pullback(forward, leaves, (grad_out, grad_lse))

@@ -17,12 +17,11 @@ from torchyard_attention._transforms._composed import (
     composed,
     composed_gradients,
     floating,
-    pushforward,
-    vjp,
 )
 from torchyard_attention._transforms._levels import forward_levels
 from torchyard_attention._transforms._plan import Op, Plan, tensors
 from torchyard_attention._transforms._tangents import tangents
+from torchyard_programs import pullback, pushforward
 
 __all__ = ["backward", "forward"]
 
@@ -154,8 +153,7 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Any, ...]:
         primals, function, places = _as_function(ctx)
-        _, pull = vjp(function, *primals)
-        found = pull(slopes)
+        found = pullback(function, primals, slopes)
         result: list[Any] = [None] * len(ctx.needs_input_grad)
         for place, gradient in zip(places, found, strict=True):
             result[place] = gradient
@@ -168,9 +166,7 @@ class _Gradients(torch.autograd.Function):
             torch.zeros_like(primal) if directions[place] is None else directions[place]
             for primal, place in zip(primals, places, strict=True)
         )
-        _, tangent = pushforward(function, primals, moved)
-        found: tuple[Tensor, ...] = tangent
-        return found
+        return pushforward(function, primals, moved)[1]
 
     @staticmethod
     def vmap(

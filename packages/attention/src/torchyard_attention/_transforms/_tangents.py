@@ -20,10 +20,11 @@ from torch import Tensor
 
 from torchyard_attention._arguments import Arguments
 from torchyard_attention._request import lse_dtype
-from torchyard_attention._transforms._composed import floating, pushforward
+from torchyard_attention._transforms._composed import floating
 from torchyard_attention.contract import AttentionCall, MaskBlocks
 from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.visibility import dense_visibility
+from torchyard_programs import pushforward
 
 __all__ = ["tangents"]
 
@@ -127,16 +128,19 @@ class _Rows:
         b, h, q, k = self._places()
         places = [place for place in floating(self._captured) if of_captured[place] is not None]
 
-        def modify(raw: Tensor, *some: Tensor) -> Tensor:
+        def modify(raw: Tensor, *some: Tensor) -> tuple[Tensor]:
             captured = list(self._captured)
             for place, tensor in zip(places, some, strict=True):
                 captured[place] = tensor
-            return mod.apply(raw, b, h, q, k, *captured).to(raw.dtype)
+            return (mod.apply(raw, b, h, q, k, *captured).to(raw.dtype),)
 
         primals = (scores, *(self._captured[place] for place in places))
-        directions = (slope, *(of_captured[place] for place in places))
-        found: tuple[Tensor, Tensor] = pushforward(modify, primals, directions)  # type: ignore[arg-type]
-        return found
+        directions = (
+            slope,
+            *(part for place in places if (part := of_captured[place]) is not None),
+        )
+        (modified,), (moved,) = pushforward(modify, primals, directions)
+        return modified, moved
 
     def _places(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         query = self._call.query

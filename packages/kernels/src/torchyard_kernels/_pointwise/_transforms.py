@@ -61,7 +61,8 @@ def push_forward(
     """Compute each group anew by torch's own operations, for the tangents of its results."""
     moved = [*tangents, *(of_captured or ())]
     function, primals = _function(ctx, [tangent is not None for tangent in moved])
-    found = iter(pushforward(function, primals, [t for t in moved if t is not None]))
+    _, made = pushforward(function, primals, [t for t in moved if t is not None])
+    found = iter(made)
     # torch wants tangents laid out as the results are.
     return [next(found).contiguous() if kept else None for kept in ctx.differentiable]
 

@@ -129,7 +129,7 @@ def push_forward(
     cell = (of_cell,) if common.has_cell else ()
     moved = (of_input, of_hidden, *cell, *of_weights)
     function, primals = _of_some(common.outputs, common.tensors, moved)
-    found = pushforward(function, primals, [t for t in moved if t is not None])
+    _, found = pushforward(function, primals, [t for t in moved if t is not None])
     return (*found, *[None] * (4 - len(found)))
 
 
@@ -162,7 +162,7 @@ def push_gradients_forward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
     pairs = zip((of_output, of_hidden, of_cell), ctx.given, strict=True)
     moved = (*_flat(common, tangents[:4]), *[slope for slope, given in pairs if given])
     some, given = _of_some(function, primals, moved)
-    found = pushforward(some, given, [t for t in moved if t is not None])
+    _, found = pushforward(some, given, [t for t in moved if t is not None])
     return common.nested(found)[:4]
 
 
