@@ -12,6 +12,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Final
 
+from torchyard.evidence import raised_as
+from torchyard.evidence.archives import Limits, decompress_gzip, read_tar
+
 FOLDER: Final = "certificate"
 # Bounds on a file that somebody else wrote: as it is, and unpacked.
 PACKED_LIMIT: Final = 16 << 20
@@ -22,7 +25,6 @@ _BLOCK: Final = 512
 _HEAD: Final = b"\x1f\x8b\x08\x10\x00\x00\x00\x00\x02\xff"
 _MARK: Final = b"sha256:"
 _DIGEST_LENGTH: Final = 64
-_KINDS: Final = {b"1": "a link", b"2": "a link", b"5": "a folder", b"L": "a long name"}
 
 
 class BundleError(ValueError):
@@ -48,10 +50,15 @@ def read_archive(data: bytes) -> dict[str, bytes]:
     Raises:
         BundleError: it is too large, truncated, changed, or not the one archive of its members.
     """
-    plain = _unpacked(data)
-    members = _members(plain)
+    with raised_as(BundleError):
+        plain = _unpacked(data)
+        found = read_tar(plain, Limits(UNPACKED_LIMIT))
+    members = {_inside(path): member.content for path, member in found.items()}
     if _tar(members) != plain:
-        raise BundleError("archive: expected its members alone, sorted by name, each once")
+        raise BundleError(
+            "archive: expected its members alone, sorted by name, each once, and of each no time, "
+            "owner or mode of its own"
+        )
     return members
 
 
@@ -80,49 +87,11 @@ def _unpacked(data: bytes) -> bytes:
         raise BundleError(
             "digest: the bundle was changed or is truncated: its first line and its content differ"
         )
-    decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        # One byte more than is allowed shows that there is more, without unpacking it.
-        plain = decompressor.decompress(data, UNPACKED_LIMIT + 1)
-    except zlib.error as error:
-        raise BundleError(f"compression: cannot be undone: {error}") from error
-    if len(plain) > UNPACKED_LIMIT:
-        raise BundleError(f"size: expected at most {UNPACKED_LIMIT} bytes unpacked, got more")
-    if not decompressor.eof or decompressor.unused_data:
-        raise BundleError("compression: expected one gzip stream and nothing else")
-    return plain
+    return decompress_gzip(data, UNPACKED_LIMIT)
 
 
-def _members(plain: bytes) -> dict[str, bytes]:
-    members: dict[str, bytes] = {}
-    place = 0
-    while (header := plain[place : place + _BLOCK]).strip(b"\0"):
-        name, size = _entry(header)
-        place += _BLOCK
-        if place + size > len(plain):
-            raise BundleError(f"member {name!r}: expected {size} bytes, the archive ends before")
-        if name in members:
-            raise BundleError(f"member {name!r}: expected once, got it again")
-        members[name] = plain[place : place + size]
-        place += size + -size % _BLOCK
-    return members
-
-
-def _entry(header: bytes) -> tuple[str, int]:
-    """Return a member's name and size; its header must be what we would write for the two."""
-    path = header[:100].rstrip(b"\0").decode("utf-8", "backslashreplace")
-    kind = _KINDS.get(header[156:157], "something else") if header[156:157] != b"0" else ""
-    if kind:
-        raise BundleError(f"member {path!r}: expected a file, got {kind}")
+def _inside(path: str) -> str:
     folder, _, name = path.partition("/")
-    parts = name.split("/")
-    if folder != FOLDER or not name or "\\" in name or {"", ".", ".."} & set(parts):
-        raise BundleError(f"member {path!r}: expected a path inside {FOLDER!r}, without '..'")
-    try:
-        size = int(header[124:136].rstrip(b"\0 "), 8)
-        expected = _header(name, size)
-    except ValueError:
-        expected = b""
-    if header != expected:
-        raise BundleError(f"member {path!r}: expected a plain header: no time, no owner, no more")
-    return name, size
+    if folder != FOLDER or not name:
+        raise BundleError(f"member {path!r}: expected a path inside {FOLDER!r}")
+    return name

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from packaging.version import InvalidVersion, Version
 
@@ -39,6 +38,9 @@ class Expectation:
     link: str
     expires: str
 
+    def __post_init__(self) -> None:
+        _limit(self.expires)
+
     @property
     def name(self) -> str:
         """``law`` or ``law[case]``."""
@@ -61,13 +63,6 @@ class Expectation:
     def to_json(self) -> dict[str, str]:
         """Return the row as JSON-ready data."""
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, str]) -> Self:
-        """Read what :meth:`to_json` wrote."""
-        row = cls(**data)
-        _limit(row.expires)
-        return row
 
 
 def read_expectations(path: Path) -> tuple[Expectation, ...]:
@@ -106,7 +101,7 @@ def _row(where: str, row: Any) -> Expectation:
         if not isinstance(value, str) or not value.strip():
             raise ExpectationError(f"{where}.{name}: expected a string, got {value!r}")
     try:
-        return Expectation.from_json(found)
+        return Expectation(**found)
     except InvalidVersion:
         raise ExpectationError(
             f"{where}.expires: expected a day such as 2027-01-31 or a version, got "

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from torchyard.evidence.documents import structure
 from torchyard_conformance._expectation import Expectation
 from torchyard_conformance._status import Status
 
@@ -50,9 +51,9 @@ class LawResult:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` wrote."""
-        return cls(**{**data, "status": Status(data["status"])})
+    def from_json(cls, data: object) -> Self:
+        """Read what :meth:`to_json` wrote; DocumentError where it is not."""
+        return structure(data, cls, "result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +141,9 @@ class Report:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read what :meth:`to_json` wrote; KeyError, TypeError or ValueError where it is not."""
-        found = {item.name: data[item.name] for item in dataclasses.fields(cls)}
-        for name in ("contracts", "devices", "implementations", "mustpass"):
-            found[name] = tuple(found[name])
-        found["results"] = tuple(map(LawResult.from_json, found["results"]))
-        found["expectations"] = tuple(map(Expectation.from_json, found["expectations"]))
-        return cls(**found)
+    def from_json(cls, data: object) -> Self:
+        """Read what :meth:`to_json` wrote; DocumentError where it is not."""
+        return structure(data, cls, "", ignore_unknown=True)
 
     def _lacking(self) -> list[str]:
         """Return what stands against the laws that must pass."""

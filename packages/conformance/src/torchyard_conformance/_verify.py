@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from torchyard.evidence import MissingLibraryError, raised_as
+from torchyard.evidence.documents import parse_json
+from torchyard.evidence.files import read_file
+from torchyard.evidence.keys import read_public_key
 from torchyard_conformance._archive import PACKED_LIMIT, BundleError, read_archive
 from torchyard_conformance._bundle import MANIFEST, REPORT, SIGNATURE, derived, manifest_of
 from torchyard_conformance._profile import Profile, ProfileError, read_profile
 from torchyard_conformance._result import Report
-from torchyard_conformance._signature import KeyFileError, read_public_key, signer
-from torchyard_conformance._typed import misfit
+from torchyard_conformance._signature import signer
 
 _SPEC: Final = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 
@@ -54,9 +56,8 @@ class Verified:
 
 def read_bundle(path: Path, *, key: Path | None = None) -> Verified:
     """Check a bundle in a file; see :func:`verify`. OSError where the file cannot be read."""
-    with path.open("rb") as file:
-        # One byte more shows that it is too large, however large it is.
-        data = file.read(PACKED_LIMIT + 1)
+    with raised_as(BundleError):
+        data = read_file(path, PACKED_LIMIT)
     return verify(data, key=key)
 
 
@@ -104,18 +105,15 @@ def _check_manifest(members: dict[str, bytes], manifest: bytes) -> None:
 
 
 def _report(members: dict[str, bytes]) -> Report:
-    try:
-        data: Any = json.loads(members[REPORT])
-        if wrong := misfit(data, Report):
-            raise BundleError(f"{REPORT}: {wrong}")
+    if REPORT not in members:
+        raise BundleError(f"{REPORT}: expected, not there")
+    with raised_as(lambda text: BundleError(f"{REPORT}: {text.removeprefix(f'{REPORT}: ')}")):
+        data = parse_json(members[REPORT], REPORT)
         report = Report.from_json(data)
+    try:
         datetime.date.fromisoformat(report.date)
         concluded = report.to_json()
-    except KeyError as error:
-        raise BundleError(f"{REPORT}: expected {error}, not there") from error
-    except BundleError:
-        raise
-    except (TypeError, ValueError, RecursionError) as error:
+    except (TypeError, ValueError) as error:
         raise BundleError(f"{REPORT}: expected the kit's report, got: {error}") from error
     if data.get("certified") != concluded["certified"]:
         raise BundleError(
@@ -169,14 +167,14 @@ def _check_members(members: dict[str, bytes], report: Report, profile: Profile) 
 def _authorship(
     signature: bytes | None, manifest: bytes, key: Path | None
 ) -> tuple[Authorship, str]:
-    wanted = None if key is None else read_public_key(key)
+    wanted = None if key is None else read_public_key(key).hex
     if signature is None:
         if wanted is not None:
             raise BundleError(f"signature: expected one of {key}, the bundle is not signed")
         return Authorship.UNSIGNED, ""
     try:
         found = signer(signature.decode("utf-8", "replace"), manifest)
-    except KeyFileError:
+    except MissingLibraryError:
         return Authorship.UNCHECKED, ""
     if wanted is None:
         return Authorship.UNKNOWN_KEY, found

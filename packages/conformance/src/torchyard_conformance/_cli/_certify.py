@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from torchyard.evidence import KeyFileError
+from torchyard.evidence.keys import read_private_key
 from torchyard_conformance._bundle import write_bundle
 from torchyard_conformance._cli._progress import Watch
 from torchyard_conformance._cli._show import show_bundle, show_report, show_verdict
@@ -22,7 +24,6 @@ from torchyard_conformance._expectation import (
 from torchyard_conformance._profile import ProfileError, default_profile, read_profile
 from torchyard_conformance._result import Report
 from torchyard_conformance._run import Run, RunError
-from torchyard_conformance._signature import KeyFileError, check_private_key
 from torchyard_conformance._status import Status
 from torchyard_conformance._subject import Subject
 
@@ -78,7 +79,7 @@ def certify(
     try:
         if key is not None:
             # Now, and not after minutes.
-            check_private_key(key)
+            read_private_key(key)
         subject = Subject(name, device=device, only=only)
         if profiles:
             profile = read_profile("+".join(profiles))

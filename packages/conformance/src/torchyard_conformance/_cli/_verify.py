@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
+from torchyard.evidence import KeyFileError
 from torchyard_conformance._archive import BundleError
 from torchyard_conformance._cli._show import console
 from torchyard_conformance._installed import Comparison, compare_installed
-from torchyard_conformance._signature import KeyFileError
 from torchyard_conformance._status import Status
 from torchyard_conformance._verify import Verified, read_bundle
 
