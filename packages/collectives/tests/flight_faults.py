@@ -26,13 +26,14 @@ from torch._C._distributed_c10d import FileStore
 
 import torchyard_collectives  # noqa: F401  (registers its backend)
 from torchyard_collectives.flight import Report, analyse, enable, read_folder
+from torchyard_collectives.flight._read import JOB, dump_name
 
 __all__ = ["FAULTS", "plant"]
 
 _CULPRIT: Final = 1
 _STEPS: Final = 3
 _WATCHED: Final = 1.0
-_LONGEST: Final = 30.0
+_LONGEST: Final = 60.0
 
 
 def _train(steps: int = _STEPS) -> torch.Tensor:
@@ -169,7 +170,7 @@ def plant(name: str, *, backend: str, size: int, folder: Path) -> Report:
         process.start()
     try:
         # The straggler comes after the timeout and ends by itself; the others stay as they are.
-        _wait(processes, folder, size, 3 * _WATCHED if fault is _straggler else _WATCHED / 2)
+        _wait(processes, folder, size, _LONGEST if fault is _straggler else _WATCHED / 2)
     finally:
         for process in processes:
             process.kill()
@@ -184,24 +185,26 @@ def plant(name: str, *, backend: str, size: int, folder: Path) -> Report:
 
 
 def _wait(processes: Sequence[BaseProcess], folder: Path, size: int, settle: float) -> None:
-    """Wait until all have ended, or those that hang have had the time to dump."""
-    deadline = time.monotonic() + _LONGEST
+    """Wait until all have ended, or those that hang have dumped since the fault."""
+    deadline = time.monotonic() + 4 * _LONGEST
     settled = 0.0
     while time.monotonic() < deadline and any(process.is_alive() for process in processes):
         time.sleep(0.05)
-        collected = _collected(folder, size)
-        settled = settled or (time.monotonic() if collected else 0.0)
+        dumped = _is_over(folder, size, [process.is_alive() for process in processes])
+        settled = settled or (time.monotonic() if dumped else 0.0)
         if settled and time.monotonic() - settled > settle:
             return
 
 
-def _collected(folder: Path, size: int) -> bool:
+def _is_over(folder: Path, size: int, alive: Sequence[bool]) -> bool:
     """Whether dumps were collected after every rank had begun with the fault."""
     planted = list(folder.glob("planted-in-*.mark"))
-    job = folder / "job.json"
-    if len(planted) < size or not job.exists():
+    if len(planted) < size:
         return False
-    return job.stat().st_mtime_ns > max(mark.stat().st_mtime_ns for mark in planted)
+    last = max(mark.stat().st_mtime_ns for mark in planted)
+    # Who answers later than the collector waits for has a dump all the same.
+    files = [folder / dump_name(rank) for rank, runs in enumerate(alive) if runs]
+    return all(file.exists() and file.stat().st_mtime_ns > last for file in (folder / JOB, *files))
 
 
 def main() -> int:

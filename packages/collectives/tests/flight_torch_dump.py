@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -28,17 +27,20 @@ def main() -> None:
         init_method=f"file://{folder}/meeting",
         rank=rank,
         world_size=2,
-        timeout=timedelta(seconds=2),
+        timeout=timedelta(seconds=240),
     )
     pair = dist.new_group([0, 1])
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
     dist.broadcast(torch.ones(2, 3), src=0, group=pair)
+    store = dist.distributed_c10d._get_default_store()  # type: ignore[attr-defined]
     if rank == 0:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1.5))  # type: ignore[attr-defined]
         with contextlib.suppress(RuntimeError):
             dist.all_reduce(torch.ones(7))
+        store.set("waited", "long enough")
     else:
-        time.sleep(2.5)
+        store.wait(["waited"])
     (folder / "pickle" / f"trace_{rank}").write_bytes(c10d._dump_fr_trace())  # type: ignore[attr-defined]
     (folder / "json" / f"trace_{rank}.json").write_bytes(c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
     # Without the goodbyes of a group whose other side may have gone.

@@ -1,8 +1,8 @@
 """``run_ranks``: call a function on every rank of a group of real processes.
 
-The processes are kept from one call to the next, because starting one and importing torch takes
-seconds, and a call a few milliseconds. What a function needs is imported in the processes by name:
-write it at the top of a module, not inside of a test.
+The processes are kept from one call to the next. New ones are forks of two that have imported
+torch, which takes seconds. What a function needs is imported in the processes by name: write it at
+the top of a module, not inside of a test.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,20 +25,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    import torch.distributed as dist
+import torch
+import torch.distributed as dist
 
-__all__ = ["RanksError", "default_store", "run_ranks"]
+import torchyard_collectives  # noqa: F401  (registers its backend)
+
+from .forks import Forks
+
+__all__ = ["RanksError", "default_store", "run_ranks", "serve_cases"]
 
 # How long the others have to report after a first rank failed, before they are ended.
-_GRACE_SECONDS: Final = 5.0
-_ENVIRONMENT: Final = {
-    "GLOO_SOCKET_IFNAME": "lo",
-    "OMP_NUM_THREADS": "1",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-}
+_GRACE_SECONDS: Final = 30.0
+# Neighbouring ranks come from processes of their own, as in a job: the hashes of texts differ.
+_ORIGINS: Final = 2
 
 
 class RanksError(AssertionError):
@@ -70,34 +70,35 @@ class _Case:
 class _Worker:
     """A process that runs cases one after another."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, origin: Forks, log: Path) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
         self.log = log
         self.ready = False
-        # Not through multiprocessing, which would import this process's main module over there.
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; "
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program + f"_serve({theirs.fileno()}, {str(log)!r})"],
-            env={**os.environ, **_ENVIRONMENT},
-            pass_fds=[theirs.fileno()],
-        )
+        self._origin = origin
+        self._process = origin.start(theirs, str(log))
         theirs.close()
 
     def wait_until_ready(self) -> None:
-        """Wait until the process has imported what it needs."""
+        """Wait until the process takes cases."""
         if not self.ready:
             self.ready = bool(self.pipe.recv())
 
+    def exit_code(self) -> int:
+        """Return how a process that has ended did."""
+        code, self._process = self._origin.wait(self._process), 0
+        return code
+
     def end(self) -> None:
         """End the process, whatever it does."""
-        self.process.kill()
-        self.process.wait()
+        if self._process:
+            os.kill(self._process, signal.SIGKILL)
+            self.exit_code()
         self.pipe.close()
 
     def stack(self) -> str:
         """Return where the process is, by its own account."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGUSR1)
+        if self._process:
+            os.kill(self._process, signal.SIGUSR1)
         text, deadline = "", time.monotonic() + _GRACE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(0.2)
@@ -117,10 +118,17 @@ class _Pool:
         self.group: tuple[int, str] | None = None
         self.numbers = itertools.count()
 
-    def run(self, case: Callable[[int, str], _Case], group: tuple[int, str], timeout: float) -> Any:
+    def run(
+        self,
+        case: Callable[[int, str], _Case],
+        group: tuple[int, str],
+        timeout: float,
+        grace: float,
+    ) -> Any:
         """Run one case on the first ``group[0]`` workers."""
         while len(self.workers) < group[0]:
-            self.workers.append(_Worker(self.folder / f"worker-{next(self.numbers)}.log"))
+            origin = _origin(len(self.workers))
+            self.workers.append(_Worker(origin, self.folder / f"worker-{next(self.numbers)}.log"))
         if self.group != group:
             self.meeting, self.group = str(self.folder / f"meet-{next(self.numbers)}"), group
         workers = self.workers[: group[0]]
@@ -131,7 +139,7 @@ class _Pool:
                 # One that died since has a closed pipe; the reports will say so.
                 with contextlib.suppress(OSError):
                     _send(worker.pipe, case(rank, self.meeting))
-            reports = _collect(workers, timeout)
+            reports = _collect(workers, timeout, grace)
         except BaseException:
             self.end_workers()
             raise
@@ -153,7 +161,7 @@ class _Pool:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
+def _collect(workers: list[_Worker], timeout: float, grace: float) -> list[tuple[bool, Any]]:
     """Return (True, result) or (False, text) of each worker, within the timeout."""
     reports: dict[int, tuple[bool, Any]] = {}
     deadline = time.monotonic() + timeout
@@ -165,11 +173,11 @@ def _collect(workers: list[_Worker], timeout: float) -> list[tuple[bool, Any]]:
             try:
                 reports[rank] = pickle.loads(pipe.recv_bytes())
             except (EOFError, OSError):
-                code = workers[rank].process.wait()
+                code = workers[rank].exit_code()
                 reports[rank] = (False, f"died with exit code {code}")
             if not reports[rank][0]:
-                deadline = min(deadline, time.monotonic() + _GRACE_SECONDS)
-    late = f"did not end within {timeout:g} s, or {_GRACE_SECONDS:g} s after another failed; was at"
+                deadline = min(deadline, time.monotonic() + grace)
+    late = f"did not end within {timeout:g} s, or {grace:g} s after another failed; was at"
     return [
         reports[rank] if rank in reports else (False, f"{late}\n{worker.stack()}")
         for rank, worker in enumerate(workers)
@@ -181,14 +189,14 @@ def _send(pipe: Connection, item: object) -> None:
     pipe.send_bytes(pickle.dumps(item))
 
 
-def _serve(descriptor: int, log: str) -> None:
-    """Run cases until the other end of the pipe is closed."""
+def serve_cases(descriptor: int, log: str) -> None:
+    """Run cases until the other end of the pipe is closed.
+
+    Args:
+        descriptor: this end of the pipe.
+        log: a file for where the process is, which it writes when it gets SIGUSR1.
+    """
     pipe = Connection(descriptor)
-    import torch
-    import torch.distributed as dist
-
-    import torchyard_collectives  # noqa: F401  (registers its backend)
-
     torch.set_num_threads(1)
     stacks = Path(log).open("w", encoding="utf-8")  # noqa: SIM115  (open for as long as this runs)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
@@ -226,12 +234,24 @@ def _serve(descriptor: int, log: str) -> None:
 
 def default_store() -> dist.Store:
     """Return where ranks tell one another that something is over, beside all collectives."""
-    import torch.distributed as dist
-
     return dist.distributed_c10d._get_default_store()
 
 
 _kept: list[_Pool] = []
+_origins: list[Forks] = []
+
+
+def _origin(rank: int) -> Forks:
+    """Return what a rank's process is forked from."""
+    # pytest tells every test its name.
+    environ = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
+    if _origins and _origins[0].environ != environ:
+        # What torch read of the environment when it was imported would be another test's. Those
+        # from before stay for the processes that they were forked into.
+        _origins.clear()
+    while len(_origins) < _ORIGINS:
+        _origins.append(Forks(environ))
+    return _origins[rank % _ORIGINS]
 
 
 def run_ranks(
@@ -240,6 +260,7 @@ def run_ranks(
     *args: Any,
     backend: str = "gloo",
     timeout: float = 240,
+    grace: float = _GRACE_SECONDS,
     fresh: bool = False,
 ) -> list[Any]:
     """Call ``function(*args)`` in each process of a group, and return the results by rank.
@@ -254,6 +275,7 @@ def run_ranks(
         backend: of the group.
         timeout: in seconds: for the call, once the processes are there, and of the group's
             collectives.
+        grace: seconds that the others have to return once a rank has failed.
         fresh: whether to use processes that nothing ran in before, and end them afterwards: for
             functions that leave something behind, or end their process.
 
@@ -267,10 +289,10 @@ def run_ranks(
     if fresh:
         pool = _Pool()
         try:
-            return list(pool.run(case, (world_size, backend), timeout))
+            return list(pool.run(case, (world_size, backend), timeout, grace))
         finally:
             pool.close()
     if not _kept:
         _kept.append(_Pool())
         atexit.register(_kept[0].close)
-    return list(_kept[0].run(case, (world_size, backend), timeout))
+    return list(_kept[0].run(case, (world_size, backend), timeout, grace))

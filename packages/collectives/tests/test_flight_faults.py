@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from torchyard_collectives.flight import Kind, analyse, read_folder
+from torchyard_collectives.flight._read import Dumps
 
 from .flight_faults import FAULTS
 
@@ -43,18 +44,16 @@ def test_a_planted_fault_is_named_with_its_rank(backend: str, fault: str) -> Non
 
 
 _HUNG_WITH_THE_GIL = """
-import ctypes, os, sys, torch, torch.distributed as dist
+import ctypes, sys, torch, torch.distributed as dist
 from torchyard_collectives.flight import enable
 rank, folder = int(sys.argv[1]), sys.argv[2]
+enable(folder, timeout=600, gather=0.5)
 dist.init_process_group(
     "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2
 )
-dist.barrier()
-enable(folder, timeout=3, gather=1)
 dist.all_reduce(torch.ones(4))
 if rank == 1:
-    print("hangs", flush=True)
-    ctypes.PyDLL(None).sleep(100)
+    ctypes.PyDLL(None).system(b"echo hangs; read line")
 dist.all_reduce(torch.ones(4))
 """
 
@@ -64,24 +63,35 @@ def test_a_rank_that_hangs_with_the_gil_held_has_its_journal(tmp_path: Path) -> 
         subprocess.Popen(
             [sys.executable, "-c", _HUNG_WITH_THE_GIL, str(rank), str(tmp_path)],
             env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "GLOO_SOCKET_IFNAME": "lo"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank in range(2)
     ]
     try:
-        _wait_for(tmp_path / "job.json")
+        assert ranks[1].stdout is not None
+        assert ranks[1].stdout.readline() == "hangs\n"
+        found = _dumped_in_second_call(tmp_path)
         assert not (tmp_path / "rank-1.json").exists()
-        found = read_folder(tmp_path)
         assert [record.op for record in found.histories[1].records] == ["all_reduce"]
-        first = analyse(list(found.histories.values())).findings[0]
+        histories = list(found.histories.values())
+        first = analyse(histories, patience=0).findings[0]
         assert (first.kind, first.ranks) == (Kind.NOT_ENTERED, (1,))
     finally:
         for rank in ranks:
             rank.kill()
-            rank.wait()
+            rank.communicate()
 
 
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.1)
+def _dumped_in_second_call(folder: Path) -> Dumps:
+    """Ask for dumps until rank 0's has been collected in its second call."""
+    deadline = time.monotonic() + 240
+    while True:
+        (folder / "request").touch()
+        time.sleep(0.2)
+        if (folder / "job.json").exists() and (folder / "rank-0.json").exists():
+            found = read_folder(folder)
+            if len(found.histories[0].records) == 2:
+                return found
+        assert time.monotonic() < deadline, "rank 0 did not dump"

@@ -35,7 +35,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for rank in range(2)
     ]
     for rank in ranks:
-        assert rank.wait(60) == 0
+        assert rank.wait(600) == 0
     return folder
 
 

@@ -69,10 +69,9 @@ def test_each_ranks_failure_is_shown() -> None:
 
 def test_a_rank_that_waits_for_one_that_failed_is_ended() -> None:
     run_ranks(2, _summed, 1)  # starts the processes
-    started = time.monotonic()
     with pytest.raises(RanksError, match="not entered") as caught:
-        run_ranks(2, _misses_one, timeout=60)
-    assert time.monotonic() - started < 40
+        run_ranks(2, _misses_one, timeout=600, grace=1)
+    # The other would have waited for ten minutes.
     assert "all_reduce" in caught.value.reports[1]
 
 
