@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple, TypeAlias
 
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, _mesh_resources
+from torch.distributed.device_mesh import DeviceMesh
 
 from torchyard_collectives import _simulation
 from torchyard_collectives._constant import constant
 from torchyard_collectives._errors import GroupError
+from torchyard_collectives._torch_compat import meshes_entered, own_groups
 
 __all__ = ["Group", "Members", "resolve"]
 
@@ -117,7 +118,7 @@ def _of_mesh(mesh: DeviceMesh, dim: str | int | None) -> dist.ProcessGroup:
 
 
 def _of_current_mesh(name: str) -> dist.ProcessGroup:
-    stack = _mesh_resources.mesh_stack
+    stack = meshes_entered()
     if not stack:
         raise GroupError(
             f"group: {name!r} names a dimension of the current mesh, and there is none; call "
@@ -127,7 +128,7 @@ def _of_current_mesh(name: str) -> dist.ProcessGroup:
 
 
 def _of_ranks(ranks: list[int]) -> dist.ProcessGroup:
-    for found in dist.distributed_c10d._world.pg_map:
+    for found in own_groups():
         if dist.get_process_group_ranks(found) == ranks:
             return found
     raise GroupError(

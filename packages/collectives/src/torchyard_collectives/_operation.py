@@ -8,18 +8,16 @@ is what makes derivatives of derivatives right.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
 
 from torchyard import Operators, differentiable_jvp
 from torchyard_collectives import _simulation
+from torchyard_collectives._torch_compat import Modes, apply_at_one_level, below_autograd
 from torchyard_collectives._verification import verify
 
 __all__ = [
@@ -172,13 +170,8 @@ def _autograd(op: Operation) -> Callable[..., Tensor]:
     apply: Any = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
     def run(x: Tensor, *args: Any) -> Tensor:
-        if not torch._C._are_functorch_transforms_active():
-            result: Tensor = apply(None, x, *args)
-            return result
-        modes = (torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled())
-        with enable_single_level_autograd_function():
-            nested: Tensor = apply(modes, x, *args)
-        return nested
+        result: Tensor = apply_at_one_level(apply, x, *args)
+        return result
 
     return run
 
@@ -186,14 +179,9 @@ def _autograd(op: Operation) -> Callable[..., Tensor]:
 def _function(op: Operation) -> type[torch.autograd.Function]:
     class Differentiable(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, modes: tuple[bool, bool] | None, x: Tensor, *args: Any) -> Tensor:
+        def forward(ctx: Any, modes: Modes | None, x: Tensor, *args: Any) -> Tensor:
             ctx.args = args
-            with contextlib.ExitStack() as stack:
-                if modes is not None:
-                    # The levels below this one differentiate too; forward() runs without.
-                    stack.enter_context(torch.set_grad_enabled(modes[0]))
-                    stack.enter_context(forward_ad._set_fwd_grad_enabled(modes[1]))
-                stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+            with below_autograd(modes):
                 y: Tensor = OPERATORS[op.name](x, *args)
             if isinstance(op.derivative, Derivatives):
                 ctx.save_for_backward(x, y)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd import forward_ad
 
 from torchyard import arguments, differentiable_jvp
 from torchyard_collectives import _simulation
 from torchyard_collectives._operation import OPERATORS
+from torchyard_collectives._torch_compat import Modes, apply_at_one_level, below_autograd
 
 __all__ = ["order"]
 
@@ -43,14 +41,10 @@ def _call(x: Tensor, after: Tensor) -> Tensor:
 
 class _Order(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, modes: tuple[bool, bool] | None, x: Tensor, after: Tensor) -> Tensor:
+    def forward(ctx: Any, modes: Modes | None, x: Tensor, after: Tensor) -> Tensor:
         ctx.save_for_backward(x, after)
         ctx.save_for_forward(x, after)
-        with contextlib.ExitStack() as stack:
-            if modes is not None:
-                stack.enter_context(torch.set_grad_enabled(modes[0]))
-                stack.enter_context(forward_ad._set_fwd_grad_enabled(modes[1]))
-            stack.enter_context(torch._C._AutoDispatchBelowAutograd())
+        with below_autograd(modes):
             result: Tensor = OPERATORS["order"](x, after)
         return result
 
@@ -71,13 +65,8 @@ _apply: Any = super(torch.autograd.Function, _Order).apply
 
 
 def _autograd(x: Tensor, after: Tensor) -> Tensor:
-    if not torch._C._are_functorch_transforms_active():
-        result: Tensor = _apply(None, x, after)
-        return result
-    modes = (torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled())
-    with enable_single_level_autograd_function():
-        nested: Tensor = _apply(modes, x, after)
-    return nested
+    result: Tensor = apply_at_one_level(_apply, x, after)
+    return result
 
 
 def _vmap(info: Any, in_dims: Any, x: Tensor, after: Tensor) -> tuple[Tensor, int | None]:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup, Work
 
+from torchyard_collectives._torch_compat import let_compiler_read
 from torchyard_collectives.shm._base import EngineGroup, milliseconds_of
-from torchyard_collectives.shm._eager import eager, readable
+from torchyard_collectives.shm._eager import eager
 from torchyard_collectives.shm._overloads import overloaded
 from torchyard_collectives.shm._sparse import all_reduce_sparse
 from torchyard_collectives.shm._tensors import (
@@ -337,7 +338,7 @@ class SharedMemoryGroup(EngineGroup):
         self._start(lambda: self._engine.barrier(limit), [], False)
 
 
-readable(SharedMemoryGroup, "_device_types")
+let_compiler_read(SharedMemoryGroup, "_device_types")
 
 
 def _preferring(group: ProcessGroup, name: str, *arguments: Any) -> Work:

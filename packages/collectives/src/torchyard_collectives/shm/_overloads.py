@@ -21,7 +21,8 @@ import torch._C._distributed_c10d as c10d
 from torch import Tensor
 from torch.distributed import ReduceOp, Work
 
-from torchyard_collectives.shm._profiling import event, profiling
+from torchyard_collectives._torch_compat import profiler_runs
+from torchyard_collectives.shm._profiling import event
 
 __all__ = ["Forms", "overloaded"]
 
@@ -283,7 +284,7 @@ def overloaded(method: Method) -> Method:
             args, named = (*args, named["opts"]), {}
         if named or len(args) != count or type(args[-1]) is not options:
             args = forms.bind(name, args, named)
-        if not profiling():
+        if not profiler_runs():
             return method(self, *args)
         with event(title, args[forms.inputs]):
             return method(self, *args)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import profiler
 
-__all__ = ["event", "profiled", "profiling"]
+from torchyard_collectives._torch_compat import profiler_runs, sized_event
 
-# An event with sizes. Not public; without it, events have none.
-_SIZED: Final[Any] = getattr(getattr(torch._C, "_profiler", None), "_RecordFunctionFast", None)
-
-
-def profiling() -> bool:
-    """Whether a profiler runs in this thread."""
-    # Not public; without it, nothing is recorded.
-    return bool(getattr(profiler, "_is_profiler_enabled", False))
+__all__ = ["event", "profiled"]
 
 
 def event(name: str, arguments: Any) -> AbstractContextManager[Any]:
     """Return a context that is one event, with the sizes of the tensors among the arguments."""
-    if _SIZED is None:
-        return profiler.record_function(f"shm:{name}")
-    made: AbstractContextManager[Any] = _SIZED(f"shm:{name}", list(_tensors(arguments)))
-    return made
+    return sized_event(f"shm:{name}", list(_tensors(arguments)))
 
 
 def profiled(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -37,7 +26,7 @@ def profiled(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def call(self: Any, *args: Any, **named: Any) -> Any:
-            with event(name, args[:1]) if profiling() else nullcontext():
+            with event(name, args[:1]) if profiler_runs() else nullcontext():
                 return method(self, *args, **named)
 
         return call
