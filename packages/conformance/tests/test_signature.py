@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from torchyard.evidence import KeyFileError
 from torchyard_conformance._archive import BundleError, read_archive, write_archive
 from torchyard_conformance._bundle import SIGNATURE, bundle, manifest_of
+from torchyard_conformance._signature import signer
 from torchyard_conformance._verify import Authorship, verify
 
 from .reports import certified_report
@@ -155,3 +156,13 @@ def test_where_nothing_can_check_a_signature_it_proves_nothing(
     ):
         with pytest.raises(KeyFileError, match=r"pip install 'torchyard\[evidence\]'"):
             demand()
+
+
+def test_a_line_that_was_signed_before_is_still_a_signature() -> None:
+    # By the kit before torchyard.evidence; the key is bytes 0 to 31.
+    public = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    signature = (
+        "9a9d593dd3aa0f0cd18e5d6a05e005659d3a2287cc0b1de94e4c8aec9d9a91c5"
+        "110a4047051ccd8f6ae9456cb7d7cb51348b1ac777c1b5b49dcaf8547b44dc00"
+    )
+    assert signer(f"ed25519 {public} {signature}\n", b"content") == public

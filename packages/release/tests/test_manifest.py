@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from securesystemslib.signer import Key
 
 from packages.release.tests.wheels import write_wheel
+from torchyard.evidence.keys import PublicKey
 from torchyard_release._cli import command
 from torchyard_release._errors import ReleaseError
 from torchyard_release._keys import (
@@ -38,7 +38,7 @@ def manifest(tmp_path: Path) -> Manifest:
     return Manifest("yard", "1.0.0", "rc2", "c" * 40, files, {"inspect.json": "e" * 64})
 
 
-def _public(*paths: Path) -> list[Key]:
+def _public(*paths: Path) -> list[PublicKey]:
     return [read_public_key(path.with_suffix(".pub")) for path in paths]
 
 

@@ -60,7 +60,7 @@ def _change(root: Path, old: str, new: str) -> None:
 
 
 def _list_mallory(root: Path) -> None:
-    public = read_private_key(_key(root, "mallory")).public
+    public = read_private_key(_key(root, "mallory")).public.hex
     _change(root, "[signing.keys]\n", f'[signing.keys]\nmallory = "{public}"\n')
 
 

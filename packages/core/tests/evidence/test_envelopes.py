@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from torchyard.evidence import SignatureError
 from torchyard.evidence.envelopes import Envelope
-from torchyard.evidence.keys import generate_private_key
+from torchyard.evidence.keys import generate_private_key, parse_public_key
 
 _TYPE = "application/vnd.example+json"
 _KEYS = [generate_private_key() for _ in range(4)]
@@ -129,3 +129,24 @@ def _again(change: Any) -> bytes:
 def test_another_spelling_or_form_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(SignatureError, match=said):
         Envelope.parse(data, payload_type=_TYPE)
+
+
+# Written by the release train before it read envelopes by this package; the key is bytes 0 to 31.
+_WRITTEN_BEFORE = b"""{
+ "payload": "eyJhIjogMX0=",
+ "payloadType": "application/vnd.example+json",
+ "signatures": [
+  {
+   "keyid": "63d00ee3cf4f5c61ad94efa696c68f13b608fe56ecea13fb144a6fd18e9235b9",
+   "sig": "5xhDORsqN4QGgbe1+MPehYZ14wA4xA2lSNHu9StH9EU+39uZIr4tZXv3ZXI/cL/6ygAhwJI9PoCVJ7gxlleOBA=="
+  }
+ ]
+}
+"""
+
+
+def test_an_envelope_that_was_signed_before_is_still_signed() -> None:
+    key = parse_public_key("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")
+    envelope = Envelope.parse(_WRITTEN_BEFORE, payload_type=_TYPE)
+    assert envelope.require([key], 1) == (key,)
+    assert envelope.payload == b'{"a": 1}'

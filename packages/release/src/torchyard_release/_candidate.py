@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from torchyard.evidence import raised_as
+from torchyard.evidence.documents import parse_json, structure
 from torchyard_release._atomic import write_json_atomically
 from torchyard_release._errors import CandidateError
 
@@ -70,27 +71,38 @@ class Candidate:
         write_json_atomically(folder / "candidate.json", data)
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """A candidate as its file has it."""
+
+    schema: int
+    version: str
+    candidate: str
+    commit: str
+    tag: str
+    artifacts: tuple[Artifact, ...]
+    digest: str
+
+
 def read_candidate(folder: Path) -> Candidate:
     """Read a candidate's record; CandidateError if there is none, or it was changed."""
     path = folder / "candidate.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = path.read_bytes()
     except OSError:
         raise CandidateError(
             f"{path}: no such file: this candidate has not been built",
             "build it: `torchyard release build`",
         ) from None
-    except ValueError as error:
-        raise CandidateError(f"{path}: expected JSON, got: {error}", _AGAIN) from None
-    try:
-        if data.pop("schema") != _SCHEMA:
-            raise CandidateError(f"{path}: of another schema", _AGAIN)
-        digest = data.pop("digest")
-        artifacts = tuple(Artifact(**row) for row in data.pop("artifacts"))
-        candidate = Candidate(**data, artifacts=artifacts)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise CandidateError(f"{path}: not a candidate's record: {error}", _AGAIN) from None
-    if digest != candidate.digest or list(artifacts) != sorted(artifacts) or not artifacts:
+    with raised_as(lambda text: CandidateError(text, _AGAIN)):
+        record = structure(parse_json(data, str(path)), _Record, str(path))
+    if record.schema != _SCHEMA:
+        raise CandidateError(f"{path}: of another schema", _AGAIN)
+    candidate = Candidate(
+        record.version, record.candidate, record.commit, record.tag, record.artifacts
+    )
+    artifacts = candidate.artifacts
+    if record.digest != candidate.digest or list(artifacts) != sorted(artifacts) or not artifacts:
         raise CandidateError(f"{path}: its digest is not that of the files it lists", _AGAIN)
     return candidate
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard.evidence import DocumentError, raised_as
+from torchyard.evidence.documents import parse_json, structure
 from torchyard_release._atomic import write_json_atomically
 from torchyard_release._candidate import sha256
 from torchyard_release._errors import ReleaseError
@@ -109,17 +110,13 @@ def read_evidence(folder: Path) -> dict[Path, Evidence]:
 
 
 def _parse(path: Path) -> Evidence:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data.pop("schema") != _SCHEMA:
-            raise ValueError(f"expected schema {_SCHEMA}")
-        if wrong := set(data) ^ {field.name for field in fields(Evidence)}:
-            raise ValueError(f"unknown or missing: {', '.join(sorted(wrong))}")
-        data["outcome"] = Outcome(data["outcome"])
-        data["command"], data["details"] = tuple(data["command"]), tuple(data["details"])
-        return Evidence(**data)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ReleaseError(
-            f"{path}: expected evidence as `torchyard release verify` writes it, got: {error}",
+    with raised_as(
+        lambda text: ReleaseError(
+            f"{path}: expected evidence as `torchyard release verify` writes it, got: {text}",
             remedy="remove the file and run that gate again",
-        ) from error
+        )
+    ):
+        data = parse_json(path.read_bytes(), path.name)
+        if not isinstance(data, dict) or data.pop("schema", None) != _SCHEMA:
+            raise DocumentError(f"expected schema {_SCHEMA}")
+        return structure(data, Evidence, path.name)

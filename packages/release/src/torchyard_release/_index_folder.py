@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import html
 import json
-import tarfile
-import zipfile
 from dataclasses import dataclass
 from email.parser import BytesParser
 from pathlib import Path
@@ -22,9 +20,11 @@ from packaging.utils import (
     parse_wheel_filename,
 )
 
+from torchyard.evidence import ArchiveError
 from torchyard_release._atomic import write_atomically, write_json_atomically
 from torchyard_release._candidate import sha256
 from torchyard_release._errors import ReleaseError
+from torchyard_release._members import metadata_of
 
 API_VERSION: Final = "1.1"
 _YANKED: Final = "yanked.json"
@@ -120,18 +120,9 @@ def _file(path: Path, yanked: str | None) -> _File:
 def _metadata(path: Path) -> bytes:
     """Return a distribution's core metadata; empty where it has none that can be read."""
     try:
-        if path.suffix == ".whl":
-            with zipfile.ZipFile(path) as wheel:
-                names = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
-                return wheel.read(names[0]) if names else b""
-        with tarfile.open(path) as sdist:
-            for member in sdist:
-                if member.name.count("/") == 1 and member.name.endswith("/PKG-INFO"):
-                    content = sdist.extractfile(member)
-                    return content.read() if content else b""
-    except (OSError, tarfile.TarError, zipfile.BadZipFile):
+        return next(iter(metadata_of(path)), b"")
+    except (OSError, ArchiveError):
         return b""
-    return b""
 
 
 def _root_page(projects: list[str]) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tarfile
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torchyard.evidence import ArchiveError
 from torchyard_release._candidate import Candidate, sha256
 from torchyard_release._contents import judge_sdist, judge_wheel
 from torchyard_release._expected import compare_sets, expected_files
@@ -58,7 +57,7 @@ def _judge(
         findings.append(Finding(name, Fault.BUDGET, text, remedy))
     try:
         members = members_of(path)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
+    except (OSError, ArchiveError) as error:
         text = f"expected an archive, got: {error}"
         remedy = "build again: `torchyard release build --again`"
         return [*findings, Finding(name, Fault.UNREADABLE, text, remedy)]

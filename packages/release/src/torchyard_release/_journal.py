@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from torchyard.evidence import DocumentError
+from torchyard.evidence.documents import parse_json, structure
 from torchyard_release._atomic import sync_folder
 from torchyard_release._errors import JournalError
 
@@ -155,12 +157,9 @@ def _read(path: Path) -> tuple[list[Entry], str]:
 
 def _parse(line: bytes) -> Entry | None:
     try:
-        fields = json.loads(line)
-    except ValueError:
+        entry = structure(parse_json(line, ""), Entry, "")
+    except DocumentError:
         return None
-    if not isinstance(fields, dict) or set(fields) != _KEYS:
-        return None
-    entry = Entry(**fields)
     return entry if _line(entry) == line + b"\n" else None
 
 

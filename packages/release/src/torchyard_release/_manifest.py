@@ -10,16 +10,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from securesystemslib.dsse import Envelope
-from securesystemslib.exceptions import VerificationError
-from securesystemslib.signer import Key
-
+from torchyard.evidence import SignatureError, raised_as
+from torchyard.evidence.documents import parse_json, structure
+from torchyard.evidence.envelopes import Envelope
+from torchyard.evidence.keys import PrivateKey, PublicKey
 from torchyard_release._atomic import write_atomically
 from torchyard_release._candidate import sha256
 from torchyard_release._errors import ReleaseError
-from torchyard_release._keys import Signatory
 
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
 # A name, not an address: nothing is looked up there.
@@ -67,18 +66,18 @@ class Manifest:
         return _text(statement).encode()
 
 
-def sign_manifest(path: Path, manifest: Manifest, signer: Signatory) -> int:
+def sign_manifest(path: Path, manifest: Manifest, key: PrivateKey) -> int:
     """Add a signature to a manifest's file, which is made where it is not there yet.
 
     Args:
         path: the envelope's file.
         manifest: what the signer agrees to. A file that says something else is not signed.
-        signer: who signs; again by the same key changes nothing.
+        key: whose signature; again by the same key changes nothing.
 
     Returns:
         how many signatures the file holds then.
     """
-    envelope = Envelope(manifest.payload(), PAYLOAD_TYPE, {})
+    envelope = Envelope(manifest.payload(), PAYLOAD_TYPE)
     if path.exists():
         found = _envelope(path.read_bytes(), path)
         if found.payload != envelope.payload:
@@ -88,15 +87,15 @@ def sign_manifest(path: Path, manifest: Manifest, signer: Signatory) -> int:
                 remedy=f"remove {path.name} and let everybody sign again",
             )
         envelope = found
-    envelope.sign(signer.signer)
-    write_atomically(path, _text(envelope.to_dict()).encode())
-    return len(envelope.signatures)
+    envelope.sign(key)
+    write_atomically(path, envelope.to_bytes())
+    return envelope.count
 
 
 def read_manifest(
-    path: Path, keys: Sequence[Key], *, threshold: int, project: str = "", version: str = ""
-) -> tuple[Manifest, tuple[str, ...]]:
-    """Return a manifest that enough of the keys signed, and the ids of the keys that did.
+    path: Path, keys: Sequence[PublicKey], *, threshold: int, project: str = "", version: str = ""
+) -> tuple[Manifest, tuple[PublicKey, ...]]:
+    """Return a manifest that enough of the keys signed, and those keys.
 
     Args:
         path: the envelope's file.
@@ -117,13 +116,10 @@ def read_manifest(
         ) from error
     envelope = _envelope(data, path)
     try:
-        envelope.verify(list(keys), threshold)
-        # The library stops at the threshold; who else signed is told too.
-        signed = [key.keyid for key in keys if _signed(envelope, key)]
-    except (VerificationError, ValueError) as error:
+        signed = envelope.require(keys, threshold)
+    except SignatureError as error:
         raise ReleaseError(
-            f"{path}: expected {threshold} valid signature(s) of the {len(keys)} known key(s), "
-            f"found {sum(_signed(envelope, key) for key in keys)}: {error}",
+            f"{path}: {error}",
             remedy="compare the keys with those that the project publishes; if they are right, "
             "the manifest was changed or too few people approved: do not use these files",
         ) from error
@@ -137,7 +133,7 @@ def read_manifest(
                 f"{path}: {name}: expected {wanted!r}, got {found!r}: a manifest of something else",
                 remedy=f"fetch the manifest of {wanted}; do not use these files with this one",
             )
-    return manifest, tuple(signed)
+    return manifest, signed
 
 
 def check_files(manifest: Manifest, folder: Path, *, also: Sequence[str] = ()) -> tuple[str, ...]:
@@ -167,43 +163,51 @@ def check_files(manifest: Manifest, folder: Path, *, also: Sequence[str] = ()) -
     return tuple(wrong)
 
 
-def _signed(envelope: Envelope, key: Key) -> bool:
-    try:
-        envelope.verify([key], 1)
-    except VerificationError:
-        return False
-    return True
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    name: str
+    digest: _Digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Predicate:
+    project: str
+    version: str
+    candidate: str
+    commit: str
+    evidence: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    subject: tuple[_Subject, ...]
+    predicate: _Predicate
 
 
 def _envelope(data: bytes, path: Path) -> Envelope:
-    try:
-        envelope = Envelope.from_dict(json.loads(data))
-        again = _text(envelope.to_dict()).encode()
-    # Whatever a file from outside makes the parser raise, it is not an envelope.
-    except Exception as error:
-        raise _refused(path, f"it cannot be read: {type(error).__name__}: {error}") from error
-    # Blanks, other spellings of base64, keys that nobody reads: one text only for one meaning.
-    if again != data:
-        raise _refused(path, "its bytes are not the ones that this tool writes for its content")
-    if envelope.payload_type != PAYLOAD_TYPE:
-        raise _refused(path, f"its payload is of type {envelope.payload_type!r}")
-    return envelope
+    with raised_as(lambda text: _refused(path, text)):
+        return Envelope.parse(data, payload_type=PAYLOAD_TYPE)
 
 
 def _manifest(payload: bytes, path: Path) -> Manifest:
-    try:
-        data: Any = json.loads(payload)
-        said = data["predicate"]
-        manifest = Manifest(
-            project=said["project"],
-            version=said["version"],
-            candidate=said["candidate"],
-            commit=said["commit"],
-            files={item["name"]: item["digest"]["sha256"] for item in data["subject"]},
-            evidence=said["evidence"],
+    with raised_as(lambda text: _refused(path, text)):
+        # Its other fields are compared below, with the text.
+        said = structure(
+            parse_json(payload, "statement"), _Statement, "statement", ignore_unknown=True
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise _refused(path, f"its statement cannot be read: {error!r}") from error
+    manifest = Manifest(
+        project=said.predicate.project,
+        version=said.predicate.version,
+        candidate=said.predicate.candidate,
+        commit=said.predicate.commit,
+        files={item.name: item.digest.sha256 for item in said.subject},
+        evidence=said.predicate.evidence,
+    )
     if manifest.payload() != payload:
         raise _refused(path, "its statement is not written as this tool writes it")
     return manifest

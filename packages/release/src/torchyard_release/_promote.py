@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from torchyard.evidence.keys import PrivateKey
 from torchyard_release._candidate import sha256, verify_files
 from torchyard_release._evidence import FOLDER
 from torchyard_release._journal import Journal
 from torchyard_release._judgement import scorecard_of
-from torchyard_release._keys import Signatory
 from torchyard_release._manifest import Manifest, check_files, sign_manifest
 from torchyard_release._trust import DIST, MANIFEST, Judged, PromotionError, judged
 from torchyard_release._workspace import Workspace
 
 
-def approve(workspace: Workspace, number: int, signer: Signatory, journal: Journal) -> int:
+def approve(workspace: Workspace, number: int, key: PrivateKey, journal: Journal) -> int:
     """Sign a candidate's manifest, and return how many signatures it has then.
 
     Raises:
@@ -21,17 +21,18 @@ def approve(workspace: Workspace, number: int, signer: Signatory, journal: Journ
     """
     found = _checked(workspace, number)
     candidate, folder = found.candidate, found.folder
-    owner = next((n for n, key in found.train.signing.keys if key == signer.public), None)
+    public = key.public.hex
+    owner = next((n for n, known in found.train.signing.keys if known == public), None)
     if owner is None:
         raise PromotionError(
-            f"the key {signer.public} is none of [signing.keys] in the train.toml of "
+            f"the key {public} is none of [signing.keys] in the train.toml of "
             f"{candidate.tag}, from which keys are taken",
-            f'use one of those, or commit yours on {found.train.branch}: NAME = "{signer.public}"; '
+            f'use one of those, or commit yours on {found.train.branch}: NAME = "{public}"; '
             "then `torchyard release cut --candidate`",
         )
     found.require_committed()
     _require_green(workspace, number)
-    count = sign_manifest(folder / MANIFEST, manifest_of(found), signer)
+    count = sign_manifest(folder / MANIFEST, manifest_of(found), key)
     journal.append(
         "approve",
         candidate=candidate.candidate,

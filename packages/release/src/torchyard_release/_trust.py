@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from securesystemslib.signer import Key
-
+from torchyard.evidence.keys import PublicKey
 from torchyard_release._candidate import Candidate, damage_of, read_candidate
 from torchyard_release._errors import CandidateError, GitError, ReleaseError
 from torchyard_release._keys import parse_public_key
@@ -50,11 +49,11 @@ class Judged:
         """The declaration in the candidate's commit."""
         return self.workspace.train
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[PublicKey]:
         """Return whose signatures count; PromotionError where the commit lists too few."""
         signing = self.train.signing
         keys = [parse_public_key(text, owner=owner) for owner, text in signing.keys]
-        if (different := len({key.keyid for key in keys})) < signing.threshold:
+        if (different := len(set(keys))) < signing.threshold:
             raise PromotionError(
                 f"[signing] in the {FILE} of {self.candidate.tag} asks for {signing.threshold} "
                 f"signatures and lists {different} different keys",

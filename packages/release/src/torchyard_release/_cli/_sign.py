@@ -40,7 +40,7 @@ def make(file: Path, as_json: bool) -> None:
 def show(file: Path, as_json: bool) -> None:
     """Print the public key of a private key's FILE, as train.toml lists it."""
     with told(as_json):
-        _show_key(read_private_key(file).public, as_json)
+        _show_key(read_private_key(file).public.hex, as_json)
 
 
 def _show_key(public: str, as_json: bool) -> None:
