@@ -21,6 +21,7 @@ from torchyard_export import Artifact, ArtifactError, Report, export, load
 from torchyard_export._archive import read_archive, write_archive
 from torchyard_export._html import html
 from torchyard_export._manifest import GOLDEN, MANIFEST
+from torchyard_export._signing import signer
 
 
 def keys(folder: Path, name: str) -> tuple[Path, Path]:
@@ -112,7 +113,7 @@ def test_a_signature_of_another_manifest_is_refused(artifact: Artifact, tmp_path
     private, public = keys(tmp_path, "author")
     path = artifact.save(tmp_path / "a.tya", key=private)
     path.write_bytes(_forged(path.read_bytes(), "report.json", b"{}"))
-    with pytest.raises(ArtifactError, match="expected one of this manifest"):
+    with pytest.raises(ArtifactError, match="got one by another key or of other content"):
         load(path, key=public)
     unsigned = artifact.save(tmp_path / "b.tya")
     with pytest.raises(ArtifactError, match="the artifact is not signed"):
@@ -169,3 +170,16 @@ def test_operators_of_another_library_are_named_by_who_loads(tmp_path: Path) -> 
 def test_another_target_is_named_with_those_that_are_there(artifact: Artifact) -> None:
     with pytest.raises(ArtifactError, match="target: expected one of pt2, got 'onnx'"):
         artifact.run("onnx", torch.zeros(2, 2, 4))
+
+
+def test_a_member_that_was_signed_before_is_still_a_signature() -> None:
+    # As artifacts have it that were saved before torchyard.evidence; the key is bytes 0 to 31.
+    public = "03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8"
+    signature = (
+        "9a9d593dd3aa0f0cd18e5d6a05e005659d3a2287cc0b1de94e4c8aec9d9a91c5"
+        "110a4047051ccd8f6ae9456cb7d7cb51348b1ac777c1b5b49dcaf8547b44dc00"
+    )
+    member = f'{{\n "key": "{public}",\n "signature": "{signature}"\n}}\n'.encode()
+    assert signer(member, b"content") == public
+    with pytest.raises(ArtifactError, match=r"signature\.key: expected a string, got 3"):
+        signer(b'{"key": 3, "signature": ""}', b"content")

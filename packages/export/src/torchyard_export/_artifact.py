@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torchyard import UnsupportedError
-from torchyard_export._archive import read_archive, read_file, write_archive
+from torchyard.evidence import raised_as
+from torchyard.evidence.documents import parse_json
+from torchyard.evidence.files import read_file
+from torchyard.evidence.keys import read_public_key
+from torchyard_export._archive import SIZE_LIMIT, read_archive, write_archive
 from torchyard_export._errors import ArtifactError
 from torchyard_export._golden import read_golden
 from torchyard_export._inputs import bind_inputs
@@ -25,7 +28,7 @@ from torchyard_export._manifest import (
 from torchyard_export._parity import Runner, Stopwatch, sweep
 from torchyard_export._reference import Case
 from torchyard_export._report import Report
-from torchyard_export._signing import read_public_key, sign, signer
+from torchyard_export._signing import sign, signer
 from torchyard_export._targets import find_target
 from torchyard_export._tree import unflatten
 from torchyard_export._vetting import allowing
@@ -59,10 +62,10 @@ class Artifact:
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
         self.author = author
         self.manifest = Manifest.read(self._members.get(MANIFEST, b""))
-        try:
-            self.report = Report.from_json(json.loads(self._members[REPORT]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(f"{REPORT}: {type(error).__name__}: {error}") from error
+        if REPORT not in self._members:
+            raise ArtifactError(f"member {REPORT!r}: expected, not there")
+        with raised_as(ArtifactError):
+            self.report = Report.from_json(parse_json(self._members[REPORT], REPORT))
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -217,7 +220,9 @@ def load(
         ArtifactError: what was expected, and what came.
         OSError: the file cannot be read.
     """
-    members = read_archive(read_file(Path(path)))
+    with raised_as(ArtifactError):
+        data = read_file(Path(path), SIZE_LIMIT)
+    members = read_archive(data)
     signature = members.get(SIGNATURE)
     if MANIFEST not in members:
         raise ArtifactError(f"member {MANIFEST!r}: expected, not there")
@@ -227,7 +232,8 @@ def load(
     _check_members(manifest, others)
     author = ""
     if key is not None:
-        wanted = read_public_key(Path(key))
+        with raised_as(ArtifactError):
+            wanted = read_public_key(Path(key)).hex
         if signature is None:
             raise ArtifactError(f"signature: expected one of {key}, the artifact is not signed")
         author = signer(signature, members[MANIFEST])

@@ -96,8 +96,3 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """Return the finding as plain data."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Finding:
-        """Read what :meth:`to_json` wrote; raises KeyError, TypeError or ValueError."""
-        return cls(FindingKind(data["kind"]), str(data["text"]), str(data["where"]))

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from torchyard import cpu_model
+from torchyard.evidence import raised_as
+from torchyard.evidence.documents import parse_json, structure
 from torchyard_export._call import read_signature
 from torchyard_export._dimension import Dimension
 from torchyard_export._errors import ArtifactError
@@ -49,6 +51,25 @@ class Leaf:
             return cls(name, "", (), leaf)
         shape = tuple(axes.get(axis, size) for axis, size in enumerate(leaf.shape))
         return cls(name, str(leaf.dtype).removeprefix("torch."), shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A manifest as its member has it."""
+
+    schema: int
+    model: str
+    device: str
+    signature: tuple[tuple[str, str], ...]
+    inputs: tuple[Leaf, ...]
+    input_form: Any
+    outputs: tuple[Leaf, ...]
+    output_form: Any
+    dimensions: dict[str, tuple[int, int | None]]
+    targets: dict[str, dict[str, Any]]
+    golden: list[dict[str, Any]]
+    versions: dict[str, str]
+    digests: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,34 +127,36 @@ class Manifest:
         Raises:
             ArtifactError: it is not as this version writes it.
         """
-        try:
-            said = json.loads(data)
-            if said["schema"] != SCHEMA:
+        with raised_as(ArtifactError):
+            text = parse_json(data, "manifest")
+            schema = text.get("schema") if isinstance(text, dict) else None
+            if schema != SCHEMA:
                 raise ArtifactError(
-                    f"manifest: expected schema {SCHEMA}, got {said['schema']!r}; read it with the "
+                    f"manifest: expected schema {SCHEMA}, got {schema!r}; read it with the "
                     f"torchyard-export that its versions name"
                 )
-            found = cls(
-                model=str(said["model"]),
-                device=str(said["device"]),
-                signature=read_signature(said["signature"]),
-                inputs=tuple(map(_read_leaf, said["inputs"])),
-                input_form=said["input_form"],
-                outputs=tuple(map(_read_leaf, said["outputs"])),
-                output_form=said["output_form"],
-                dimensions={
-                    name: Dimension(name, int(low), None if high is None else int(high))
-                    for name, (low, high) in said["dimensions"].items()
-                },
-                targets=dict(said["targets"]),
-                golden=list(said["golden"]),
-                versions={str(key): str(value) for key, value in said["versions"].items()},
-                digests={str(key): str(value) for key, value in said["digests"].items()},
-            )
-        except ArtifactError:
-            raise
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            said = structure(text, _Said, "manifest")
+        try:
+            signature = read_signature(said.signature)
+            dimensions = {
+                name: Dimension(name, low, high) for name, (low, high) in said.dimensions.items()
+            }
+        except (KeyError, TypeError, ValueError) as error:
             raise ArtifactError(f"manifest: {type(error).__name__}: {error}") from error
+        found = cls(
+            model=said.model,
+            device=said.device,
+            signature=signature,
+            inputs=said.inputs,
+            input_form=said.input_form,
+            outputs=said.outputs,
+            output_form=said.output_form,
+            dimensions=dimensions,
+            targets=said.targets,
+            golden=said.golden,
+            versions=said.versions,
+            digests=said.digests,
+        )
         if found.to_bytes() != data:
             raise ArtifactError("manifest: expected what this version writes, and no more")
         return found
@@ -170,10 +193,3 @@ def own_versions() -> dict[str, str]:
 
 def _leaf_json(leaf: Leaf) -> dict[str, Any]:
     return {"name": leaf.name, "dtype": leaf.dtype, "shape": list(leaf.shape), "value": leaf.value}
-
-
-def _read_leaf(data: Any) -> Leaf:
-    shape = tuple(data["shape"])
-    if not all(isinstance(size, (int, str)) or size is None for size in shape):
-        raise ValueError(f"shape: expected sizes and names, got {shape!r}")
-    return Leaf(str(data["name"]), str(data["dtype"]), shape, data["value"])

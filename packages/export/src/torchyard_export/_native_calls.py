@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-import zipfile
-from io import BytesIO
 from typing import Final
 
+from torchyard.evidence import raised_as
+from torchyard.evidence.archives import Limits, read_zip
 from torchyard_export.contract import TargetError
 
+# Weights among it; what is read of it is small.
+PACKAGE_LIMITS: Final = Limits(unpacked=64 << 30)
 _CALLS: Final = re.compile(r"[^/]+/data/aotinductor/[^/]+/[^/]+\.wrapper\.json")
 
 
@@ -18,8 +20,6 @@ def calls_of(data: bytes) -> list[bytes]:
     Raises:
         TargetError: it is no package.
     """
-    try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            return [archive.read(item) for item in archive.namelist() if _CALLS.fullmatch(item)]
-    except zipfile.BadZipFile as error:
-        raise TargetError(f"expected an AOTInductor package: {error}") from error
+    with raised_as(lambda text: TargetError(f"expected an AOTInductor package: {text}")):
+        found = read_zip(data, PACKAGE_LIMITS, folders=True, wanted=_CALLS.fullmatch)
+    return [member.content for member in found.values()]

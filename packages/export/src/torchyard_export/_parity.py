@@ -66,12 +66,6 @@ class Stage:
         """Return the stage as plain data."""
         return {**asdict(self), "findings": [item.to_json() for item in self.findings]}
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Stage:
-        """Read what :meth:`to_json` wrote."""
-        findings = tuple(Finding.from_json(item) for item in data["findings"])
-        return cls(**{**data, "findings": findings})
-
 
 def compare(case: Case, got: Sequence[Any]) -> Comparison:
     """Compare a program's outputs with what is right."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from torchyard.evidence.documents import structure
 from torchyard_export._finding import Finding
 from torchyard_export._parity import Stage
 
@@ -50,18 +51,10 @@ class Report:
         }
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Report:
-        """Read what :meth:`to_json` wrote; raises KeyError, TypeError or ValueError."""
-        return cls(
-            model=str(data["model"]),
-            dimensions=tuple(map(str, data["dimensions"])),
-            ruler=str(data["ruler"]),
-            sizes=tuple(dict(item) for item in data["sizes"]),
-            stages=tuple(Stage.from_json(item) for item in data["stages"]),
-            accepted=tuple(Finding.from_json(item) for item in data["accepted"]),
-            notes=tuple(map(str, data["notes"])),
-            versions={str(key): str(value) for key, value in data["versions"].items()},
-        )
+    def from_json(cls, data: object) -> Report:
+        """Read what :meth:`to_json` wrote; DocumentError where it is not."""
+        # Whether it passed follows from the stages, and is no field.
+        return structure(data, cls, "report", ignore_unknown=True)
 
     def render(self) -> str:
         """Return the report as text, a line per stage."""

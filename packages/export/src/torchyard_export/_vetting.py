@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from torchyard.evidence import raised_as
+from torchyard.evidence.archives import Limits, read_zip
 from torchyard_export._errors import ArtifactError
 
 _MEMBERS: Final = re.compile(
@@ -110,17 +112,13 @@ def vet(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> bytes:
 
 def _members(data: bytes) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            for entry in archive.infolist():
-                _, slash, name = entry.filename.partition("/")
-                if not slash or not _MEMBERS.fullmatch(name) or name in found:
-                    raise ArtifactError(f"program: {entry.filename!r}: not a member of a program")
-                if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > len(data):
-                    raise ArtifactError(f"program: {entry.filename!r}: expected it stored")
-                found[name] = archive.read(entry)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise ArtifactError(f"program: expected a .pt2 file: {error}") from error
+    with raised_as(lambda text: ArtifactError(f"program: expected a .pt2 file: {text}")):
+        entries = read_zip(data, Limits(len(data)), stored=True)
+    for path, member in entries.items():
+        _, _, name = path.partition("/")
+        if not _MEMBERS.fullmatch(name) or name in found:
+            raise ArtifactError(f"program: {path!r}: not a member of a program")
+        found[name] = member.content
     return found
 
 

@@ -25,10 +25,14 @@ def read_file(path: Path, most: int) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             raise EvidenceError(f"{path}: expected a regular file")
-        # One byte more shows that there is more, however large it is.
-        data = file.read(most + 1)
+        # Python reserves what it is asked to read. One byte more shows that the file has grown, and
+        # another one that there is more than is allowed, however large it is.
+        data = file.read(min(found.st_size, most) + 1)
+        if len(data) > found.st_size:
+            data += file.read(most + 1 - len(data))
     if len(data) > most:
         raise EvidenceError(f"{path}: expected at most {most} bytes, got more")
     return data

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import platform
 import re
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +16,9 @@ from torch import Tensor
 from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch.export import ExportedProgram
 
-from torchyard_export._native_calls import calls_of
+from torchyard.evidence.archives import read_zip
+from torchyard.evidence.documents import parse_json
+from torchyard_export._native_calls import PACKAGE_LIMITS, calls_of
 from torchyard_export._program import import_operators, without_futures
 from torchyard_export.contract import TargetError
 
@@ -145,11 +144,11 @@ def metadata(data: bytes) -> dict[str, str]:
         TargetError: it is no package.
     """
     try:
-        with zipfile.ZipFile(BytesIO(data)) as archive:
-            (name,) = (item for item in archive.namelist() if _METADATA.fullmatch(item))
-            said = json.loads(archive.read(name))
-            return {str(key): str(value) for key, value in said.items()}
-    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        found = read_zip(data, PACKAGE_LIMITS, folders=True, wanted=_METADATA.fullmatch)
+        (member,) = found.values()
+        said = parse_json(member.content, "metadata")
+        return {str(key): str(value) for key, value in said.items()}
+    except (ValueError, AttributeError) as error:
         raise TargetError(f"{_FILE}: expected an AOTInductor package: {error}") from error
 
 
