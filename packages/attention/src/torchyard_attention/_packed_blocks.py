@@ -21,7 +21,8 @@ _STEP: Final = 1 << 20
 
 _SCHEMA: Final = (
     "packed_blocks(Tensor cu_seqlens_q, Tensor cu_seqlens_k, SymInt q_length, SymInt kv_length, "
-    "SymInt max_seqlen_q, SymInt max_seqlen_k, int rows, int keys, bool causal) "
+    "SymInt max_seqlen_q, SymInt max_seqlen_k, int rows, int keys, bool causal, "
+    "int? window=None) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
 
@@ -34,6 +35,7 @@ def packed_blocks(
     block_size: tuple[int, int],
     *,
     causal: bool,
+    window: int | None = None,
 ) -> MaskBlocks:
     """Return the mask under which packed sequences do not see each other.
 
@@ -43,6 +45,8 @@ def packed_blocks(
         longest: the most queries and keys that a sequence may have.
         block_size: (BQ, BK).
         causal: hide later keys; the last query of a sequence sees all of the sequence's keys.
+        window: how many keys a query sees at most, itself and those before it, where the mask is
+            causal; None: all.
 
     Returns:
         blocks for one batch and one head. Places of the lists beyond the counts are not written.
@@ -51,7 +55,7 @@ def packed_blocks(
         ValueError: starts_q or starts_k do not run from 0 to the length, or exceed ``longest``.
     """
     tensors = OPERATORS["packed_blocks"](
-        starts_q, starts_k, *lengths, *longest, *block_size, causal
+        starts_q, starts_k, *lengths, *longest, *block_size, causal, window
     )
     return MaskBlocks(block_size, *tensors)
 
@@ -66,11 +70,12 @@ def _packed_blocks(
     rows: int,
     keys: int,
     causal: bool,
+    window: int | None = None,
 ) -> tuple[Tensor, ...]:
     _check_starts("q", starts_q, q_length, max_q)
     _check_starts("k", starts_k, kv_length, max_k)
     q_blocks, kv_blocks = -(-q_length // rows), -(-kv_length // keys)
-    first, end = _intervals(starts_q.long(), starts_k.long(), q_length, causal)
+    first, end = _intervals(starts_q.long(), starts_k.long(), q_length, causal, window)
     padding = q_blocks * rows - q_length
     first, end = (
         torch.nn.functional.pad(x, (0, padding)).view(q_blocks, rows) for x in (first, end)
@@ -124,7 +129,7 @@ def _check_starts(which: str, starts: Tensor, length: int, longest: int) -> None
 
 
 def _intervals(
-    starts_q: Tensor, starts_k: Tensor, q_length: int, causal: bool
+    starts_q: Tensor, starts_k: Tensor, q_length: int, causal: bool, window: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return the first key that each query sees, and the one after its last."""
     sizes = starts_q.diff()
@@ -134,6 +139,8 @@ def _intervals(
         # Counted from the sequences' ends, which are aligned.
         left = starts_q[sequence + 1] - torch.arange(q_length, device=sequence.device) - 1
         end = torch.maximum(end - left, first)
+        if window is not None:
+            first = torch.maximum(end - window, first)
     return first, end
 
 
@@ -178,6 +185,7 @@ def _packed_blocks_fake(
     rows: int,
     keys: int,
     causal: bool,
+    window: int | None = None,
 ) -> tuple[Tensor, ...]:
     counts = (1, 1, -(-q_length // rows))
     lists = (*counts, -(-kv_length // keys))

@@ -94,7 +94,7 @@ def varlen_attention(
         max_seqlen_k = checks.integer(of, "max_seqlen_k", max_seqlen_k, least=0)
     starts_q, starts_k = _check(*tensors, cu_seqlens_q, cu_seqlens_k)
     lengths = (tensors[0].shape[0], tensors[1].shape[0])
-    mask = _mask(
+    mask = packed_mask(
         starts_q,
         starts_k,
         lengths,
@@ -102,7 +102,7 @@ def varlen_attention(
             lengths[0] if max_seqlen_q is None else max_seqlen_q,
             lengths[1] if max_seqlen_k is None else max_seqlen_k,
         ),
-        causal,
+        causal=causal,
     )
     if score_mod is not None:
         score_mod = _per_sequence(score_mod, starts_q, starts_k, lengths)
@@ -127,13 +127,16 @@ def varlen_attention(
     )
 
 
-def _mask(
+def packed_mask(
     starts_q: Tensor,
     starts_k: Tensor,
     lengths: tuple[int, int],
     longest: tuple[int, int],
+    *,
     causal: bool,
+    window: int | None = None,
 ) -> BlockMask:
+    """Return the mask of packed sequences; the arguments are those of ``packed_blocks``."""
     # About one sequence per row of blocks, so that short ones do not share keys that few of the
     # rows see.
     mean = -(-lengths[0] // max(1, starts_q.shape[0] - 1))
@@ -141,7 +144,13 @@ def _mask(
     while rows < mean and rows < _MOST_ROWS_PER_BLOCK:
         rows *= 2
     blocks = packed_blocks(
-        starts_q, starts_k, lengths, longest, (rows, _KEYS_PER_BLOCK), causal=causal
+        starts_q,
+        starts_k,
+        lengths,
+        longest,
+        (rows, _KEYS_PER_BLOCK),
+        causal=causal,
+        window=window,
     )
     return BlockMask(
         seq_lengths=lengths,

@@ -14,12 +14,17 @@ from torchyard_attention._api import AuxRequest, ScoreModFunction
 from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._given import given_mask
+from torchyard_attention.transformers._packed import mask_of_packed
+from torchyard_attention.transformers._pages import PAGES, Pages
 from torchyard_attention.transformers._prepared import PreparedMask
 
 __all__ = ["attention"]
 
 # What models pass on to every attention and what no attention reads, as "eager" reads none of it.
-_OF_CACHES: Final = "cache cache_position past_key_value past_key_values use_cache".split()
+_OF_CACHES: Final = (
+    "cache cache_position logits_indices logits_processor_args past_key_value past_key_values "
+    "read_index use_cache write_index"
+).split()
 _OF_INPUTS: Final = (
     "decoder_input_ids decoder_inputs_embeds image_grid_thw image_sizes input_features input_ids "
     "input_values inputs_embeds interpolate_pos_encoding labels lengths mm_encoder_outputs "
@@ -35,7 +40,8 @@ _OF_OUTPUTS: Final = (
 _HINTS: Final = "deterministic layer_idx max_length_k max_length_q".split()
 _WITHOUT_EFFECT: Final = frozenset([*_OF_CACHES, *_OF_INPUTS, *_OF_OUTPUTS, *_HINTS])
 
-# What says that several sequences lie in one row. transformers' masks learn it from position_ids.
+# What says that several sequences lie in one row. transformers' masks learn it from position_ids;
+# without a mask, as in continuous batching, the first two say all of it.
 _OF_PACKED: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
 
 _REMEDY: Final = 'load the model with attn_implementation="eager" or "sdpa"'
@@ -68,7 +74,8 @@ def attention(
         key, value: [B, Hkv, Sk, D] and [B, Hkv, Sk, V], the cache's keys and values included.
         attention_mask: from this package's mask function; or one that the model or its user made,
             [B or 1, Hq or 1, Sq or 1, Sk]: bool, True where a query sees a key, or floating point,
-            added to the scores. None: causal where the layer is, and Sq > 1.
+            added to the scores. None: causal where the layer is, and Sq > 1; within each sequence
+            where cu_seq_lens_q and cu_seq_lens_k say where these begin.
         dropout: the probability with which a weight counts as 0; applied in training alone.
         scaling: multiplies the scores; None: 1 / sqrt(D).
         is_causal: whether queries see only keys before them where there is no mask; None: what
@@ -88,33 +95,57 @@ def attention(
         UnsupportedArgumentError: the model wants something else; names it.
         torchyard.UnsupportedError: no implementation may serve the call.
     """
+    pages: Pages | None = kwargs.pop(PAGES, None)
     _refuse(module, output_attentions, kwargs)
     query, key, value = autocast_inputs(query, key, value)
-    mask = given_mask(module, query, key, attention_mask, is_causal, sliding_window)
-    _check_packed(kwargs, mask.packed)
-    if (mask.start, mask.stop) != (0, key.shape[2]):
-        key, value = key[:, :, mask.start : mask.stop], value[:, :, mask.start : mask.stop]
     parts = [] if softcap is None else [scores.softcap(softcap)]
-    if position_bias is not None:
-        parts.append(_added("position_bias", position_bias, query, mask))
-    if isinstance(attention_mask, Tensor) and attention_mask.is_floating_point():
-        parts.append(_added("attention_mask", attention_mask, query, mask))
-    score_mod = parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
-    compute = partial(
-        mask.attend,
-        query,
-        key,
-        value,
-        score_mod,
-        mask.blocks,
-        scaling,
-        enable_gqa=True,
-        kernel_options=kernel_options,
-        implementation=implementation,
-        dropout_p=dropout if module.training else 0.0,
-    )
+    how: dict[str, Any] = {"kernel_options": kernel_options, "implementation": implementation}
+    if pages is not None:
+        _check_alone(pages, (attention_mask, sliding_window, position_bias))
+        compute = partial(pages.attend, query, _one(parts), scaling, **how)
+    else:
+        starts_q, starts_k = kwargs.get("cu_seq_lens_q"), kwargs.get("cu_seq_lens_k")
+        if attention_mask is None and starts_q is not None and starts_k is not None:
+            starts = starts_q, starts_k
+            mask = mask_of_packed(module, query, key, *starts, is_causal, sliding_window)
+        else:
+            mask = given_mask(module, query, key, attention_mask, is_causal, sliding_window)
+        _check_packed(kwargs, mask.packed)
+        if (mask.start, mask.stop) != (0, key.shape[2]):
+            key, value = key[:, :, mask.start : mask.stop], value[:, :, mask.start : mask.stop]
+        if position_bias is not None:
+            parts.append(_added("position_bias", position_bias, query, mask))
+        if isinstance(attention_mask, Tensor) and attention_mask.is_floating_point():
+            parts.append(_added("attention_mask", attention_mask, query, mask))
+        compute = partial(
+            mask.attend,
+            query,
+            key,
+            value,
+            _one(parts),
+            mask.blocks,
+            scaling,
+            enable_gqa=True,
+            dropout_p=dropout if module.training else 0.0,
+            **how,
+        )
     out = compute() if s_aux is None else _with_sinks(compute, query.shape[1], s_aux)
     return out.transpose(1, 2).contiguous(), None
+
+
+def _one(parts: list[ScoreModFunction]) -> ScoreModFunction | None:
+    return parts[0] if len(parts) == 1 else scores.chain(*parts) if parts else None
+
+
+def _check_alone(pages: Pages, others: tuple[Any, ...]) -> None:
+    """Raise UnsupportedArgumentError if a step over pages has a mask, a window or a bias."""
+    names = ("attention_mask", "sliding_window", "position_bias")
+    for name, other in zip(names, others, strict=True):
+        if other is not None:
+            raise UnsupportedArgumentError(
+                f"{name}: expected None where keys are read from a cache's "
+                f"{pages.key.shape[0]} pages, got {type(other).__name__}; {_REMEDY}"
+            )
 
 
 def _with_sinks(compute: Callable[..., Any], heads: int, s_aux: Tensor) -> Tensor:
@@ -150,6 +181,11 @@ def _refuse(
         raise UnsupportedArgumentError(
             "output_attentions: expected False, got True: attention weights are never held; "
             'load the model with attn_implementation="eager"'
+        )
+    if kwargs.get("block_table") is not None:
+        raise UnsupportedArgumentError(
+            "block_table: expected None, got a table of flash attention's kernels; give "
+            "generate_batch ContinuousBatchingConfig(max_blocks_per_request=0)"
         )
     for name, value in kwargs.items():
         if value is not None and name not in _WITHOUT_EFFECT and name not in _OF_PACKED:

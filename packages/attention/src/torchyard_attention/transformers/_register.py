@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from torchyard_attention.transformers._attention import attention
+from torchyard_attention.transformers._continuous import allow
 from torchyard_attention.transformers._interface import check_models
 from torchyard_attention.transformers._mask import prepare
 
@@ -21,7 +22,8 @@ _MASK_ARGUMENTS: Final = ("batch_size", "q_length", "kv_length", "q_offset", "kv
 def register(name: str = "torchyard", *, implementation: str | None = None) -> None:
     """Register attention and its masks with transformers.
 
-    Afterwards ``attn_implementation=name`` serves any model that takes the attention interface.
+    Afterwards ``attn_implementation=name`` serves any model that takes the attention interface,
+    also in ``generate_batch``, transformers' continuous batching.
     Both are registered together, because without its mask function an attention gets no mask, and
     nothing says so. Registering again replaces. A model that is built with the name later and does
     not take the interface raises UnsupportedArgumentError, or warns once that it never calls
@@ -46,6 +48,7 @@ def register(name: str = "torchyard", *, implementation: str | None = None) -> N
     transformers.AttentionInterface.register(name, partial(attention, implementation))
     transformers.AttentionMaskInterface.register(name, prepare)
     check_models(name)
+    allow(name)
 
 
 def _transformers() -> Any:
