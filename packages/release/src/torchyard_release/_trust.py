@@ -148,7 +148,7 @@ def committed_index(workspace: Workspace, name: str) -> Index:
     if name not in known and name not in here:
         raise ReleaseError(
             f"--index: expected one of {', '.join(known) or '(none)'}, got {name!r}",
-            f"name one of [indexes] of {FILE}",
+            f"name one of [indexes] of {FILE}" if known else f"add [indexes.{name}] to {FILE}",
         )
     if known.get(name) != here.get(name):
         raise GitError(

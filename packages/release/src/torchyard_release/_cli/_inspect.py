@@ -9,6 +9,7 @@ import click
 
 from torchyard_release._cli._command import DONE, REFUSED, Answer, operation, release_command
 from torchyard_release._inspection import Inspection, inspect_candidate
+from torchyard_release._scorecard import step_of
 from torchyard_release._workspace import Workspace
 
 if TYPE_CHECKING:
@@ -27,11 +28,14 @@ def inspect(workspace: Workspace) -> Answer:
     with operation(workspace) as journal:
         inspection = inspect_candidate(workspace, journal)
         journal.code = DONE if inspection.passes else REFUSED
+    # A train whose gates need no clean environment has nothing to verify.
+    gates = workspace.train.gates
+    step = "verify" if any(step_of(gate) == "verify" for gate in gates) else "scorecard"
     data = asdict(inspection) | {"passes": inspection.passes}
-    return Answer(data, lambda out: _show(out, inspection), journal.code)
+    return Answer(data, lambda out: _show(out, inspection, step), journal.code)
 
 
-def _show(out: Console, inspection: Inspection) -> None:
+def _show(out: Console, inspection: Inspection, step: str) -> None:
     for finding in inspection.findings:
         out.print(finding.line, style="red", soft_wrap=True)
     names = sum(change.names for change in inspection.api)
@@ -48,6 +52,6 @@ def _show(out: Console, inspection: Inspection) -> None:
     if inspection.passes:
         text = f"{inspection.candidate.candidate}: {count} artifacts are as declared"
         out.print(f"{text}; bill of materials: {inspection.sbom}", style="green", soft_wrap=True)
-        out.print("next: `torchyard release verify`")
+        out.print(f"next: `torchyard release {step}`")
     else:
         out.print(f"{inspection.candidate.candidate}: does not pass", style="bold red")
