@@ -97,7 +97,7 @@ def test_a_sound_document_is_read_with_its_values_as_they_are() -> None:
         (("rows", 1, "rank"), 3.0, "doc.rows[1].rank: expected an integer, got 3.0"),
         (("rows", 1, "rank"), True, "doc.rows[1].rank: expected an integer, got True"),
         (("rows", 1, "rank"), 8, "doc.rows[1].rank: expected an integer from 0 to 7, got 8"),
-        (("rows", 1, "rank"), 10**40, "doc.rows[1].rank: expected an integer of at most 64 bits"),
+        (("spec", 0, 0), 10**40, "doc.spec[0][0]: expected an integer of at most 64 bits, got 1"),
         (("rows", 0, "share"), "1", "doc.rows[0].share: expected a number, got '1'"),
         (("rows", 0, "note"), "sixsix", "doc.rows[0].note: expected a string of at most 5 char"),
         (

@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
+
+from torchyard.evidence.documents import AtMost, Between
 
 __all__ = [
     "NO_DUMP",
     "Branch",
+    "Count",
     "Creation",
     "Ending",
     "EndingKind",
     "Frame",
     "Group",
+    "Rank",
     "RankHistory",
     "Record",
     "State",
     "TensorSpec",
+    "Text",
 ]
+
+# What a file may say: a dump has been written by another machine.
+Count = Annotated[int, Between(0, 1 << 63)]
+Rank = Annotated[int, Between(0, 1 << 24)]
+Text = Annotated[str, AtMost(1 << 16)]
 
 # The reason that stands in a history read from a journal.
 NO_DUMP: Final = "the journal of a process that wrote no dump"
@@ -76,10 +86,10 @@ class TensorSpec:
 class Branch:
     """An ``if`` around a call site: its lines, the arm that holds the site, and its test."""
 
-    line: int
-    end: int
-    arm: str
-    test: str
+    line: Count
+    end: Count
+    arm: Text
+    test: Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +105,11 @@ class Frame:
         upcoming: collectives that the source names after this line in the same block.
     """
 
-    file: str
-    line: int
-    function: str
+    file: Text
+    line: Count
+    function: Text
     branches: tuple[Branch, ...] = ()
-    upcoming: tuple[str, ...] = ()
+    upcoming: tuple[Text, ...] = ()
 
     @property
     def place(self) -> tuple[str, int, str]:
@@ -178,11 +188,11 @@ class Group:
             so where the recorder was switched on later.
     """
 
-    name: str
-    ranks: tuple[int, ...]
-    description: str = ""
-    backend: str = ""
-    issued: int = 0
+    name: Text
+    ranks: tuple[Rank, ...]
+    description: Text = ""
+    backend: Text = ""
+    issued: Count = 0
     numbered: bool = True
 
 
@@ -215,7 +225,7 @@ class Ending:
     """How the process ended, if it did: ``text`` is the exception or signal, ``site`` its place."""
 
     kind: EndingKind = EndingKind.RUNNING
-    text: str = ""
+    text: Text = ""
     site: tuple[Frame, ...] = ()
 
 

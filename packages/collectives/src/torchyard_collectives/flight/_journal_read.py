@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
+from torchyard.evidence.documents import Between
+from torchyard_collectives.flight._document import parsed, structured
 from torchyard_collectives.flight._errors import FlightDumpError
-from torchyard_collectives.flight._fields import Fields
 from torchyard_collectives.flight._history import (
     NO_DUMP,
+    Count,
     Ending,
     EndingKind,
     Frame,
     Group,
+    Rank,
     RankHistory,
     Record,
     State,
     TensorSpec,
+    Text,
 )
 from torchyard_collectives.flight._journal import WIDTH
 from torchyard_collectives.flight._process import is_alive
@@ -34,34 +38,67 @@ _STATES: Final = {
 _MOST_SLOTS: Final = 1 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    kind: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    rank: Rank
+    world_size: Annotated[int, Between(1, 1 << 24)]
+    host: Text
+    pid: Count
+    wall_minus_monotonic: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Name:
+    number: Count
+    op: Text
+    group: Text
+    tag: int
+    inputs: tuple[Text, ...]
+    outputs: tuple[Text, ...]
+    arguments: dict[str, Text]
+    site: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A call: the number of its name, its own, when it was entered, its peer, its shapes."""
+
+    n: Count
+    s: Count
+    t: int
+    p: Annotated[int, Between(-2, 1 << 24)]
+    i: Text
+
+
 def read_journal(names: bytes, slots: bytes, source: str) -> RankHistory:
     """Return the history that a rank's two journal files hold.
 
     A line that was being written when the process ended is left out.
     """
-    lines = list(_lines(names, source))
-    heads = [line for line in lines if line.text("kind") == "head"]
-    if not heads:
-        raise FlightDumpError(f"{source}: expected a journal, got one without its first line")
-    head = heads[0]
+    head: _Head | None = None
     groups: dict[str, Group] = {}
-    known: dict[int, Fields] = {}
-    for line in lines:
-        if line.text("kind") == "group":
-            name = line.text("name")
-            groups[name] = Group(
-                name,
-                tuple(line.sequence("ranks").integers(0, 1 << 24)),
-                line.text("description"),
-                line.text("backend"),
-                numbered=line.flag("numbered"),
-            )
-        elif line.text("kind") == "name":
-            known[line.integer("number", 0)] = line
+    known: dict[int, _Name] = {}
+    for where, line in _lines(names, source):
+        kind = structured(line, _Line, where).kind
+        if kind == "head" and head is None:
+            head = structured(line, _Head, where)
+        elif kind == "group":
+            group = structured(line, Group, where)
+            groups[group.name] = group
+        elif kind == "name":
+            name = structured(line, _Name, where)
+            known[name.number] = name
+    if head is None:
+        raise FlightDumpError(f"{source}: expected a journal, got one without its first line")
     if len(slots) > _MOST_SLOTS * WIDTH:
         raise FlightDumpError(f"{source}: expected at most {_MOST_SLOTS} calls")
     records = sorted(_records(slots, known, groups, source), key=lambda record: record.entered)
-    host, process = head.text("host"), head.integer("pid", 0)
+    host, process = head.host, head.pid
     kind, text = EndingKind.GONE, "no dump; it died, or hangs where it cannot write one,"
     if host == socket.gethostname():
         if is_alive(process):
@@ -69,14 +106,14 @@ def read_journal(names: bytes, slots: bytes, source: str) -> RankHistory:
         else:
             text = f"no dump: its process, {process} on {host}, has died"
     return RankHistory(
-        rank=head.integer("rank", 0, 1 << 24),
-        world_size=head.integer("world_size", 1, 1 << 24),
+        rank=head.rank,
+        world_size=head.world_size,
         groups=groups,
         records=tuple(records),
         host=host,
         pid=process,
         reason=NO_DUMP,
-        wall_minus_monotonic=head.integer("wall_minus_monotonic"),
+        wall_minus_monotonic=head.wall_minus_monotonic,
         dropped=min((r.sequence for r in records if not r.is_p2p), default=0),
         ending=Ending(kind, text),
         source=source,
@@ -88,19 +125,20 @@ def newest(slots: bytes) -> int:
     latest = 0
     for row in _rows(slots):
         try:
-            latest = max(latest, Fields(json.loads(row[1:]), "").integer("t"))
-        except (FlightDumpError, ValueError, RecursionError):
+            latest = max(latest, structured(parsed(row[1:], ""), _Slot, "").t)
+        except FlightDumpError:
             continue
     return latest
 
 
-def _lines(data: bytes, source: str) -> Iterator[Fields]:
+def _lines(data: bytes, source: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(data.split(b"\n"), 1):
+        where = f"{source}:{number}"
         try:
-            parsed = json.loads(line)
-        except (ValueError, RecursionError):
+            found = parsed(line, where)
+        except FlightDumpError:
             continue
-        yield Fields(parsed, f"{source}:{number}")
+        yield where, found
 
 
 def _rows(slots: bytes) -> Iterator[str]:
@@ -111,44 +149,41 @@ def _rows(slots: bytes) -> Iterator[str]:
 
 
 def _records(
-    slots: bytes, known: dict[int, Fields], groups: dict[str, Group], source: str
+    slots: bytes, known: dict[int, _Name], groups: dict[str, Group], source: str
 ) -> Iterator[Record]:
     for number, row in enumerate(_rows(slots)):
+        where = f"{source}: call {number}"
         try:
-            slot = Fields(json.loads(row[1:]), f"{source}: call {number}")
-        except (ValueError, RecursionError):
+            found = parsed(row[1:], where)
+        except FlightDumpError:
             continue
-        name = known.get(slot.integer("n", 0))
-        if name is None or name.text("group") not in groups:
+        slot = structured(found, _Slot, where)
+        name = known.get(slot.n)
+        if name is None or name.group not in groups:
             continue
-        inputs, outputs = _shapes(slot.text("i"), name)
-        peer = slot.integer("p", -2, 1 << 24)
+        inputs, outputs = _shapes(slot.i, name)
         yield Record(
-            group=name.text("group"),
-            sequence=slot.integer("s", 0),
-            op=name.text("op"),
+            group=name.group,
+            sequence=slot.s,
+            op=name.op,
             inputs=inputs,
             outputs=outputs,
-            arguments=tuple(name.table("arguments").pairs()),
-            peer=None if peer == -2 else peer,
-            tag=name.integer("tag"),
-            site=tuple(
-                Frame(row.text("file"), row.integer("line", 0), row.text("function"))
-                for row in name.sequence("site").rows()
-            ),
-            entered=slot.integer("t"),
+            arguments=tuple(name.arguments.items()),
+            peer=None if slot.p == -2 else slot.p,
+            tag=name.tag,
+            site=name.site,
+            entered=slot.t,
             state=_STATES[row[0]],
         )
 
 
-def _shapes(text: str, name: Fields) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+def _shapes(text: str, name: _Name) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Return inputs and outputs; none where they did not fit into the line."""
     sides = text.split("|")
     if len(sides) != 2:
         return (), ()
     found = []
-    for side, key in zip(sides, ("inputs", "outputs"), strict=True):
-        dtypes = list(name.sequence(key).texts())
+    for side, dtypes in zip(sides, (name.inputs, name.outputs), strict=True):
         shapes = side.split(";") if dtypes else []
         try:
             found.append(

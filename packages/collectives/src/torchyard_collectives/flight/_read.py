@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+from torchyard.evidence import raised_as
+from torchyard.evidence.documents import Between
+from torchyard.evidence.files import read_file
+from torchyard.evidence.pickles import read_pickle
+from torchyard_collectives.flight._document import parsed, structured
 from torchyard_collectives.flight._errors import FlightDumpError
-from torchyard_collectives.flight._fields import Fields
-from torchyard_collectives.flight._history import Ending, EndingKind, RankHistory
+from torchyard_collectives.flight._history import Ending, EndingKind, Rank, RankHistory, Text
 from torchyard_collectives.flight._journal import SLOTS
 from torchyard_collectives.flight._journal_read import newest, read_journal
-from torchyard_collectives.flight._plain_pickle import load_plain
 from torchyard_collectives.flight._schema import from_json
 from torchyard_collectives.flight._torch_dump import from_torch, looks_like_torch
 
@@ -52,6 +52,18 @@ class Dumps:
     damaged: Mapping[int, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Gone:
+    rank: Rank
+    text: Text
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    world_size: Annotated[int, Between(1, 1 << 24)]
+    gone: tuple[_Gone, ...]
+
+
 def dump_name(rank: int) -> str:
     """Return the name of a rank's file."""
     return f"rank-{rank}.json"
@@ -70,15 +82,19 @@ def restarts(folder: Path) -> list[int]:
 def read_dump(path: Path) -> RankHistory:
     """Return the history in a file: ours, or torch's as pickle or JSON."""
     data = _bytes(path)
-    parsed = load_plain(data, str(path)) if data[:1] == b"\x80" else _parsed(data, str(path))
-    if looks_like_torch(parsed):
+    if data[:1] == b"\x80":
+        with raised_as(FlightDumpError):
+            content = read_pickle(data, str(path))
+    else:
+        content = parsed(data, str(path))
+    if looks_like_torch(content):
         found = _NUMBERED.search(path.name)
         if found is None:
             raise FlightDumpError(
                 f"{path}: expected a name that ends in the rank, as torch gives it; rename the file"
             )
-        return from_torch(parsed, int(found[1]), str(path))
-    return from_json(parsed, str(path))
+        return from_torch(content, int(found[1]), str(path))
+    return from_json(content, str(path))
 
 
 def read_folder(folder: Path) -> Dumps:
@@ -154,29 +170,11 @@ def _add_journals(folder: Path, histories: dict[int, RankHistory], problems: lis
 
 
 def _bytes(path: Path) -> bytes:
-    # A pipe or a device in the folder would hold the reader for ever.
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with open(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise FlightDumpError(f"{path}: expected a regular file")
-            data = file.read(_MOST_BYTES + 1)
+        with raised_as(FlightDumpError):
+            return read_file(path, _MOST_BYTES)
     except OSError as error:
         raise FlightDumpError(f"{path}: cannot be read: {error.strerror}") from error
-    if len(data) > _MOST_BYTES:
-        raise FlightDumpError(f"{path}: expected at most {_MOST_BYTES} bytes, got more")
-    return data
-
-
-def _parsed(data: bytes, source: str) -> object:
-    try:
-        parsed: object = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise FlightDumpError(
-            f"{source}: expected JSON or a pickle of torch's recorder, got a damaged file: {error}"
-        ) from error
-    return parsed
 
 
 def _job(path: Path, problems: list[str]) -> tuple[int | None, dict[int, str]]:
@@ -184,15 +182,11 @@ def _job(path: Path, problems: list[str]) -> tuple[int | None, dict[int, str]]:
     if not path.exists():
         return None, {}
     try:
-        top = Fields(_parsed(_bytes(path), str(path)), str(path))
-        world_size = top.integer("world_size", 1, 1 << 24)
-        gone = {
-            row.integer("rank", 0, 1 << 24): row.text("text") for row in top.sequence("gone").rows()
-        }
+        job = structured(parsed(_bytes(path), str(path)), _Job, str(path))
     except FlightDumpError as error:
         problems.append(str(error))
         return None, {}
-    return world_size, gone
+    return job.world_size, {row.rank: row.text for row in job.gone}
 
 
 def _fatal(path: Path, problems: list[str]) -> str:

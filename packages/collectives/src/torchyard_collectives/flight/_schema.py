@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final
 
+from torchyard.evidence.documents import Between
+from torchyard_collectives.flight._document import structured
 from torchyard_collectives.flight._errors import FlightDumpError
-from torchyard_collectives.flight._fields import Fields
 from torchyard_collectives.flight._history import (
-    Branch,
+    Count,
     Creation,
     Ending,
-    EndingKind,
     Frame,
     Group,
+    Rank,
     RankHistory,
     Record,
     State,
     TensorSpec,
+    Text,
 )
 
 __all__ = ["NAME", "VERSION", "dumps", "from_json", "to_json"]
 
 NAME: Final = "torchyard.flight"
 VERSION: Final = 1
-_MAX_RANK: Final = 1 << 24
 
 
 def to_json(history: RankHistory) -> dict[str, Any]:
@@ -81,45 +82,93 @@ def to_json(history: RankHistory) -> dict[str, Any]:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class _Head:
+    schema: Text
+    version: Count
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    wall_minus_monotonic: int
+    dumped: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    group: Text
+    sequence: Count
+    op: Text
+    inputs: tuple[tuple[tuple[Count, ...], Text], ...]
+    outputs: tuple[tuple[tuple[Count, ...], Text], ...]
+    arguments: dict[str, Text]
+    site: Count
+    entered: int
+    started: int | None
+    completed: int | None
+    state: State
+    peer: Annotated[int, Between(-1, 1 << 24)] | None = None
+    tag: int = 0
+    error: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Creation:
+    number: Count
+    ranks: tuple[Rank, ...]
+    entered: int
+    over: bool
+    site: tuple[Frame, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    rank: Rank
+    world_size: Annotated[int, Between(1, 1 << 24)]
+    host: Text
+    pid: Count
+    reason: Text
+    clock: _Clock
+    dropped: Count
+    ending: Ending
+    stack: tuple[Frame, ...]
+    groups: tuple[Group, ...]
+    sites: tuple[tuple[Frame, ...], ...]
+    records: tuple[_Record, ...]
+    # Dumps of before this was recorded do not have it.
+    creations: tuple[_Creation, ...] | None = None
+
+
 def from_json(data: object, source: str) -> RankHistory:
     """Return the history that a parsed dump holds; FlightDumpError names the wrong field."""
-    top = Fields(data, source)
-    name = top.text("schema")
-    if name != NAME:
-        raise FlightDumpError(f"{source}: schema: expected {NAME!r}, got {name[:80]!r}")
-    version = top.integer("version", 0, 1 << 31)
-    if version != VERSION:
+    head = structured(data, _Head, source)
+    if head.schema != NAME:
+        raise FlightDumpError(f"{source}: schema: expected {NAME!r}, got {head.schema[:80]!r}")
+    if head.version != VERSION:
         raise FlightDumpError(
-            f"{source}: version: expected {VERSION}, got {version}; read it with the torchyard "
-            f"that wrote it"
+            f"{source}: version: expected {VERSION}, got {head.version}; read it with the "
+            f"torchyard that wrote it"
         )
-    clock = top.table("clock")
-    ending = top.table("ending")
-    sites = [tuple(_frame(frame) for frame in site.rows()) for site in top.rows_of_lists("sites")]
-    groups = {group.name: group for group in map(_group, top.sequence("groups").rows())}
-    records = tuple(_record(row, sites, groups) for row in top.sequence("records").rows())
+    dump = structured(data, _Dump, source)
+    groups = {group.name: group for group in dump.groups}
     return RankHistory(
-        rank=top.integer("rank", 0, _MAX_RANK),
-        world_size=top.integer("world_size", 1, _MAX_RANK),
+        rank=dump.rank,
+        world_size=dump.world_size,
         groups=groups,
-        records=records,
-        host=top.text("host"),
-        pid=top.integer("pid", 0),
-        reason=top.text("reason"),
-        wall_minus_monotonic=clock.integer("wall_minus_monotonic"),
-        dumped=clock.optional_integer("dumped"),
-        dropped=top.integer("dropped", 0),
-        stack=tuple(_frame(frame) for frame in top.sequence("stack").rows()),
-        ending=Ending(
-            EndingKind(ending.word("kind", EndingKind)),
-            ending.text("text"),
-            tuple(_frame(frame) for frame in ending.sequence("site").rows()),
+        records=tuple(
+            _record(row, dump.sites, groups, f"{source}.records[{number}]")
+            for number, row in enumerate(dump.records)
         ),
+        host=dump.host,
+        pid=dump.pid,
+        reason=dump.reason,
+        wall_minus_monotonic=dump.clock.wall_minus_monotonic,
+        dumped=dump.clock.dumped,
+        dropped=dump.dropped,
+        stack=dump.stack,
+        ending=dump.ending,
         source=source,
-        # Dumps of before this was recorded do not have it.
-        creations=tuple(map(_creation, top.sequence("creations").rows()))
-        if top.has("creations")
-        else None,
+        creations=None if dump.creations is None else tuple(map(_creation, dump.creations)),
     )
 
 
@@ -161,68 +210,37 @@ def _record_to_json(record: Record, sites: dict[tuple[Frame, ...], int]) -> dict
     return data
 
 
-def _frame(row: Fields) -> Frame:
-    branches = row.sequence("branches").rows() if row.has("branches") else ()
-    return Frame(
-        file=row.text("file"),
-        line=row.integer("line", 0),
-        function=row.text("function"),
-        branches=tuple(
-            Branch(one.integer("line", 0), one.integer("end", 0), one.text("arm"), one.text("test"))
-            for one in branches
-        ),
-        upcoming=tuple(row.sequence("upcoming").texts()) if row.has("upcoming") else (),
-    )
+def _creation(row: _Creation) -> Creation:
+    return Creation(str(row.number), row.ranks, row.entered, row.over, row.site)
 
 
-def _group(row: Fields) -> Group:
-    return Group(
-        name=row.text("name"),
-        ranks=tuple(row.sequence("ranks").integers(0, _MAX_RANK)),
-        description=row.text("description"),
-        backend=row.text("backend"),
-        issued=row.integer("issued", 0),
-        numbered=row.flag("numbered"),
-    )
-
-
-def _creation(row: Fields) -> Creation:
-    return Creation(
-        name=str(row.integer("number", 0)),
-        ranks=tuple(row.sequence("ranks").integers(0, _MAX_RANK)),
-        entered=row.integer("entered"),
-        over=row.flag("over"),
-        site=tuple(_frame(frame) for frame in row.sequence("site").rows()),
-    )
-
-
-def _specs(row: Fields, name: str) -> tuple[TensorSpec, ...]:
-    found = []
-    for pair in row.rows_of_lists(name):
-        shape, dtype = pair.pair()
-        found.append(TensorSpec(tuple(shape.integers(0)), dtype))
-    return tuple(found)
-
-
-def _record(row: Fields, sites: list[tuple[Frame, ...]], groups: Mapping[str, Group]) -> Record:
-    group = row.text("group")
-    if group not in groups:
+def _record(
+    row: _Record,
+    sites: tuple[tuple[Frame, ...], ...],
+    groups: Mapping[str, Group],
+    where: str,
+) -> Record:
+    if row.group not in groups:
         raise FlightDumpError(
-            f"{row.where}.group: expected one of the dump's groups, got {group[:80]!r}"
+            f"{where}.group: expected one of the dump's groups, got {row.group[:80]!r}"
+        )
+    if row.site >= len(sites):
+        raise FlightDumpError(
+            f"{where}.site: expected one of the dump's {len(sites)} sites, got {row.site}"
         )
     return Record(
-        group=group,
-        sequence=row.integer("sequence", 0),
-        op=row.text("op"),
-        inputs=_specs(row, "inputs"),
-        outputs=_specs(row, "outputs"),
-        arguments=tuple(row.table("arguments").pairs()),
-        peer=row.integer("peer", -1, _MAX_RANK) if row.has("peer") else None,
-        tag=row.integer("tag") if row.has("tag") else 0,
-        site=sites[row.integer("site", 0, len(sites) - 1)],
-        entered=row.integer("entered"),
-        started=row.optional_integer("started"),
-        completed=row.optional_integer("completed"),
-        state=State(row.word("state", State)),
-        error=row.text("error") if row.has("error") else "",
+        group=row.group,
+        sequence=row.sequence,
+        op=row.op,
+        inputs=tuple(TensorSpec(shape, dtype) for shape, dtype in row.inputs),
+        outputs=tuple(TensorSpec(shape, dtype) for shape, dtype in row.outputs),
+        arguments=tuple(row.arguments.items()),
+        peer=row.peer,
+        tag=row.tag,
+        site=sites[row.site],
+        entered=row.entered,
+        started=row.started,
+        completed=row.completed,
+        state=row.state,
+        error=row.error,
     )

@@ -66,6 +66,9 @@ class _Misfit(ValueError):
         super().__init__(f"expected {expected}, got {reprlib.repr(got)}")
 
 
+_FAULTS: Final = (cattrs.BaseValidationError, _Misfit)
+
+
 def _faults(error: BaseException, path: str) -> Iterator[tuple[str, str]]:
     if isinstance(error, ClassValidationError):
         named, others = error.group_exceptions()
@@ -111,35 +114,56 @@ def _converter(ignore_unknown: bool) -> cattrs.Converter:
     return converter
 
 
+def _hook(converter: cattrs.Converter, kind: Any) -> _Hook:
+    # cattrs finds hooks by a class's bases, and an enum of strings is a str.
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return _enum(kind)
+    return converter.get_structure_hook(kind)
+
+
 def _plain(kind: Any) -> _Hook:
+    if kind is int:
+        return _integer(Between(-_LARGEST, 2 * _LARGEST - 1), "an integer of at most 64 bits")
+    # Exactly: True is an int to isinstance, and JSON makes no classes of its own.
     types = (float, int) if kind is float else (kind,)
 
-    def hook(value: Any, wanted: Any) -> Any:
-        # cattrs finds hooks by a class's bases, and an enum of strings is a str.
-        if wanted is not kind:
-            return _member(value, wanted)
-        # Exactly: True is an int to isinstance, and JSON makes no classes of its own.
+    def hook(value: Any, _: Any) -> Any:
         if type(value) not in types:
             raise _Misfit(_WORDS[kind], value)
-        if type(value) is int and not -_LARGEST <= value < 2 * _LARGEST:
-            raise _Misfit(f"{_WORDS[kind]} of at most 64 bits", value)
         return value
 
     return hook
 
 
-def _member(value: Any, kind: type[StrEnum]) -> StrEnum:
-    if not isinstance(value, str) or value not in list(kind):
-        raise _Misfit(_words(kind), value)
-    return kind(value)
+def _integer(bounds: Between, words: str) -> _Hook:
+    low, high = bounds.low, bounds.high
+
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is not int:
+            raise _Misfit(_WORDS[int], value)
+        if not low <= value <= high:
+            raise _Misfit(words, value)
+        return value
+
+    return hook
+
+
+def _enum(kind: type[StrEnum]) -> _Hook:
+    members: dict[str, StrEnum] = {item.value: item for item in kind}
+
+    def hook(value: Any, _: Any) -> Any:
+        if type(value) is not str or value not in members:
+            raise _Misfit(_words(kind), value)
+        return members[value]
+
+    return hook
 
 
 def _object(kind: Any, converter: cattrs.Converter) -> _Hook:
     # By hand, since cattrs itself drops what Annotated says where annotations are strings.
     hints = get_type_hints(kind, include_extras=True)
     hooks: Any = {
-        item.name: override(struct_hook=_bound(converter, hints[item.name]))
-        for item in fields(kind)
+        item.name: override(struct_hook=_hook(converter, hints[item.name])) for item in fields(kind)
     }
     fill = make_dict_structure_fn(kind, converter, **hooks)
 
@@ -151,16 +175,11 @@ def _object(kind: Any, converter: cattrs.Converter) -> _Hook:
     return hook
 
 
-def _bound(converter: cattrs.Converter, kind: Any) -> _Hook:
-    inner = converter.get_structure_hook(kind)
-    return lambda value, _: inner(value, kind)
-
-
 def _list(kind: Any, converter: cattrs.Converter) -> _Hook:
     origin, items = get_origin(kind), get_args(kind)
     fixed = origin is tuple and items[-1:] != (...,)
     kinds = items if fixed else items[:1]
-    hooks = [(converter.get_structure_hook(item), item) for item in kinds]
+    hooks = [(_hook(converter, item), item) for item in kinds]
 
     def hook(value: Any, _: Any) -> Any:
         # JSON has lists alone; pickles have both.
@@ -168,50 +187,59 @@ def _list(kind: Any, converter: cattrs.Converter) -> _Hook:
             raise _Misfit("a list", value)
         if fixed and len(value) != len(hooks):
             raise _Misfit(f"a list of {len(hooks)}", value)
-        each = hooks if fixed else hooks * len(value)
-        return origin(_items(enumerate(value), each, kind))
+        try:
+            if fixed:
+                return origin(
+                    [inner(part, item) for part, (inner, item) in zip(value, hooks, strict=True)]
+                )
+            inner, item = hooks[0]
+            return origin([inner(part, item) for part in value])
+        except _FAULTS:
+            each = hooks if fixed else hooks * len(value)
+            raise _collected(enumerate(value), each, kind) from None
 
     return hook
 
 
 def _mapping(kind: Any, converter: cattrs.Converter) -> _Hook:
     item = get_args(kind)[1]
-    inner = converter.get_structure_hook(item)
+    inner = _hook(converter, item)
 
     def hook(value: Any, _: Any) -> Any:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
             raise _Misfit("an object", value)
-        found = _items(value.items(), [(inner, item)] * len(value), kind)
-        return dict(zip(value, found, strict=True))
+        try:
+            return {name: inner(part, item) for name, part in value.items()}
+        except _FAULTS:
+            raise _collected(value.items(), [(inner, item)] * len(value), kind) from None
 
     return hook
 
 
-def _items(pairs: Any, hooks: list[tuple[_Hook, Any]], kind: Any) -> list[Any]:
-    found, faults = [], []
+def _collected(pairs: Any, hooks: list[tuple[_Hook, Any]], kind: Any) -> IterableValidationError:
+    """Return the faults of items, each with its place; slower than reading what has none."""
+    faults: list[Exception] = []
     for (place, value), (hook, item) in zip(pairs, hooks, strict=True):
         try:
-            found.append(hook(value, item))
-        except (cattrs.BaseValidationError, _Misfit) as error:
+            hook(value, item)
+        except _FAULTS as error:
             error.add_note(IterableValidationNote("", place, item))
             faults.append(error)
             if len(faults) > _TOLD:
                 break
-    if faults:
-        raise IterableValidationError("items", faults, kind)
-    return found
+    return IterableValidationError("items", faults, kind)
 
 
 def _union(kind: Any, converter: cattrs.Converter) -> _Hook:
     members = get_args(kind)
-    hooks = [(converter.get_structure_hook(item), item) for item in members]
+    hooks = [(_hook(converter, item), item) for item in members]
     rich = [pair for pair in hooks if pair[1] not in _WORDS]
 
     def hook(value: Any, _: Any) -> Any:
         for inner, item in hooks:
             try:
                 return inner(value, item)
-            except (cattrs.BaseValidationError, _Misfit):
+            except _FAULTS:
                 # Of one member that is no plain value, what is wrong inside says more.
                 if value is not None and [(inner, item)] == rich:
                     raise
@@ -222,15 +250,16 @@ def _union(kind: Any, converter: cattrs.Converter) -> _Hook:
 
 def _annotated(kind: Any, converter: cattrs.Converter) -> _Hook:
     item, *bounds = get_args(kind)
-    inner = converter.get_structure_hook(item)
+    for bound in bounds:
+        if isinstance(bound, Between):
+            return _integer(bound, _words(kind))
+    inner = _hook(converter, item)
+    most = [bound.characters for bound in bounds if isinstance(bound, AtMost)]
 
     def hook(value: Any, _: Any) -> Any:
         found = inner(value, item)
-        for bound in bounds:
-            if isinstance(bound, Between) and not bound.low <= found <= bound.high:
-                raise _Misfit(_words(kind), value)
-            if isinstance(bound, AtMost) and len(found) > bound.characters:
-                raise _Misfit(_words(kind), value)
+        if most and len(found) > most[0]:
+            raise _Misfit(_words(kind), value)
         return found
 
     return hook
