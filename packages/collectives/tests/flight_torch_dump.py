@@ -1,4 +1,4 @@
-"""One rank of a job with torch's own recorder: ``flight_torch_dump.py RANK FOLDER``, two of them.
+"""A job of two ranks with torch's own recorder: ``flight_torch_dump.py FOLDER``.
 
 Rank 1 does not come to the last all_reduce. Each writes what torch's recorder holds, as torch's
 pickle and as its JSON, since nothing writes a file for gloo.
@@ -7,6 +7,7 @@ pickle and as its JSON, since nothing writes a file for gloo.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import sys
 from datetime import timedelta
@@ -19,9 +20,19 @@ from torch._C import _distributed_c10d as c10d
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Be a rank."""
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+def main() -> int:
+    """Run both ranks; return 0 where they end well."""
+    context = multiprocessing.get_context("fork")
+    folder = Path(sys.argv[1])
+    ranks = [context.Process(target=_be_rank, args=(rank, folder)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    return max(abs(rank.exitcode or 0) for rank in ranks)
+
+
+def _be_rank(rank: int, folder: Path) -> None:
     dist.init_process_group(
         "gloo",
         init_method=f"file://{folder}/meeting",
@@ -48,4 +59,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

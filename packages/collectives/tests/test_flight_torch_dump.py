@@ -22,20 +22,17 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pickle").mkdir()
     (folder / "json").mkdir()
     program = Path(__file__).with_name("flight_torch_dump.py")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(program), str(rank), str(folder)],
-            env={
-                **os.environ,
-                "TORCH_FR_BUFFER_SIZE": "100",
-                "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-                "GLOO_SOCKET_IFNAME": "lo",
-            },
-        )
-        for rank in range(2)
-    ]
-    for rank in ranks:
-        assert rank.wait(600) == 0
+    subprocess.run(
+        [sys.executable, str(program), str(folder)],
+        env={
+            **os.environ,
+            "TORCH_FR_BUFFER_SIZE": "100",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            "GLOO_SOCKET_IFNAME": "lo",
+        },
+        check=True,
+        timeout=600,
+    )
     return folder
 
 

@@ -68,23 +68,21 @@ def test_each_ranks_failure_is_shown() -> None:
 
 
 def test_a_rank_that_waits_for_one_that_failed_is_ended() -> None:
-    run_ranks(2, _summed, 1)  # starts the processes
     with pytest.raises(RanksError, match="not entered") as caught:
-        run_ranks(2, _misses_one, timeout=600, grace=1)
+        run_ranks(2, _misses_one, timeout=600, grace=1, fresh=True)
     # The other would have waited for ten minutes.
     assert "all_reduce" in caught.value.reports[1]
 
 
 def test_a_death_is_told() -> None:
     with pytest.raises(RanksError) as caught:
-        run_ranks(2, _dies)
+        run_ranks(2, _dies, fresh=True)
     assert "exit code -9" in caught.value.reports[1]
 
 
 def test_a_late_rank_is_ended_and_its_place_told() -> None:
-    run_ranks(2, _summed, 1)  # starts the processes and their group
     with pytest.raises(RanksError) as caught:
-        run_ranks(2, _sleeps, timeout=5)
+        run_ranks(2, _sleeps, timeout=5, fresh=True)
     assert caught.value.reports[0] == "returned"
     assert "_sleeps" in caught.value.reports[1]
 

@@ -151,6 +151,8 @@ def started(hosts: tuple[_Host, _Host]) -> Iterator[list[subprocess.Popen[str]]]
         process.wait()
 
 
+# What the others do not hold of it is its end.
+@pytest.mark.sweep
 def test_a_job_spans_two_hosts(hosts: tuple[_Host, _Host]) -> None:
     processes = _start(hosts, 3)
     reports = [_report(process) for process in processes]
@@ -166,6 +168,7 @@ def test_a_hosts_ranks_are_named_when_they_die(started: list[subprocess.Popen[st
         process.send_signal(signal.SIGKILL)
     for process in started[:2]:
         report = _report(process)
+        assert report["hosts"] == [[0, 1], [2, 3]]
         assert report["error"] == "RankLostError", report
         assert report["ranks"] == [2, 3], report
         assert "ranks 2 and 3 on another host can no longer be reached" in str(report["text"])
