@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -327,3 +327,25 @@ def test_trees_are_reduced_as_their_tensors_are() -> None:
     first, second = run_ranks(2, _trees)
     assert torch.equal(first[0], torch.full((4, 3), 5.0, dtype=torch.float64))
     assert torch.equal(second[0], torch.full((4, 3), 7.0, dtype=torch.float64))
+
+
+def _refused_trees() -> list[str]:
+    truths = {"a": torch.ones(2), "b": [torch.ones(2, dtype=torch.bool)]}
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: tc.tree_all_reduce(truths, grad="sum"),
+        lambda: tc.tree_reduce_scatter(truths, grad="sum"),
+        lambda: tc.tree_all_reduce({"a": None}, grad="sum"),
+    )
+    texts = []
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        texts.append(str(caught.value))
+    return texts
+
+
+def test_what_is_wrong_with_a_tensor_of_a_tree_is_told_of_the_tree() -> None:
+    added, scattered, nothing = run_ranks(1, _refused_trees)[0]
+    assert added.startswith("tree: tensors of torch.bool: all_reduce adds bfloat16, ")
+    assert scattered.startswith("tree: tensors of torch.bool: reduce_scatter adds bfloat16, ")
+    assert nothing == "tree: expected tensors as leaves, got NoneType"

@@ -123,7 +123,15 @@ def _by_kind(tree: Any, together: Callable[[list[Tensor]], list[Tensor]]) -> Any
             raise TypeError(f"tree: expected tensors as leaves, got {type(leaf).__name__}")
         kinds.setdefault((leaf.dtype, leaf.device), []).append(place)
     results: list[Any] = list(leaves)
-    for places in kinds.values():
-        for place, result in zip(places, together([leaves[p] for p in places]), strict=True):
+    for (dtype, _), places in kinds.items():
+        try:
+            made = together([leaves[place] for place in places])
+        except (TypeError, ValueError) as error:
+            # They travel as one tensor, which the caller has not given.
+            said = str(error)
+            if not said.startswith("x: "):
+                raise
+            raise type(error)(f"tree: tensors of {dtype}: {said[3:]}") from error
+        for place, result in zip(places, made, strict=True):
             results[place] = result
     return tree_unflatten(results, structure)
