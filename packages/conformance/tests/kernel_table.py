@@ -21,7 +21,11 @@ from .kernel_mutants import MUTANTS
 from .toy_attention import Claiming, Toy
 
 # They ask the registry, which offers what is installed; tests of installed plugins hold them.
-INSTALLED = {"truth.attention-refuses-when-demanded", "truth.attention-double-backward"}
+INSTALLED = {
+    "truth.attention-refuses-when-demanded",
+    "truth.attention-double-backward",
+    "truth.attention-drops-no-tangent",
+}
 
 
 class Wide(Toy):

@@ -15,6 +15,7 @@ from torchyard_conformance import LawResult, Status
 from torchyard_conformance._events import read_progress
 
 from . import toy_attention
+from .kernel_table import INSTALLED
 
 _MANIFEST = """
 schema = 1
@@ -90,7 +91,7 @@ def test_the_sound_kernel_keeps_the_laws_of_truth(results: list[LawResult]) -> N
     assert not [item for item in sound if item.status is Status.FAIL]
     assert ended[Status.PASS] > ended[Status.NOT_SUPPORTED]
     passed = {item.law for item in sound if item.status is Status.PASS}
-    assert {"truth.attention-refuses-when-demanded", "truth.attention-double-backward"} <= passed
+    assert passed >= INSTALLED
 
 
 def test_the_broken_kernel_is_named_with_the_smallest_call_and_a_command(

@@ -28,8 +28,9 @@ _MUTANTS = (
     *recurrent_mutants.MUTANTS,
     *topk_mutants.MUTANTS,
 )
-# It asks the registry, which offers what is installed: `torchyard certify` holds it.
-_INSTALLED = {"truth.kernels-refuse-when-demanded"}
+# They ask the registry, which offers what is installed: `torchyard certify` holds the first, and
+# test_tangent_laws the second.
+_INSTALLED = {"truth.kernels-refuse-when-demanded", "truth.kernels-drop-no-tangent"}
 
 
 @pytest.fixture(autouse=True)

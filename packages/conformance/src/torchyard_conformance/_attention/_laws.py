@@ -13,6 +13,7 @@ from torchyard_attention.cases import Case
 from torchyard_attention.contract import BACKWARD, FORWARD
 from torchyard_conformance._attention import (
     _claims,
+    _forward_mode,
     _gradients,
     _hidden,
     _outputs,
@@ -117,6 +118,15 @@ _TWICE: Final[Mapping[str, Case]] = MappingProxyType(
         for name, dtype in (("float32", torch.float32), ("float64", torch.float64))
     }
 )
+_SMALL: Final = {"batch": 1, "q_heads": 2, "q_length": 9, "kv_length": 11, "head_dim": 8}
+_TANGENTS: Final[Mapping[str, Case]] = MappingProxyType(
+    {
+        "plain": Case("plain", _SMALL),
+        "grouped-causal": Case("grouped-causal", {**_SMALL, "kv_heads": 1}, "causal"),
+        "alibi": Case("alibi", _SMALL, "causal", "alibi"),
+        "float64": Case("float64", {**_SMALL, "dtype": torch.float64}),
+    }
+)
 
 
 def _form(check: Callable[..., _Figures]) -> AttentionLaw:
@@ -158,6 +168,9 @@ LAWS: Final[Mapping[str, AttentionLaw]] = MappingProxyType(
         "truth.attention-captured-on-demand": _backward(_gradients.captured_on_demand, _CAPTURED),
         "truth.attention-double-backward": _backward(
             _gradients.differentiates_twice_or_says_no, _TWICE
+        ),
+        "truth.attention-drops-no-tangent": AttentionLaw(
+            _forward_mode.drops_no_tangent, _TANGENTS, frozenset({"plain", "grouped-causal"})
         ),
         "numerics.attention-masked-nan-stays-out": _forward(_hidden.hidden_stays_out, HIDDEN),
         "numerics.attention-seen-nan-is-shown": _forward(_hidden.seen_nan_is_shown, HIDDEN),

@@ -40,6 +40,8 @@ class Case(ABC):
     batch: ClassVar[Mapping[str, int]] = {}
     # Tensors that a contract wants contiguous.
     fixed: ClassVar[frozenset[str]] = frozenset()
+    # Tensors that are no input of a derivative, by path or last word.
+    constant: ClassVar[frozenset[str]] = frozenset({"tensors"})
     # Whether the contract says that results are contiguous.
     contiguous: ClassVar[bool] = True
 

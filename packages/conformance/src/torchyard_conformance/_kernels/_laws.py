@@ -9,6 +9,7 @@ from typing import Final
 
 from torchyard_conformance._kernels import (
     _bits,
+    _forward_mode,
     _linear,
     _outputs,
     _pointwise,
@@ -120,6 +121,9 @@ LAWS: Final[Mapping[str, KernelLaw]] = MappingProxyType(
         "truth.kernels-memory-left-alone": KernelLaw(_outputs.leaves_memory_alone, _grid("forms")),
         "truth.linear-packed-weights": KernelLaw(_outputs.matches_reference, _grid("weights")),
         "truth.pointwise-written-lists": KernelLaw(_outputs.writes_lists, _grid("written")),
+        "truth.kernels-drop-no-tangent": KernelLaw(
+            _forward_mode.drops_no_tangent, _grid("tangents")
+        ),
         "truth.recurrent-recorded-gradients": KernelLaw(
             _outputs.records_gradients, _grid("recorded")
         ),

@@ -245,6 +245,12 @@ _BATCHES: Final = named_cases(
     *(LinearCase(name, dtype=name, rows=7, depth=300) for name in _FLOATS),
     LinearCase("packed", packed="panels", rows=19, depth=300),
 )
+_TANGENTS: Final = named_cases(
+    LinearCase("float32"),
+    LinearCase("float64", dtype="float64", bias=False),
+    LinearCase("float32-batch", batch_size=3, bias=False),
+    LinearCase("packed", packed="panels"),
+)
 GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
     LINEAR: {
         "matches": _MATCHES,
@@ -253,5 +259,6 @@ GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
         "any-memory": _ANY_MEMORY,
         "forms": _FORMS,
         "batches": _BATCHES,
+        "tangents": _TANGENTS,
     }
 }

@@ -229,6 +229,12 @@ _FORMS: Final = named_cases(
 _REPEATS: Final = named_cases(
     *(PointwiseCase(name, function="chain", dtype=name, shapes=((70, 1001),)) for name in _FLOATS),
 )
+_TANGENTS: Final = named_cases(
+    PointwiseCase("move"),
+    PointwiseCase("chain-float64", dtype="float64", function="chain"),
+    PointwiseCase("pair", function="pair"),
+    PointwiseCase("captured", captured=()),
+)
 GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
     POINTWISE: {
         "matches": _MATCHES,
@@ -237,5 +243,6 @@ GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
         "any-memory": _ANY_MEMORY,
         "forms": _FORMS,
         "repeats": _REPEATS,
+        "tangents": _TANGENTS,
     }
 }

@@ -220,6 +220,30 @@ class RecordedCase(BackwardCase):
         return replace(super().request(given), grad=True)
 
 
+@dataclass(frozen=True)
+class MovedCase(BackwardCase):
+    """Gradients as a function of the call, to be differentiated in forward mode."""
+
+    # It is computed of the rest, and an op takes it for that.
+    constant: ClassVar[frozenset[str]] = frozenset({"[1]"})
+
+    def naive(self, given: Given) -> dict[str, Tensor]:
+        """Differentiate naive steps, in a form that forward mode goes through."""
+        call, _, *rest = given
+        leaves = {path: item for path, item in named(call) if item.is_floating_point()}
+
+        def outputs(*tensors: Tensor) -> tuple[Tensor, ...]:
+            new = dict(zip(leaves, tensors, strict=True))
+            found = naive_recurrent(mapped(call, lambda path, item: new.get(path, item)))
+            made = (found.output, found.hidden, found.cell)
+            pairs = zip(made, rest, strict=True)
+            return tuple([one for one, slope in pairs if one is not None and slope is not None])
+
+        _, pull, *_ = torch.func.vjp(outputs, *leaves.values())
+        slopes = pull(tuple([slope for slope in rest if slope is not None]))
+        return dict(zip(leaves, slopes, strict=True))
+
+
 def gradients_of(forward: Callable[..., RecurrentResult], given: Given) -> dict[str, Tensor]:
     """Return the gradients that torch records of a forward, by the names of its inputs.
 
@@ -346,6 +370,11 @@ _GRADIENTS: Final = named_cases(
     BackwardCase("lstm-projected", kind=_LSTM, proj=4, layers=2),
     *(BackwardCase(f"{kind}-output-alone", kind=kind, whole=False) for kind in RecurrentKind),
 )
+_TANGENTS: Final = named_cases(
+    *(RecurrentCase(f"{kind}", kind=kind) for kind in RecurrentKind),
+    RecurrentCase("gru-float64-ragged", dtype="float64", ragged=True),
+    RecurrentCase("lstm-layers", kind=_LSTM, layers=2, bidirectional=True),
+)
 GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
     FORWARD: {
         "matches": _MATCHES,
@@ -355,6 +384,7 @@ GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
         "forms": _FORMS,
         "batches": _BATCHES,
         "recorded": _RECORDED,
+        "tangents": _TANGENTS,
     },
     BACKWARD: {
         "matches": _GRADIENTS,
@@ -374,5 +404,6 @@ GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
             BackwardCase("gru"), BackwardCase("lstm-bfloat16", kind=_LSTM, dtype="bfloat16")
         ),
         "repeats": named_cases(BackwardCase("gru", hidden=40, sequences=5)),
+        "tangents": named_cases(*(MovedCase(f"{kind}", kind=kind) for kind in RecurrentKind)),
     },
 }

@@ -158,6 +158,12 @@ _BATCHES: Final = named_cases(
     TopKCase("float32", shape=(5, 200), k=20, values="equal"),
     TopKCase("long", shape=(3, 5000), k=70, values="equal"),
 )
+_TANGENTS: Final = named_cases(
+    TopKCase("float32"),
+    TopKCase("float64-smallest", dtype="float64", largest=False),
+    TopKCase("masked", seen=0.9, k=3),
+    TopKCase("segments", shape=(60,), offsets=(0, 25, 60), k=5),
+)
 
 GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
     TOPK: {
@@ -167,5 +173,6 @@ GRIDS: Final[Mapping[str, Mapping[str, Mapping[str, Case]]]] = {
         "any-memory": _ANY_MEMORY,
         "forms": _FORMS,
         "batches": _BATCHES,
+        "tangents": _TANGENTS,
     }
 }

@@ -158,6 +158,28 @@ def test_second_derivatives_are_right_or_refused(case: Trial, record: Record) ->
 
 
 @law(
+    "truth.attention-drops-no-tangent",
+    profiles=("attention-core", "smoke"),
+    cases=trials("truth.attention-drops-no-tangent"),
+)
+def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
+    """The op around it has the right tangents in forward mode, or refuses by name.
+
+    Of a forward flex_attention is differentiated, by torch.func.jvp and with dual numbers of
+    torch.autograd.forward_ad; of a backward its gradients, by torch.func.jvp. Both are compared
+    with differences of the float64 reference. A TransformError is as good as a tangent; one that is
+    missing, zero or wrong breaks the law. The figures are the greatest error over its bound, and
+    how many ways were refused.
+
+    Why: torch takes a missing tangent for zero, so a Hessian or a sensitivity is wrong in silence.
+
+    Mend: leave the op's dispatch keys for autograd and torch.func to the component, also on your
+    device; where you register a kernel there, call a torch.autograd.Function with a rule for jvp.
+    """
+    case.hold(record)
+
+
+@law(
     "truth.attention-memory-does-not-grow",
     profiles=("attention-core", "smoke"),
     cases=trials("truth.attention-memory-does-not-grow"),

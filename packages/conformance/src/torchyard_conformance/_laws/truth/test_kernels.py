@@ -202,6 +202,28 @@ def test_lists_are_written(case: Trial, record: Record) -> None:
 
 
 @law(
+    "truth.kernels-drop-no-tangent",
+    profiles=("kernels", "smoke"),
+    cases=trials("truth.kernels-drop-no-tangent"),
+)
+def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
+    """The op around it has the right tangents in forward mode, or refuses by name.
+
+    All floating-point inputs move at once, weights and captured tensors among them. torch.func.jvp
+    and dual numbers of torch.autograd.forward_ad are tried, and compared with differences of the
+    float64 reference. A TransformError is as good as a tangent; one that is missing, zero or wrong
+    breaks the law. The figures are the greatest error over its bound, and how many ways were
+    refused.
+
+    Why: torch takes a missing tangent for zero, so a Hessian or a sensitivity is wrong in silence.
+
+    Mend: leave the op's dispatch keys for autograd and torch.func to the component, also on your
+    device; where you register a kernel there, call a torch.autograd.Function with a rule for jvp.
+    """
+    case.hold(record)
+
+
+@law(
     "truth.kernels-memory-does-not-grow",
     profiles=("kernels", "smoke"),
     cases=trials("truth.kernels-memory-does-not-grow"),
