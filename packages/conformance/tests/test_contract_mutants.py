@@ -56,6 +56,7 @@ def _held(law: str, kernel: SoundKernel) -> tuple[int, Violated | None]:
     return passed, None
 
 
+@pytest.mark.usefixtures("three_tries")
 @pytest.mark.parametrize(
     ("mutant", "law"), _MUTANTS, ids=lambda item: getattr(item, "__name__", item)
 )

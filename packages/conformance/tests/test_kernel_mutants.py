@@ -24,6 +24,7 @@ def _alone() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.usefixtures("three_tries")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.toy.__name__}-{m.law}")
 def test_a_planted_fault_is_caught_by_the_law_that_is_meant_for_it(mutant: Mutant) -> None:
     _, broken = held(mutant.law, mutant.toy(), mutant.contract)
