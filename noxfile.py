@@ -549,11 +549,13 @@ def rehearsal(session: nox.Session) -> None:
     """Rehearse a whole train on a clone, from its calendar to the audit; print each command's time.
 
     Nothing leaves the machine: the index is a folder that is served on the loopback. First the
-    same on a monorepo that is not ours, and the faults that take long.
+    same on a monorepo that is not ours, and the faults that take long; then faults in plugins.
     """
-    install(session, "release", extra=[*group("test"), *group("release")])
+    packages = ("release", "attention", "conformance")
+    install(session, *packages, extra=[*group("test"), *group("release")])
     tests_of_trains = [f"packages/release/tests/test_{name}.py" for name in ("faults", "rehearsal")]
     session.run("pytest", "-m", "sweep", *tests_of_trains)
+    session.run("python", "-m", "packages.conformance.tests.planted_faults")
     # Kept, because the scorecard's page, the notes and the index are there.
     folder = tempfile.mkdtemp(prefix="torchyard-rehearsal-")
     session.run("git", "clone", "--quiet", str(ROOT), f"{folder}/clone", external=True)

@@ -11,6 +11,7 @@ import datetime
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,12 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from packages.release.tests.killing import kill_at
 from torchyard_release._index_server import IndexServer
 
 __all__ = ["Ran", "Rehearsal", "rehearse"]
 
 # Within the phase in which most is still picked, and long enough for what is waived.
 _PHASE: Final = "cut"
+# The line of publishing's journal that says that a file is being sent.
+_SENDING: Final = 3
 _WAIVED_FOR: Final = datetime.timedelta(days=60)
 
 
@@ -59,6 +63,20 @@ class Rehearsal:
         line = [sys.executable, "-c", program, *words, "--json"]
         out = self._run(line, ("torchyard", "release", *words), code)
         return json.loads(out) if out.strip() else None
+
+    def kill(self, *words: str, at: int) -> str:
+        """End ``torchyard release`` by SIGKILL from outside, when it has written a line.
+
+        Returns:
+            what was done, for the table of faults.
+        """
+        began = time.monotonic()
+        code = kill_at(self.root, words, at=at, when="after")
+        shown = ("torchyard", "release", *words)
+        self.ran.append(Ran(shown, time.monotonic() - began, code))
+        assert code == -signal.SIGKILL, f"{' '.join(shown)}: expected to be killed, got {code}"
+        self.say(f"killed after line {at} of its journal: {' '.join(shown)}")
+        return f"SIGKILL after line {at} of `{words[0]}`"
 
     def git(self, *words: str) -> str:
         """Run git in the clone."""
@@ -104,6 +122,7 @@ def rehearse(
         _prepare(train, index)
         train.release("plan")
         train.release("check", "--no-nox")
+        faults = {train.kill("cut", at=2): "the same command made the branch and the tag"}
         train.release("cut")
         train.git("switch", "--quiet", _branch(train))
         built = [train.release("build", *build)]
@@ -124,9 +143,13 @@ def rehearse(
         refused = _spoil(train)
         for name in ("ann", "bob"):
             train.release("approve", "--key", str(train.folder / f"{name}.pem"))
+        refused |= _spoil_signed(train)
+        faults[train.kill("promote", at=2)] = "the same command promoted it, once"
         train.release("promote")
         train.release("publish", "--index", "rehearsal")
-        train.release("publish", "--index", "rehearsal", "--for-real")
+        upload = ("publish", "--index", "rehearsal", "--for-real")
+        faults[train.kill(*upload, at=_SENDING)] = "the same command sent the rest, each file once"
+        train.release(*upload)
         again = train.release("publish", "--index", "rehearsal", "--for-real")
         audit = train.release("audit", "--index", "rehearsal")
         notes = train.release("notes")
@@ -138,6 +161,7 @@ def rehearse(
             "second": second,
             "card": card,
             "refused": refused,
+            "killed": faults,
             "again": again,
             "audit": audit,
             "notes": notes,
@@ -244,6 +268,27 @@ def _spoil(train: Rehearsal) -> dict[str, str]:
     return found
 
 
+def _spoil_signed(train: Rehearsal) -> dict[str, str]:
+    """Touch what two have signed, see that it is not promoted, and put it back; as above."""
+    (wheel, *_) = sorted(train.root.glob(".train/*/rc2/dist/*.whl"))
+    declaration = train.root / "train.toml"
+    found = {}
+    for what, path, content in (
+        ("signed, then a wheel was changed", wheel, wheel.read_bytes() + b"x"),
+        (
+            "signed, then a threshold that no commit names",
+            declaration,
+            declaration.read_bytes().replace(b"threshold = 2", b"threshold = 1"),
+        ),
+    ):
+        before = path.read_bytes()
+        assert content != before
+        path.write_bytes(content)
+        found[what] = train.release("promote", code=1)["error"]
+        path.write_bytes(before)
+    return found
+
+
 def _linked(path: Path, elsewhere: Path) -> None:
     elsewhere.write_bytes(path.read_bytes())
     path.unlink()
@@ -318,6 +363,16 @@ def _table(train: Rehearsal, end: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _faults(end: dict[str, Any]) -> str:
+    """Return what was planted, and what became of it, as Markdown."""
+    lines = ["| planted | verdict |", "| --- | --- |"]
+    lines += [
+        f"| {what} | refused: {' '.join(why.split())} |" for what, why in end["refused"].items()
+    ]
+    lines += [f"| {what} | resumed: {how} |" for what, how in end["killed"].items()]
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
     """Rehearse on a clone of this repository, and say where the pages are."""
     folder = Path(sys.argv[1]).resolve()
@@ -337,8 +392,8 @@ def main() -> None:
     artifacts = [len(built["candidate"]["artifacts"]) for built in end["built"]]
     print(f"built twice to the same bytes: {artifacts[0]} files of rc1, {artifacts[1]} of rc2")
     print(f"scorecard: {end['card']['counts']}, ready: {end['card']['ready']}")
-    for what, why in end["refused"].items():
-        print(f"refused: {what}: {why}")
+    print(faults := _faults(end))
+    table.write_text(f"{table.read_text()}\n{faults}")
     print(f"notes: {end['notes']['sentence']}")
     for path in sorted(train.root.glob(".train/*/rc*/scorecard.html")):
         print(f"page: {path}")

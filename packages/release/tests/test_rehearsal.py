@@ -107,17 +107,25 @@ def test_an_outsider_verified_it_by_two_public_keys(
     assert end["outsider"]["files"] == len(list(train.root.glob(".train/1.4.0/rc2/dist/*")))
 
 
+def _command(run: dict[str, Any]) -> str:
+    """Return a command's name; those that are killed are told their root before it."""
+    words: list[str] = run["argv"]
+    return words[2] if words[0] == "--root" else words[0]
+
+
 def test_the_history_has_every_command_and_how_it_ended(
     ended: tuple[Rehearsal, dict[str, Any]],
 ) -> None:
     _, end = ended
-    words = [run["argv"][0] for run in end["history"]["runs"]]
+    runs = end["history"]["runs"]
+    words = [_command(run) for run in runs]
     assert list(dict.fromkeys(words)) == [
         *("cut", "build", "inspect", "verify", "pick"),
         *("approve", "promote", "publish", "audit"),
     ]
-    runs = end["history"]["runs"]
-    assert {run["argv"][0] for run in runs if run["outcome"] != "done"} == {"approve"}
+    assert {_command(run) for run in runs if run["outcome"] != "done"} == {
+        *("cut", "approve", "promote", "publish")
+    }
 
 
 def test_what_was_touched_was_approved_by_nobody(
@@ -129,5 +137,12 @@ def test_what_was_touched_was_approved_by_nobody(
     assert [word in text for word, text in zip(words, said, strict=False)] == [True] * 4
     assert "is none of [signing.keys]" in said[4]
     assert "the work tree alone has it" in said[5]
-    refused = [run for run in end["history"]["runs"] if run["outcome"] != "done"]
-    assert len(refused) == len(said) == 6
+    assert "has SHA-256" in said[6]
+    assert "threshold" in said[7]
+    assert len(said) == 8
+
+
+def test_what_was_killed_came_to_the_same_end(ended: tuple[Rehearsal, dict[str, Any]]) -> None:
+    train, end = ended
+    assert len(end["killed"]) == 3
+    assert [ran.code for ran in train.ran if ran.code < 0] == [-9] * 3
