@@ -9,6 +9,7 @@ import pickletools
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention as stock
 from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 from torch.utils import _pytree as pytree
 
@@ -143,6 +144,31 @@ def test_a_mask_without_lists_of_full_blocks_has_none_whatever_becomes_of_it():
         whole.kv_num_blocks, whole.kv_indices, empty, whole.kv_indices, 32, pairs
     )
     assert torch.equal(given.full_kv_num_blocks, empty)
+
+
+def test_lists_by_columns_can_be_left_out_afterwards():
+    mask = create_block_mask(causal, 1, 1, 128, 128, device="cpu", BLOCK_SIZE=32)
+    expected, _, _ = _attend(mask)
+    with pytest.raises(TypeError, match="lists by columns follow from those by rows"):
+        mask.q_indices = mask.kv_indices
+    mask.q_num_blocks = None
+    assert mask.q_num_blocks is mask.full_q_indices is mask.dq_write_order is None
+    assert torch.equal(_attend(mask)[0], expected)
+
+
+@pytest.mark.parametrize("size", [1 << 30, (1 << 30, 32), (64, 1 << 40)], ids=str)
+def test_a_block_far_longer_than_the_sequence_costs_no_memory_for_the_rest(size):
+    mask = create_block_mask(causal, 1, 1, 100, 90, device="cpu", BLOCK_SIZE=size)
+    assert mask.bits.numel() <= 1 << 22
+    _assert_serves(mask, create_mask(causal, 1, 1, 100, 90))
+
+
+def test_torchs_empty_mask_shows_everything():
+    query = torch.randn(1, 2, 70, 8)
+    mask = stock._create_empty_block_mask(query, query)
+    torch.testing.assert_close(
+        flex_attention(query, query, query, block_mask=mask), flex_attention(query, query, query)
+    )
 
 
 def test_a_picture_has_a_cell_per_block_and_is_printed():

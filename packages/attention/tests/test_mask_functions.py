@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention.flex_attention import create_mask as stock_create_mask
 
 from torchyard_attention import (
     BlockMask,
@@ -183,3 +185,19 @@ def test_true_and_false_and_bool_tensors_are_masks():
     assert torch.equal(
         create_mask(lambda b, h, q, k: _TABLE.bool()[q, k], 1, 1, 70, 90)[0, 0], _TABLE.bool()
     )
+
+
+def test_the_dense_mask_of_a_score_mod_is_what_it_does_not_hide():
+    bias = torch.randn(60)
+
+    def score_mod(score, b, h, q, k, *, slope=2.0):
+        return torch.where((q >= k) & (h < 1), score * slope + bias[k], -torch.inf)
+
+    def hidden_by_infinity(score, b, h, q, k):
+        return score + torch.where(k < 9, 0.0, -torch.inf)
+
+    for mod in (score_mod, hidden_by_infinity, functools.partial(score_mod, slope=3.0)):
+        ours, theirs = create_mask(mod, 2, 2, 50, 60), stock_create_mask(mod, 2, 2, 50, 60, "cpu")
+        assert torch.equal(ours, theirs)
+        assert theirs.any()
+        assert not theirs.all()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from torchyard import arguments
 from torchyard_attention._block_mask import MaskMod
-from torchyard_attention._evaluate import evaluate_mask
+from torchyard_attention._evaluate import TracedMod, evaluate_mask
 from torchyard_attention._positions import mask_sizes
+from torchyard_attention._recordings import recorded
 from torchyard_attention._structure import (
     BlockRows,
     StructuredMask,
@@ -96,14 +99,18 @@ def noop_mask(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
 
 
 def create_mask(
-    mask_mod: MaskMod,
+    mask_mod: MaskMod | Callable[[Any, Any, Any, Any, Any], Any],
     B: int | None,
     H: int | None,
     Q_LEN: int,
     KV_LEN: int,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Return a mask_mod as a dense mask: bool [B, H, Q_LEN, KV_LEN]. For small sizes and tests."""
+    """Return a mask_mod as a dense mask: bool [B, H, Q_LEN, KV_LEN]. For small sizes and tests.
+
+    Of a score_mod, a function of five arguments, the mask shows what it does not make -inf of a
+    score of 0, as torch's function of the same name.
+    """
     of = "create_mask"
     place = arguments.device(of, "device", device)
     sizes = mask_sizes(of, B, H, Q_LEN, KV_LEN)
@@ -112,9 +119,26 @@ def create_mask(
             of, "Q_LEN", "at most 2**32 pairs in all", sizes, "create_block_mask holds no pairs"
         )
     arguments.function(of, "mask_mod", mask_mod)
-    text, captured = trace(mask_mod, "mask_mod", MASK_INPUTS, torch.float32, place)
     b, h, q, k = (torch.arange(n, device=place) for n in sizes)
+    if _is_score_mod(mask_mod):
+        text, captured = recorded(mask_mod, torch.float32, place)
+        scores = TracedMod(text, tuple(captured)).apply(
+            torch.zeros(sizes, device=place), b, h, q, k, *captured
+        )
+        return (scores != -torch.inf).expand(sizes).contiguous()
+    text, captured = trace(mask_mod, "mask_mod", MASK_INPUTS, torch.float32, place)
     return evaluate_mask(text, b, h, q, k, tuple(captured)).contiguous()
+
+
+def _is_score_mod(mod: Any) -> bool:
+    """Return whether a function takes a score before the four indices; by names, not by a call."""
+    try:
+        parameters = inspect.signature(mod).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    taken = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = [p for p in parameters if p.kind in taken and p.default is inspect.Parameter.empty]
+    return len(needed) == 5
 
 
 def _check_callable(mask_mods: tuple[MaskMod, ...]) -> None:

@@ -11,6 +11,8 @@ from torchyard_attention._block_mask import BlockMask
 
 # What torch's own block mask holds once it was sliced: a function that only raises.
 _SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
+# The block size by which torch tells a mask that shows everything, whatever the lengths.
+_OF_EMPTY_MASK: Final = (1 << 30, 1 << 30)
 
 
 def check_inputs(
@@ -43,6 +45,8 @@ def as_block_mask(block_mask: Any) -> BlockMask | None:
             f"block_mask: expected a BlockMask of torchyard_attention or of torch, got "
             f"{type(block_mask).__name__}; make one with create_block_mask"
         )
+    if block_mask.BLOCK_SIZE == _OF_EMPTY_MASK:
+        return None
     if getattr(block_mask.mask_mod, "__name__", "") == _SLICED_MASK_MOD:
         raise ValueError(
             "block_mask: torch's BlockMask loses its mask_mod when it is sliced; set mask_mod on "

@@ -73,21 +73,46 @@ class BlockLists:
     def BLOCK_SIZE(self) -> tuple[int, int]:
         return self._block_size
 
+    def _drop_columns(self, lists: None) -> None:
+        """Leave out the lists by columns, of which some callers have no need."""
+        if lists is not None:
+            raise TypeError(
+                f"BlockMask: lists by columns follow from those by rows; expected None, which "
+                f"leaves all four out, got {type(lists).__name__}"
+            )
+        self._q_lists = False
+
     @property
     def q_num_blocks(self) -> Tensor | None:
         return self._columns(self._kv_num_blocks, self._kv_indices)[0] if self._q_lists else None
+
+    @q_num_blocks.setter
+    def q_num_blocks(self, lists: None) -> None:
+        self._drop_columns(lists)
 
     @property
     def q_indices(self) -> Tensor | None:
         return self._columns(self._kv_num_blocks, self._kv_indices)[1] if self._q_lists else None
 
+    @q_indices.setter
+    def q_indices(self, lists: None) -> None:
+        self._drop_columns(lists)
+
     @property
     def full_q_num_blocks(self) -> Tensor | None:
         return self._full_columns()[0]
 
+    @full_q_num_blocks.setter
+    def full_q_num_blocks(self, lists: None) -> None:
+        self._drop_columns(lists)
+
     @property
     def full_q_indices(self) -> Tensor | None:
         return self._full_columns()[1]
+
+    @full_q_indices.setter
+    def full_q_indices(self, lists: None) -> None:
+        self._drop_columns(lists)
 
     def _full_columns(self) -> tuple[Tensor | None, Tensor | None]:
         if not self._q_lists or not self._full_lists:

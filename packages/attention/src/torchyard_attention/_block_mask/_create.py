@@ -15,6 +15,7 @@ from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
     WriteOrder,
     dense_blocks,
+    fitted,
     pair_of,
 )
 from torchyard_attention._block_mask._mask import BlockMask
@@ -57,7 +58,8 @@ def create_block_mask(
         H: query heads likewise.
         Q_LEN, KV_LEN: Sq and Sk.
         device: where the mask lies; None: torch's current accelerator, else cpu.
-        BLOCK_SIZE: rows and keys per block.
+        BLOCK_SIZE: rows and keys per block. What is over 4096 and longer than the sequence is made
+            as long as the longer of these.
         _compile: accepted for torch's signature; there is nothing to compile.
         separate_full_blocks: whether wholly visible blocks are listed apart; False lists them as
             partial ones, and the mask's
@@ -76,6 +78,7 @@ def create_block_mask(
     arguments.function(of, "mask_mod", mask_mod)
     sizes = mask_sizes(of, B, H, Q_LEN, KV_LEN)
     Q_LEN, KV_LEN = sizes[2:]
+    block_size = fitted(block_size, (Q_LEN, KV_LEN))
     arguments.boolean(of, "_compile", _compile)
     separate_full_blocks = arguments.boolean(of, "separate_full_blocks", separate_full_blocks)
     compute_dq_write_order = arguments.boolean(of, "compute_dq_write_order", compute_dq_write_order)

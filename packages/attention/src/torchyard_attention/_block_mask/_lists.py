@@ -17,6 +17,7 @@ __all__ = [
     "WriteOrder",
     "checked_lists",
     "dense_blocks",
+    "fitted",
     "length_of",
     "pair_of",
     "transposed",
@@ -24,6 +25,9 @@ __all__ = [
 ]
 
 DEFAULT_BLOCK_SIZE: Final = 128
+
+# Of a block that is longer than the sequence, no more positions than these are held.
+_LONGEST_BLOCK: Final = 4096
 
 
 class WriteOrder(NamedTuple):
@@ -100,6 +104,18 @@ def pair_of(block_size: int | tuple[int, int]) -> tuple[int, int]:
     return size, size
 
 
+def fitted(block_size: tuple[int, int], lengths: tuple[int, int]) -> tuple[int, int]:
+    """Return a block size without what reaches far beyond the sequences.
+
+    torch's empty masks are one block of 2**30 x 2**30, and every partial block has its bits.
+    """
+    rows, keys = (
+        min(size, max(length, _LONGEST_BLOCK))
+        for size, length in zip(block_size, lengths, strict=True)
+    )
+    return rows, keys
+
+
 def _size(of: str, name: str, value: object) -> int:
     return positions(of, name, value, least=1)
 
@@ -155,7 +171,7 @@ def checked_lists(
         full_kv_num_blocks.to(torch.int32).contiguous(),
         full_kv_indices.to(torch.int32).contiguous(),
     )
-    return lists, seq_lengths, pair
+    return lists, seq_lengths, fitted(pair, seq_lengths)
 
 
 def _check_shapes(name: str, counts: Tensor, indices: Tensor) -> None:
