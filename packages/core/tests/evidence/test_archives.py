@@ -222,18 +222,29 @@ def test_a_size_below_zero_does_not_hold_the_reader_for_ever() -> None:
     header = bytearray(tarfile.TarInfo("back").tobuf(tarfile.GNU_FORMAT))
     header[124:136] = b"\xff" * 11 + b"\x00"
     header[148:156] = b"%06o\0 " % (sum(header[:148]) + 256 + sum(header[156:]))
-    with pytest.raises(ArchiveError):
+    with pytest.raises(ArchiveError, match="member 'back': expected a size, got -"):
         read_tar(bytes(header) * 3 + bytes(1024), _LIMITS)
 
 
 def test_stored_members_that_overlap_or_are_compressed_are_refused_where_all_are_stored() -> None:
     with pytest.raises(ArchiveError, match="expected it stored, got it compressed"):
         read_zip(_zip(("x", b"1" * 100)), _LIMITS, stored=True)
-    data = bytearray(_zip(("a", b"1" * 300), ("b", b"2" * 300), method=zipfile.ZIP_STORED))
-    start = data.rfind(b"PK\x01\x02")
-    struct.pack_into("<LL", data, start + 20, 800, 800)
-    with pytest.raises(ArchiveError):
-        read_zip(bytes(data), _LIMITS, stored=True)
+    # Members that overlap: what is in `a` is `b` with its header.
+    inner, names = _parts(("b", b"2" * 1000))
+    outer, more = _parts(("a", bytes(inner)))
+    names[42:46] = struct.pack("<L", len(outer) - len(inner))
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 2, 2, len(more) + len(names), len(outer), 0)
+    data = bytes(outer + more + names + end)
+    assert list(read_zip(data, _LIMITS)) == ["a", "b"]
+    with pytest.raises(ArchiveError, match=f"at most {len(data)} bytes unpacked"):
+        read_zip(data, _LIMITS, stored=True)
+
+
+def _parts(entry: tuple[str, bytes]) -> tuple[bytearray, bytearray]:
+    """Return the members of a zip of one stored entry, and its directory without the end."""
+    data = bytearray(_zip(entry, method=zipfile.ZIP_STORED))
+    start, end = data.rfind(b"PK\x01\x02"), data.rfind(b"PK\x05\x06")
+    return data[:start], data[start:end]
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

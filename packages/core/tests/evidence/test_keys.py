@@ -155,9 +155,9 @@ def test_what_is_no_public_key_is_refused(content: bytes, said: str, tmp_path: P
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    for name in ("pipe", "folder", "absent"):
+    for name, said in (("pipe", "a regular file"), ("folder", ""), ("absent", "No such file")):
         for read in (read_private_key, read_public_key):
-            with pytest.raises(KeyFileError, match=f"{name}: expected a .* key as PEM"):
+            with pytest.raises(KeyFileError, match=f"{name}: expected a .* key as PEM.*{said}"):
                 read(tmp_path / name)
 
 
