@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from typing import Any, Final
 
 import torch
@@ -70,6 +71,13 @@ _SMALL: Final[dict[str, int]] = {
     "image_size": 32,
     "patch_size": 8,
     "num_nextn_predict_layers": 0,
+    "rotary_dim": 16,
+    "emb_dim": 64,
+    "entity_vocab_size": 16,
+    "entity_emb_size": 16,
+    "vocab_size_per_layer_input": _VOCABULARY,
+    "ffn_hidden_size": 96,
+    "expert_ffn_hidden_size": 96,
 }
 # Where the widths must fit one another in some other way.
 _NO_HEADS: Final = {
@@ -192,15 +200,16 @@ def _eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Re
     """Return a class, a small configuration that it takes, its inputs and its outputs."""
     try:
         kind: Any = getattr(transformers, name)
+        config_class = getattr(kind, "config_class", None)
     # Of a class that is not there, or whose package is not.
     except (AttributeError, ImportError) as error:
-        return Result(Outcome.UNBUILT, str(error).strip().splitlines()[0])
-    if getattr(kind, "config_class", None) is None:
+        return Result(Outcome.UNBUILT, _first_line(error))
+    if config_class is None:
         return Result(Outcome.UNBUILT, "no configuration")
     reason = ""
     for small in (_SMALL, _NO_HEADS, _LATENT, _FEWER_LAYERS):
         try:
-            config = _configuration(kind.config_class, small)
+            config = _configuration(config_class, small)
             with torch.device("meta"):
                 size = sum(p.numel() for p in kind(copy.deepcopy(config)).parameters())
             if size > _MOST_PARAMETERS:
@@ -210,10 +219,19 @@ def _eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Re
             inputs = _inputs(model)
             if isinstance(inputs, str):
                 return Result(Outcome.UNBUILT, inputs)
-            return kind, config, inputs, _outputs(model, inputs)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+            reason = _first_line(error)
+            continue
+        for given in _layouts(inputs):
+            try:
+                return kind, config, given, _outputs(model, given)
+            except Exception as error:
+                reason = _first_line(error)
     return Result(Outcome.UNBUILT, reason)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:120]
 
 
 def _configuration(kind: Any, small: dict[str, int]) -> Any:
@@ -237,9 +255,22 @@ def _fields(config: Any, small: dict[str, int]) -> dict[str, Any]:
         elif isinstance(value, list) and len(value) == layers and len(value) > 2:
             # What is listed by layer.
             fields[name] = value[:2]
+        elif name == "rope_parameters" and isinstance(value, dict) and _has_sections(config):
+            # Of half of a head: for time, for height and for width.
+            half = int(16 * value.get("partial_rotary_factor", 1)) // 2
+            fields[name] = value | {"mrope_section": [half // 2, half // 4, half // 4]}
         elif name in _TOKENS and isinstance(value, int) and value >= _VOCABULARY:
             fields[name] = _TOKENS.index(name)
     return fields
+
+
+def _has_sections(config: Any) -> bool:
+    """Return whether a model's code rotates parts of a head by several positions."""
+    try:
+        file = import_module(type(config).__module__.replace("configuration_", "modeling_"))
+    except ImportError:
+        return False
+    return "mrope_section" in inspect.getsource(file)
 
 
 def _model(kind: Any, config: Any, attention: str) -> Any:
@@ -264,8 +295,19 @@ def _inputs(model: Any) -> dict[str, Any] | str:
         if "attention_mask" in taken:
             inputs["attention_mask"] = torch.ones(_BATCH, _LENGTH, dtype=torch.int64)
             inputs["attention_mask"][0, :_PADDING] = 0
-    if "pixel_values" in taken and ("input_ids" not in taken or hasattr(config, "projection_dim")):
-        inputs["pixel_values"] = _pixels(getattr(config, "vision_config", config))
+    vision = getattr(config, "vision_config", config)
+    grids = [name for name in ("grid_thw", "image_grid_thw") if _needed(taken, name)]
+    if grids and "input_ids" not in taken:
+        # Patches one after another, and how many of them lie over time, height and width.
+        patches = "pixel_values" if "pixel_values" in taken else "hidden_states"
+        inputs[patches] = _patches(vision)
+        inputs[grids[0]] = torch.tensor([[1, 4, 4], [1, 4, 4]])
+    elif "pixel_values" in taken and (
+        "input_ids" not in taken
+        or hasattr(config, "projection_dim")
+        or _needed(taken, "pixel_values")
+    ):
+        inputs["pixel_values"] = _pixels(vision)
     if not inputs and "input_values" in taken:
         inputs["input_values"] = torch.randn(_BATCH, 4000)
     if not inputs and "input_features" in taken:
@@ -277,6 +319,26 @@ def _inputs(model: Any) -> dict[str, Any] | str:
     if "use_cache" in taken:
         inputs["use_cache"] = False
     return inputs
+
+
+def _needed(taken: Mapping[str, inspect.Parameter], name: str) -> bool:
+    return name in taken and taken[name].default is inspect.Parameter.empty
+
+
+def _layouts(inputs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the inputs in the order of dimensions of most models of sound, and in others'."""
+    yield inputs
+    if "input_values" in inputs:
+        yield inputs | {"input_values": inputs["input_values"][:, None]}
+    if "input_features" in inputs:
+        yield inputs | {"input_features": inputs["input_features"].transpose(1, 2).contiguous()}
+
+
+def _patches(config: Any) -> Tensor:
+    size = getattr(config, "patch_size", 8)
+    channels = getattr(config, "in_channels", None) or getattr(config, "num_channels", None) or 3
+    times = getattr(config, "temporal_patch_size", None) or 1
+    return torch.randn(2 * 16, channels * times * size * size)
 
 
 def _pixels(config: Any) -> Tensor:

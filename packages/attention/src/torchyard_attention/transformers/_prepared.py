@@ -9,7 +9,7 @@ from torch.nn.attention import flex_attention as stock
 
 from torchyard_attention._api import flex_attention
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention.transformers._errors import UnsupportedArgumentError
+from torchyard_attention.transformers._errors import NoTensorError, UnsupportedArgumentError
 
 __all__ = ["PreparedMask"]
 
@@ -87,8 +87,7 @@ class PreparedMask(stock.BlockMask):
         raise UnsupportedArgumentError(f"attention_mask: the model calls {called} on it; {_REMEDY}")
 
     def __getattr__(self, name: str) -> NoReturn:
-        # No error of another kind, as this is how the presence of an attribute is asked for.
-        raise AttributeError(f"attention_mask: the model asks for its {name}; {_REMEDY}")
+        raise NoTensorError(f"attention_mask: the model asks for its {name}; {_REMEDY}")
 
     def __repr__(self) -> str:
         return (
