@@ -298,10 +298,10 @@ def test_a_decision_reads_as_text_and_as_json() -> None:
     [
         ({"name": "fast"}, ValueError, "expected '<plugin>.<implementation>', got 'fast'"),
         ({"contract": "toy"}, ValueError, "expected 'op/version'"),
-        ({"load": None}, TypeError, "load must be callable, got NoneType"),
-        ({"before": "a.x"}, TypeError, "before must be a tuple of names, got 'a.x'"),
-        ({"claims": {"deterministic"}}, ValueError, "claims must be a frozenset of deterministic"),
-        ({"claims": frozenset({"fast"})}, ValueError, "batch-invariant, got frozenset({'fast'})"),
+        ({"load": None}, TypeError, "load: expected a function, got None"),
+        ({"before": "a.x"}, TypeError, "before: expected a tuple of names, got 'a.x'"),
+        ({"claims": {"deterministic"}}, TypeError, "claims: expected a frozenset of deterministic"),
+        ({"claims": frozenset({"fast"})}, ValueError, "batch-invariant, got ['fast']"),
     ],
 )
 def test_an_implementation_is_checked_when_it_is_made(

@@ -28,7 +28,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_setting_that_nobody_set_is_empty() -> None:
     assert environ.setting("TORCHYARD_USE", {}) == ""
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="setting: name: expected"):
         environ.setting("TORCHYARD_OTHER", {})
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard._activation import Activator, PluginCodeError
 from torchyard._check import Check, CheckStatus
 from torchyard._contract import ContractDefinition, ContractId
@@ -40,11 +41,18 @@ class Catalog:
 
     def __init__(
         self,
-        sources: Iterable[PluginSource] | None = None,
+        sources: Sequence[PluginSource] | None = None,
         *,
         platform: Platform | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        of = "Registry"
+        if sources is not None:
+            sources = arguments.sequence(of, "sources", sources, _source)
+        if platform is not None:
+            arguments.instance(of, "platform", platform, Platform)
+        if environ is not None:
+            arguments.mapping(of, "environ", environ)
         self._environ = environ
         self._probes = platform is None
         self._saw_torch = imported_torch() is not None
@@ -430,6 +438,10 @@ class _Guard:
                 self._catalog._plugins_changed()
         finally:
             self._lock.release()
+
+
+def _source(of: str, name: str, value: object) -> PluginSource:
+    return arguments.instance(of, name, value, PluginSource)
 
 
 def _absent(plugin: Plugin) -> Candidate:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from torchyard import arguments
+
 
 class CheckStatus(StrEnum):
     """How a check ended. ``unverified`` says that it could not be made, and is never a pass."""
@@ -30,3 +32,9 @@ class Check:
     status: CheckStatus
     text: str
     hint: str = ""
+
+    def __post_init__(self) -> None:
+        arguments.text("Check", "name", self.name)
+        arguments.instance("Check", "status", self.status, CheckStatus)
+        for field in ("text", "hint"):
+            arguments.instance("Check", field, getattr(self, field), str, "a string")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
+from torchyard import arguments
+
 _CONTRACT: Final = re.compile(
     r"(?P<op>[a-z][a-z0-9_]*)/(?P<version>[1-9][0-9]{0,5})(\.(?P<minor>0|[1-9][0-9]{0,5}))?"
 )
@@ -24,19 +26,28 @@ class ContractId:
     op: str
     version: int
 
+    def __post_init__(self) -> None:
+        arguments.text("ContractId", "op", self.op)
+        version = arguments.integer("ContractId", "version", self.version, least=1)
+        object.__setattr__(self, "version", version)
+
     @classmethod
     def parse(cls, text: str) -> ContractId:
         """Read ``op/version``; raise ValueError that shows the expected form.
 
         An op does not end in ``_v`` and digits: ``torchyard.use`` writes a version that way.
         """
-        match = _match(text)
+        match = _match(arguments.text("ContractId", "contract", text))
         if match is None or match["minor"] is not None:
             raise ValueError(f"contract: expected 'op/version' such as 'attention/1', got {text!r}")
         return cls(match["op"], int(match["version"]))
 
     def __str__(self) -> str:
         return f"{self.op}/{self.version}"
+
+
+def _field(of: str, name: str, value: object) -> RequestField:
+    return arguments.instance(of, name, value, RequestField)
 
 
 def parse_contract(text: str) -> tuple[ContractId, int]:
@@ -91,6 +102,11 @@ class RequestField:
     help: str
     default: str
 
+    def __post_init__(self) -> None:
+        arguments.text("RequestField", "name", self.name)
+        for field in ("help", "default"):
+            arguments.instance("RequestField", field, getattr(self, field), str, "a string")
+
 
 @dataclass(frozen=True, slots=True)
 class ContractDefinition:
@@ -112,7 +128,12 @@ class ContractDefinition:
     cases: Callable[[str], Iterable[Request]]
 
     def __post_init__(self) -> None:
+        of = "ContractDefinition"
         ContractId.parse(self.contract)
+        arguments.instance(of, "summary", self.summary, str, "a string")
+        arguments.sequence(of, "fields", self.fields, _field)
+        for field in ("parse", "cases"):
+            arguments.function(of, field, getattr(self, field))
 
     def request(self, fields: Mapping[str, str]) -> Request:
         """Build a request from the text of some fields; the others have their defaults.

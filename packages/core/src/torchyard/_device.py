@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torchyard import arguments
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
@@ -22,3 +24,11 @@ class DeviceStatus:
     text: str
     hint: str = ""
     count: int = 1
+
+    def __post_init__(self) -> None:
+        of = "DeviceStatus"
+        arguments.text(of, "device", self.device)
+        object.__setattr__(self, "available", arguments.boolean(of, "available", self.available))
+        for field in ("text", "hint"):
+            arguments.instance(of, field, getattr(self, field), str, "a string")
+        object.__setattr__(self, "count", arguments.integer(of, "count", self.count, least=0))

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from torchyard import arguments
 from torchyard._errors import PolicyError
 
 _PREFIX: Final = "TORCHYARD_"
@@ -118,10 +119,15 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
     """Return a setting of the table, or the empty string where nobody set it.
 
     Args:
-        name: the variable's full name; KeyError for one that the table does not list.
+        name: the variable's full name.
         environ: what to read instead of this process's environment and configuration file.
+
+    Raises:
+        ValueError: the table does not list the name.
     """
-    variable = _BY_NAME[name]
+    variable = _BY_NAME[arguments.choice("setting", "name", name, _BY_NAME)]
+    if environ is not None:
+        arguments.mapping("setting", "environ", environ)
     source = os.environ if environ is None else environ
     value = source.get(variable.name)
     if value is not None:
@@ -167,7 +173,9 @@ def plugin_setting(plugin: str, name: str, environ: Mapping[str, str] | None = N
 
     Plugins read their settings here and nowhere else, so that ``torchyard env`` can show them.
     """
-    source = os.environ if environ is None else environ
+    of = "plugin_setting"
+    plugin, name = arguments.text(of, "plugin", plugin), arguments.text(of, "name", name)
+    source = os.environ if environ is None else arguments.mapping(of, "environ", environ)
     variable = f"{_PREFIX}{plugin}_{name}".upper().replace("-", "_")
     value = source.get(variable)
     if value is None and environ is None:
@@ -183,6 +191,12 @@ def child_environ(changes: Mapping[str, str | None]) -> dict[str, str]:
     Args:
         changes: what is set besides, or removed where the value is None.
     """
+    of = "child_environ"
+    arguments.mapping(of, "changes", changes, "a mapping of names to strings or None")
+    for name, value in changes.items():
+        arguments.text(of, f"changes[{name!r}] (the name)", name)
+        if value is not None and not isinstance(value, str):
+            raise arguments.wrong_kind(of, f"changes[{name!r}]", "a string or None", value)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_PREFIX)}
     kept.update((name, value) for name, value in changes.items() if value is not None)
     return {name: value for name, value in kept.items() if changes.get(name, "") is not None}

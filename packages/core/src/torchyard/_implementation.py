@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from torchyard import arguments
 from torchyard._claim import Claim
 from torchyard._contract import ContractId, Request, request_minor
 from torchyard._failure import describe
@@ -43,36 +44,25 @@ class Implementation:
 
     def __post_init__(self) -> None:
         ContractId.parse(self.contract)
-        plugin, dot, rest = self.name.partition(".")
+        plugin, dot, rest = arguments.text("Implementation", "name", self.name).partition(".")
         if not (plugin and dot and rest):
-            raise ValueError(
-                f"Implementation.name: expected '<plugin>.<implementation>', got {self.name!r}"
+            raise arguments.wrong_value(
+                "Implementation", "name", "'<plugin>.<implementation>'", repr(self.name)
             )
+        of = f"Implementation {self.name!r}"
         for field in ("supports", "load"):
-            if not callable(getattr(self, field)):
-                raise TypeError(
-                    f"Implementation {self.name!r}: {field} must be callable, got "
-                    f"{type(getattr(self, field)).__name__}"
-                )
-
+            arguments.function(of, field, getattr(self, field))
         for field in ("before", "after"):
             names: object = getattr(self, field)
             if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
-                raise TypeError(
-                    f"Implementation {self.name!r}: {field} must be a tuple of names, got {names!r}"
-                )
-        minor: object = self.minor
-        if not isinstance(minor, int) or isinstance(minor, bool) or minor < 0:
-            raise TypeError(
-                f"Implementation {self.name!r}: minor must be a whole number, 0 or more, got "
-                f"{minor!r}"
-            )
+                raise arguments.wrong_kind(of, field, "a tuple of names", names)
+        object.__setattr__(self, "minor", arguments.integer(of, "minor", self.minor, least=0))
         claims: object = self.claims
-        if not isinstance(claims, frozenset) or not claims <= set(Claim):
-            raise ValueError(
-                f"Implementation {self.name!r}: claims must be a frozenset of "
-                f"{', '.join(Claim)}, got {claims!r}"
-            )
+        known = f"a frozenset of {', '.join(Claim)}"
+        if not isinstance(claims, frozenset):
+            raise arguments.wrong_kind(of, "claims", known, claims)
+        if not claims <= set(Claim):
+            raise arguments.wrong_value(of, "claims", known, sorted(map(str, claims)))
 
     @property
     def plugin(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard._errors import LockError
 
 SCHEMA: Final = 1
@@ -50,6 +51,7 @@ class DecisionChange:
 
 def read_dump(path: Path) -> DecisionDump:
     """Read a file of decisions; raise LockError that names the file and what is wrong with it."""
+    path = arguments.path("read_dump", "path", path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -74,6 +76,8 @@ def read_dump(path: Path) -> DecisionDump:
 
 def diff_dumps(old: DecisionDump, new: DecisionDump) -> tuple[DecisionChange, ...]:
     """Return what differs between two dumps: changed, added and removed buckets, sorted."""
+    for name, dump in (("old", old), ("new", new)):
+        arguments.instance("diff_dumps", name, dump, DecisionDump)
     before = _flatten(old)
     after = _flatten(new)
     changes = []

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard._errors import MaturityError
 
 _TABLE: Final = Path(__file__).with_name("maturity.toml")
@@ -103,6 +104,8 @@ def note_use(identifier: str, device: str) -> None:
     Raises:
         MaturityError: the table lacks the feature, or says that it was removed; every time.
     """
+    arguments.text("note_use", "identifier", identifier)
+    arguments.text("note_use", "device", device)
     key = (identifier, device)
     if key in _warned:
         return

@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from torchyard import arguments
 
 _SCHEMA: Final = 1
 
@@ -21,7 +23,7 @@ class MeasuredFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path: Final = path
+        self.path: Final = arguments.path("MeasuredFile", "path", path)
 
     def read(self, machine: str) -> dict[str, Any]:
         """Return a machine's entries; empty where there are none.
@@ -29,6 +31,7 @@ class MeasuredFile:
         Raises:
             OSError, ValueError, TypeError, KeyError: the file is not one of these.
         """
+        arguments.text("MeasuredFile.read", "machine", machine)
         if not self.path.exists():
             return {}
         found = self._machines().get(machine, {})
@@ -42,6 +45,8 @@ class MeasuredFile:
         Raises:
             OSError, ValueError, TypeError, KeyError: there is a file that is not one of these.
         """
+        arguments.text("MeasuredFile.merge", "machine", machine)
+        arguments.mapping("MeasuredFile.merge", "found", found)
         # Whoever only reads does without this.
         from filelock import FileLock
 
@@ -65,6 +70,11 @@ class MeasuredFile:
         return machines
 
 
-def digest_of(words: Iterable[str]) -> str:
+def digest_of(words: Sequence[str]) -> str:
     """Return a short digest of what a measurement holds for."""
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:16]
+    found = arguments.sequence("digest_of", "words", words, _word)
+    return hashlib.sha256("\n".join(found).encode()).hexdigest()[:16]
+
+
+def _word(of: str, name: str, value: object) -> str:
+    return arguments.instance(of, name, value, str, "a string")

@@ -61,7 +61,8 @@ def demanding(implementations: Mapping[str, str]) -> Iterator[None]:
     """Demand implementations by keywords of ``use`` inside a ``with`` block."""
     chosen = dict(_CONTEXT.get())
     for key, implementation in implementations.items():
-        if "." not in str(implementation):
+        given: object = implementation
+        if not isinstance(given, str) or "." not in given:
             raise PolicyError(
                 f"use({key}=...): expected '<plugin>.<implementation>', got {implementation!r}; "
                 f"`torchyard explain {key}` lists the names"

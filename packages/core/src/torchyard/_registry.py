@@ -6,11 +6,12 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard._activation import PluginCodeError
 from torchyard._catalog import Catalog
 from torchyard._contract import ContractId, Request
@@ -54,7 +55,7 @@ class Registry(Catalog):
 
     def __init__(
         self,
-        sources: Iterable[PluginSource] | None = None,
+        sources: Sequence[PluginSource] | None = None,
         *,
         platform: Platform | None = None,
         environ: Mapping[str, str] | None = None,
@@ -68,6 +69,8 @@ class Registry(Catalog):
         # The settings and demands that were asked for last, their conclusions, and where these are.
         self._latest: tuple[object, object, dict[str, Any], object] = None, None, {}, None
         self._noticed: set[Hashable] = set()
+        # Classes of requests that were seen to be requests.
+        self._requests: set[type] = set()
         self._tuned: TunedDecisions | None = None
         super().__init__(sources, platform=platform, environ=environ)
         _REGISTRIES.add(self)
@@ -195,8 +198,29 @@ class Registry(Catalog):
             if parsed is None:
                 parsed = self._contracts[contract] = ContractId.parse(contract)
             contract = parsed
+        if type(request) not in self._requests or type(contract) is not ContractId:
+            self._check(contract, request)
+        if use is not None:
+            arguments.text("Registry", "use", use)
         uses, enlist, lock, tuned = decision_settings(self._environ)
         return contract, request, demanded(contract, use, uses), enlist, lock, tuned
+
+    def _check(self, contract: object, request: object) -> None:
+        """Check of what kind they are; of each class of requests once, as calls are many."""
+        arguments.instance(
+            "Registry", "contract", contract, ContractId, "'op/version' or a ContractId"
+        )
+        if isinstance(request, type) or not (
+            isinstance(getattr(request, "device", None), str)
+            and callable(getattr(request, "bucket", None))
+        ):
+            raise arguments.wrong_kind(
+                "Registry",
+                "request",
+                "a request of the contract, with a device and a bucket()",
+                request,
+            )
+        self._requests.add(type(request))
 
     def _decided(self, key: tuple[ContractId, Request, Any, str, str, str]) -> Decision:
         decision = self._decisions.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from torchyard import arguments
 from torchyard._contract import Request
 from torchyard._decision import Candidate, Decision, Outcome, Source
 from torchyard._errors import PolicyError, UnsupportedError
@@ -89,6 +90,7 @@ def decide(
 
 def require(decision: Decision) -> Implementation:
     """Return the chosen implementation, or raise UnsupportedError with the whole trace."""
+    arguments.instance("require", "decision", decision, Decision)
     if decision.chosen is None:
         raise UnsupportedError(
             f"nothing may serve this request; every candidate and its reason:\n{decision.render()}",

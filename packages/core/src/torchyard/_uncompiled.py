@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from torchyard import arguments
+
 __all__ = ["uncompiled"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -27,6 +29,8 @@ def uncompiled(reason: str) -> Callable[[_F], _F]:
     Returns:
         a decorator of functions, which returns the function itself.
     """
+
+    arguments.text("uncompiled", "reason", reason)
 
     def mark(function: _F) -> _F:
         import torch

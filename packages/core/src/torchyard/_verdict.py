@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from torchyard import arguments
+
 
 class ReasonCode(StrEnum):
     """Why a candidate was not chosen: stable names, one documented paragraph each.
@@ -54,13 +56,17 @@ class Verdict:
     hint: str = ""
 
     def __post_init__(self) -> None:
+        for field in ("text", "hint"):
+            arguments.instance("Verdict", field, getattr(self, field), str, "a string")
         if self.supported != (self.code is None):
             raise ValueError(
                 f"Verdict: a supported verdict has no code and a refusal needs one; got "
                 f"supported={self.supported}, code={self.code}; use Verdict.yes or Verdict.no"
             )
         if not self.supported and not self.text:
-            raise ValueError("Verdict: a refusal needs a text that says which limit was met")
+            raise ValueError(
+                "Verdict: text: a refusal needs a text that says which limit was met, got ''"
+            )
 
     @classmethod
     def yes(cls, text: str = "") -> Verdict:
@@ -70,4 +76,8 @@ class Verdict:
     @classmethod
     def no(cls, code: ReasonCode, text: str, hint: str = "") -> Verdict:
         """Return a verdict that refuses the request for a stable reason."""
-        return cls(False, ReasonCode(code), text, hint)
+        # A plugin may write a code as its text.
+        given: object = code
+        if not isinstance(given, ReasonCode):
+            code = ReasonCode(arguments.choice("Verdict", "code", given, map(str, ReasonCode)))
+        return cls(False, code, text, hint)

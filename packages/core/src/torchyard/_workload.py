@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from torchyard import arguments
+
 __all__ = ["SpeedLimits", "Workload"]
 
 
@@ -20,6 +22,14 @@ class SpeedLimits:
 
     per_second: Mapping[str, float]
     tune: str = ""
+
+    def __post_init__(self) -> None:
+        of = "SpeedLimits"
+        arguments.mapping(of, "per_second", self.per_second, "a mapping of names to numbers")
+        for name, value in self.per_second.items():
+            arguments.text(of, f"per_second[{name!r}] (the name)", name)
+            arguments.number(of, f"per_second[{name!r}]", value, least=0)
+        arguments.instance(of, "tune", self.tune, str, "a string")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +48,12 @@ class Workload:
     limits: tuple[str, ...]
     amount: float
     prepare: Callable[[], Callable[[], object]]
+
+    def __post_init__(self) -> None:
+        of = "Workload"
+        arguments.text(of, "name", self.name)
+        object.__setattr__(
+            self, "limits", arguments.sequence(of, "limits", self.limits, arguments.text)
+        )
+        object.__setattr__(self, "amount", arguments.number(of, "amount", self.amount, least=0))
+        arguments.function(of, "prepare", self.prepare)

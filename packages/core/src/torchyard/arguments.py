@@ -15,8 +15,10 @@ what a caller can do, where that does not follow from the rest.
 from __future__ import annotations
 
 import numbers
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -30,7 +32,9 @@ __all__ = [
     "function",
     "instance",
     "integer",
+    "mapping",
     "number",
+    "path",
     "sequence",
     "tensor",
     "text",
@@ -200,6 +204,24 @@ def sequence(
     if item is None:
         return tuple(value)
     return tuple([item(of, f"{name}[{i}]", each) for i, each in enumerate(value)])
+
+
+def mapping(
+    of: str, name: str, value: object, expected: str = "a mapping", *, remedy: str = ""
+) -> Mapping[Any, Any]:
+    """Return a mapping, such as a dict; ``expected`` says from what to what."""
+    return instance(of, name, value, Mapping, expected, remedy=remedy)
+
+
+def path(of: str, name: str, value: object, *, remedy: str = "") -> Path:
+    """Return the path that a string or a path says."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if not isinstance(value, str):
+        raise wrong_kind(of, name, "a path", value, remedy)
+    if not value or "\0" in value:
+        raise wrong_value(of, name, "a path", repr(value), remedy)
+    return Path(value)
 
 
 def dtype(
