@@ -372,7 +372,7 @@ def test_ids_that_changed_since_are_looked_at_again():
         (lambda: masks.tree(PARENTS, context=-1), "context: expected an int of at least 0"),
         (
             lambda: create_block_mask(masks.document(IDS), None, None, 97, 97, "cpu"),
-            "document: expected ids for 97 queries, got 96",
+            "document: ids: expected those of 97 queries, got 96",
         ),
         (
             lambda: create_block_mask(masks.tree(PARENTS), None, None, 61, 60, "cpu"),

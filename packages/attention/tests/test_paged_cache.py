@@ -211,7 +211,7 @@ def test_a_step_ends_with_the_next_change_of_the_cache() -> None:
             "query: expected the cache's dtype",
         ),
         ({"query": torch.zeros(3, 4, DIM, requires_grad=True)}, ValueError, "torch.no_grad"),
-        ({"layer": 1}, ValueError, "layer: expected 0 to 0, got 1"),
+        ({"layer": 1}, ValueError, "layer: expected an int of 0 to 0, got 1"),
         ({"implementation": "attention.sdpa"}, UnsupportedError, "attention.sdpa       refused"),
     ],
 )
@@ -242,6 +242,21 @@ def test_sdpa_serves_one_sequence_and_says_why_not_several() -> None:
     )
 
 
+@pytest.mark.parametrize("argument", ["key", "value"])
+@pytest.mark.parametrize("left", [0, 4])
+def test_positions_without_memory_are_refused_and_nothing_grows(argument: str, left: int) -> None:
+    cache, _ = filled(5)
+    given = dict(zip(("key", "value"), tokens(1), strict=True))
+    given[argument] = given[argument].clone()
+    given[argument].untyped_storage().resize_(left)
+    with pytest.raises(ValueError, match=f"append: {argument}: expected .* bytes of storage"):
+        cache.append(0, **given)
+    assert cache.length(0) == 5
+    step = cache.extend(0)
+    with pytest.raises(ValueError, match=f"{argument}: expected .* bytes of storage"):
+        step.write(**given)
+
+
 def test_what_does_not_fit_the_cache_is_named() -> None:
     cache, sequences = filled(5, 6, 7)
     key, value = tokens(3)
@@ -249,9 +264,17 @@ def test_what_does_not_fit_the_cache_is_named() -> None:
     for error, text, call in (
         (ValueError, "got 9, which was never opened", lambda: cache.length(9)),
         (ValueError, "expected each once", lambda: cache.extend([0, 0])),
-        (ValueError, "sequences: expected at least one", lambda: cache.extend([])),
+        (
+            ValueError,
+            "sequences: expected a list or a tuple of at least 1",
+            lambda: cache.extend([]),
+        ),
         (ValueError, "counts: expected 3 numbers, one per", lambda: cache.extend(sequences, [1])),
-        (ValueError, "counts: expected 0 or more, got -1", lambda: cache.extend(0, -1)),
+        (
+            ValueError,
+            "counts: expected an int of 0 to 2147483647, got -1",
+            lambda: cache.extend(0, -1),
+        ),
         (ValueError, "counts: expected at most 5, the posi", lambda: cache.step(sequences, 6)),
         (ValueError, "length: expected 0 to 5", lambda: cache.truncate(0, 6)),
         (ValueError, r"key: expected \[3, H, D\]", lambda: cache.append(sequences, key[:2], value)),
@@ -262,8 +285,8 @@ def test_what_does_not_fit_the_cache_is_named() -> None:
             "key: expected a tensor without gradient",
             lambda: cache.append(sequences, key.clone().requires_grad_(), value),
         ),
-        (ValueError, "pages: expected at least 1", lambda: empty_cache(pages=0)),
-        (ValueError, "page_size: expected at least 1", lambda: empty_cache(page_size=0)),
+        (ValueError, "pages: expected an int of 1 to", lambda: empty_cache(pages=0)),
+        (ValueError, "page_size: expected an int of 1 to", lambda: empty_cache(page_size=0)),
     ):
         with pytest.raises(error, match=text):
             call()

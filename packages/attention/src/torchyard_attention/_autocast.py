@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+
 __all__ = ["autocast_inputs"]
 
 
@@ -14,6 +16,9 @@ def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
     As torch's own attentions do: tensors of any floating point dtype but float64 are cast, each by
     itself, and gradients come back in their own dtypes. Where autocast is off, the same tensors.
     """
+    of = "autocast_inputs"
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        arguments.instance(of, name, tensor, Tensor, "a tensor")
     device = query.device.type
     # torch raises for a device that has no autocast, such as that of tensors without data.
     if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):

@@ -44,6 +44,9 @@ def captured_tensors(score_mod: ScoreModFunction | None, query: Tensor) -> tuple
     """
     if score_mod is None:
         return ()
+    of = "captured_tensors"
+    checks.function(of, "score_mod", score_mod)
+    checks.tensor(of, "query", query, dtypes=FLOATS)
     empty = query.new_empty((1, 1, 0, 1))
     arguments = prepared_arguments(empty, empty, empty, score_mod)
     return tuple(tensor for tensor in arguments.score_captured if tensor.requires_grad)

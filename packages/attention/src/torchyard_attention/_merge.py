@@ -42,6 +42,11 @@ def merge_states(
         )
     if not states.dtype.is_floating_point:
         raise TypeError(f"merge_states: outs: expected a floating point dtype, got {states.dtype}")
+    if weights.device != states.device:
+        raise ValueError(
+            f"merge_states: lses: expected a tensor on {states.device}, as outs, got one on "
+            f"{weights.device}"
+        )
     if weights.dtype not in _LSE_DTYPES:
         raise TypeError(f"merge_states: lses: expected float32 or float64, got {weights.dtype}")
     # The result does not depend on the shift, so neither does its gradient.

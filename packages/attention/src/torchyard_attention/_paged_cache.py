@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+from torchyard_attention._call_checks import FLOATS
 from torchyard_attention._page_book import PageBook
 from torchyard_attention._paged_step import Group, PagedStep
 from torchyard_attention._placed_mask import Places, placed_mask
+
+# The page of a position and its place in the page are int32.
+_MOST: Final = (1 << 31) - 1
+# More than any machine has, and what sizes that were mixed up ask for.
+_MOST_BYTES: Final = 1 << 46
 
 
 class CacheMemory(NamedTuple):
@@ -69,19 +76,26 @@ class PagedKVCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        value_dim = head_dim if value_dim is None else value_dim
-        for name, size in (
-            ("pages", pages),
-            ("page_size", page_size),
-            ("kv_heads", kv_heads),
-            ("head_dim", head_dim),
-            ("value_dim", value_dim),
-            ("layers", layers),
-        ):
-            if size < 1:
-                raise ValueError(f"{name}: expected at least 1, got {size}")
+        of = "PagedKVCache"
+        pages = arguments.integer(of, "pages", pages, least=1, most=_MOST)
+        page_size = arguments.integer(of, "page_size", page_size, least=1, most=_MOST)
+        kv_heads = arguments.integer(of, "kv_heads", kv_heads, least=1, most=_MOST)
+        head_dim = arguments.integer(of, "head_dim", head_dim, least=1, most=_MOST)
+        layers = arguments.integer(of, "layers", layers, least=1, most=_MOST)
+        if value_dim is None:
+            value_dim = head_dim
+        value_dim = arguments.integer(of, "value_dim", value_dim, least=1, most=_MOST)
+        dtype = arguments.dtype(of, "dtype", dtype, FLOATS)
+        device = arguments.device(of, "device", device)
+        bytes_each = dtype.itemsize * kv_heads * page_size * (head_dim + value_dim) * layers
+        if pages * bytes_each > _MOST_BYTES:
+            raise ValueError(
+                f"{of}: pages: expected a pool of at most {_MOST_BYTES >> 40} TiB, got {pages} "
+                f"pages of {bytes_each} bytes; a page holds page_size * kv_heads * (head_dim + "
+                f"value_dim) * layers values"
+            )
         self._book = PageBook(pages, page_size)
-        self._device = torch.device(device)
+        self._device = device
 
         def pools(size: int) -> tuple[Tensor, ...]:
             # A head's pages lie together: what one thread reads is one stream where a sequence's
@@ -137,19 +151,21 @@ class PagedKVCache:
 
         The last page, where it is filled in part, is copied when one of the two grows.
         """
-        return self._book.fork(sequence)
+        return self._book.fork(_number("fork", sequence))
 
     def close(self, sequence: int) -> None:
         """Give back the pages of a sequence that no other one shares."""
-        self._book.close(sequence)
+        self._book.close(_number("close", sequence))
 
     def truncate(self, sequence: int, length: int) -> None:
         """Cut a sequence to its first ``length`` positions, as after a draft that was rejected."""
-        self._book.truncate(sequence, length)
+        of = "truncate"
+        length = arguments.integer(of, "length", length, least=0)
+        self._book.truncate(_number(of, sequence), length)
 
     def length(self, sequence: int) -> int:
         """Return how many positions a sequence has."""
-        return self._book.length(sequence)
+        return self._book.length(_number("length", sequence))
 
     def extend(self, sequences: int | Sequence[int], counts: int | Sequence[int] = 1) -> PagedStep:
         """Make room for new positions at the ends of sequences: for all, or for none.
@@ -214,7 +230,9 @@ class PagedKVCache:
                 f"append: expected a cache of one layer, got {self.layers}; call extend() once per "
                 f"step, and write() of what it returns for each layer"
             )
-        numbers = [sequences] if isinstance(sequences, int) else list(sequences)
+        for name, new in (("key", key), ("value", value)):
+            arguments.tensor("append", name, new, dims=(3, 4))
+        numbers = _numbers(sequences)
         if counts is None:
             counts = _counts_of(key, len(numbers))
         numbers, lengths = self._parsed(numbers, counts)
@@ -244,13 +262,17 @@ class PagedKVCache:
             counts: how many positions each sequence has in query; None: as for :meth:`append`.
             how: as for :meth:`PagedStep.attention`.
         """
-        numbers = [sequences] if isinstance(sequences, int) else list(sequences)
+        arguments.tensor("PagedKVCache.attention", "query", query, dims=(3, 4))
+        numbers = _numbers(sequences)
         if counts is None:
             counts = _counts_of(query, len(numbers))
         return self.step(numbers, counts).attention(query, **how)
 
     def keys_and_values(self, sequence: int, *, layer: int = 0) -> tuple[Tensor, Tensor]:
         """Return copies of a sequence's keys [Hkv, length, D] and values [Hkv, length, V]."""
+        sequence = _number("keys_and_values", sequence)
+        least, most = -self.layers, self.layers - 1
+        layer = arguments.integer("keys_and_values", "layer", layer, least=least, most=most)
         length = self.length(sequence)
         pages = torch.tensor(self._book.pages(sequence), dtype=torch.int64, device=self._device)
         key, value = (
@@ -262,17 +284,16 @@ class PagedKVCache:
     def _parsed(
         self, sequences: int | Sequence[int], counts: int | Sequence[int]
     ) -> tuple[list[int], tuple[int, ...]]:
-        numbers = [sequences] if isinstance(sequences, int) else list(sequences)
-        if not numbers:
-            raise ValueError("sequences: expected at least one, got none")
+        numbers = _numbers(sequences)
         self._book.check(numbers)
-        lengths = (counts,) * len(numbers) if isinstance(counts, int) else tuple(counts)
+        if isinstance(counts, (list, tuple)):
+            lengths = arguments.sequence("PagedKVCache", "counts", counts, _count)
+        else:
+            lengths = (_count("PagedKVCache", "counts", counts),) * len(numbers)
         if len(lengths) != len(numbers):
             raise ValueError(
                 f"counts: expected {len(numbers)} numbers, one per sequence, got {len(lengths)}"
             )
-        if min(lengths) < 0:
-            raise ValueError(f"counts: expected 0 or more, got {min(lengths)}")
         return numbers, lengths
 
     def _grow(self, sequences: list[int], counts: tuple[int, ...]) -> None:
@@ -333,6 +354,23 @@ class PagedKVCache:
             lengths=lengths.to(torch.int32).to(self._device),
             causal=causal,
         )
+
+
+def _number(of: str, sequence: object) -> int:
+    return arguments.integer(of, "sequence", sequence)
+
+
+def _numbers(sequences: object) -> list[int]:
+    """Return the sequences that one number or several name."""
+    if isinstance(sequences, (list, tuple)):
+        return list(
+            arguments.sequence("PagedKVCache", "sequences", sequences, arguments.integer, least=1)
+        )
+    return [arguments.integer("PagedKVCache", "sequences", sequences)]
+
+
+def _count(of: str, name: str, value: object) -> int:
+    return arguments.integer(of, name, value, least=0, most=_MOST)
 
 
 def _counts_of(tensor: Tensor, sequences: int) -> int:

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard import Decision, note_use, registry
+from torchyard import Decision, arguments, note_use, registry
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction
 from torchyard_attention._block_mask import BlockMask, MaskMod
+from torchyard_attention._call_checks import FLOATS, check_flags, check_options
 from torchyard_attention._options import options_text
 from torchyard_attention._paged_op import PagedArguments, paged_forward, paged_request
 from torchyard_attention._placed_mask import Places, placed_mask
@@ -79,7 +80,7 @@ class PagedStep:
         Raises:
             ValueError, TypeError: an argument does not fit, or the step has ended.
         """
-        self._check_layer(layer)
+        layer = self._checked_layer("PagedStep.write", layer)
         for name, new, pool in (
             ("key", key, self.keys[layer]),
             ("value", value, self.values[layer]),
@@ -129,7 +130,12 @@ class PagedStep:
             ProgramError: score_mod or mask_mod does something that cannot be recorded.
             torchyard.UnsupportedError: no implementation may serve the call.
         """
-        self._check_layer(layer)
+        of = "PagedStep.attention"
+        layer = self._checked_layer(of, layer)
+        scale = _check_kinds(
+            of, query, score_mod, mask_mod, causal, return_aux, implementation, scale
+        )
+        check_options(of, kernel_options)
         self._check_query(query, layer)
         if not torch.compiler.is_compiling():
             note_use("attention.flex_attention", query.device.type)
@@ -137,10 +143,8 @@ class PagedStep:
         options = options_text(kernel_options)
         parts = []
         for group in self.groups:
-            arguments = self._arguments(
-                query, group, layer, score_mod, mask_mod, causal, scale, aux
-            )
-            parts.append(paged_forward(arguments._replace(options=options), implementation))
+            given = self._arguments(query, group, layer, score_mod, mask_mod, causal, scale, aux)
+            parts.append(paged_forward(given._replace(options=options), implementation))
         out = self._joined(query, [part.out for part in parts])
         if return_aux is None:
             return out
@@ -163,7 +167,9 @@ class PagedStep:
         implementation: str | None = None,
     ) -> tuple[Decision, ...]:
         """Return the decisions that :meth:`attention` would take, one per group of sequences."""
-        self._check_layer(layer)
+        of = "PagedStep.explain"
+        layer = self._checked_layer(of, layer)
+        _check_kinds(of, query, score_mod, mask_mod, causal, return_aux, implementation, None)
         self._check_query(query, layer)
         aux = return_aux or AuxRequest()
         calls = [
@@ -214,7 +220,7 @@ class PagedStep:
             text,
             [] if mask is None else mask.block_tensors(),
             [0, 0] if mask is None else list(mask.BLOCK_SIZE),
-            1.0 / math.sqrt(query.shape[-1]) if scale is None else float(scale),
+            1.0 / math.sqrt(query.shape[-1]) if scale is None else scale,
             "",
             aux.lse,
             aux.max_scores,
@@ -241,15 +247,15 @@ class PagedStep:
             joined[group.rows] = part
         return joined
 
-    def _check_layer(self, layer: int) -> None:
-        if not 0 <= layer < len(self.keys):
-            raise ValueError(f"layer: expected 0 to {len(self.keys) - 1}, got {layer}")
+    def _checked_layer(self, of: str, layer: object) -> int:
+        found = arguments.integer(of, "layer", layer, least=0, most=len(self.keys) - 1)
         # A compiled graph would be compiled again for each answer.
         if not torch.compiler.is_compiling() and self.ended():
             raise ValueError(
                 "PagedStep: expected the cache's newest step, got one from before the cache was "
                 "changed; make a new one with extend() or step()"
             )
+        return found
 
     def _check_query(self, query: Tensor, layer: int) -> None:
         pool = self.keys[layer]
@@ -284,8 +290,29 @@ class PagedStep:
             )
 
 
+def _check_kinds(
+    of: str,
+    query: object,
+    score_mod: object,
+    mask_mod: object,
+    causal: object,
+    return_aux: object,
+    implementation: object,
+    scale: object,
+) -> float | None:
+    """Raise TypeError or ValueError where an argument is of another kind; return the scale."""
+    arguments.tensor(of, "query", query, dims=(3, 4), dtypes=FLOATS)
+    for name, function in (("score_mod", score_mod), ("mask_mod", mask_mod)):
+        if function is not None:
+            arguments.function(of, name, function)
+    arguments.boolean(of, "causal", causal)
+    check_flags(of, return_aux, implementation)
+    return None if scale is None else arguments.number(of, "scale", scale)
+
+
 def check_form(name: str, tensor: Tensor, pool: Tensor, counts: tuple[int, ...]) -> None:
     """Raise ValueError or TypeError unless a tensor holds the positions of a step."""
+    arguments.tensor("PagedStep", name, tensor, dims=(3, 4))
     if tensor.dtype != pool.dtype or tensor.device != pool.device:
         raise TypeError(
             f"{name}: expected the cache's dtype and device, {pool.dtype} on {pool.device}, got "

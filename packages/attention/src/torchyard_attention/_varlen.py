@@ -17,6 +17,9 @@ _INTEGERS: Final = (torch.int32, torch.int64)
 _KEYS_PER_BLOCK: Final = 128
 _MOST_ROWS_PER_BLOCK: Final = 128
 
+# No tensor is longer.
+_MOST: Final = (1 << 63) - 1
+
 
 def varlen_attention(
     query: Tensor,
@@ -89,9 +92,9 @@ def varlen_attention(
     named = dict(zip(("query", "key", "value"), tensors, strict=True))
     check_call(of, named, score_mod, scale, enable_gqa, dims=3, shape="[T, H, D]")
     if max_seqlen_q is not None:
-        max_seqlen_q = checks.integer(of, "max_seqlen_q", max_seqlen_q, least=0)
+        max_seqlen_q = checks.integer(of, "max_seqlen_q", max_seqlen_q, least=0, most=_MOST)
     if max_seqlen_k is not None:
-        max_seqlen_k = checks.integer(of, "max_seqlen_k", max_seqlen_k, least=0)
+        max_seqlen_k = checks.integer(of, "max_seqlen_k", max_seqlen_k, least=0, most=_MOST)
     starts_q, starts_k = _check(*tensors, cu_seqlens_q, cu_seqlens_k)
     lengths = (tensors[0].shape[0], tensors[1].shape[0])
     mask = packed_mask(

@@ -14,6 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+
 __all__ = ["Dropout", "dropout_factors", "new_seed", "philox"]
 
 _WORD: Final = 0xFFFFFFFF
@@ -40,7 +42,7 @@ class Dropout:
 
 def new_seed(device: torch.device) -> Tensor:
     """Draw a seed from torch's generator of a device: int64 [2]."""
-    return torch.randint(2**62, (2,), device=device)
+    return torch.randint(2**62, (2,), device=arguments.device("new_seed", "device", device))
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._block_mask._lists import (
     WriteOrder,
     dense_blocks,
@@ -18,6 +19,17 @@ from torchyard_attention._block_mask._picture import picture
 __all__ = ["NO_ORDER", "BlockLists"]
 
 NO_ORDER: Final = WriteOrder()
+
+
+# The most rows of a picture, and pictures.
+_MOST_CELLS: Final = 1 << 62
+
+
+def _cells(of: str, name: str, value: object) -> int:
+    found = arguments.integer(of, name, value, least=-1, most=_MOST_CELLS)
+    if found == 0:
+        raise arguments.wrong_value(of, name, "positive sizes or -1", found)
+    return found
 
 
 class BlockLists:
@@ -178,7 +190,13 @@ class BlockLists:
             grid_size: the most rows and columns of a picture; -1: one cell per block.
             limit: the most pictures.
         """
-        return picture(self.to_dense(), grid_size, limit)
+        of = "BlockMask.to_string"
+        if isinstance(grid_size, (list, tuple)):
+            rows, columns = arguments.sequence(of, "grid_size", grid_size, _cells, length=2)
+        else:
+            rows = columns = _cells(of, "grid_size", grid_size)
+        limit = arguments.integer(of, "limit", limit, least=0, most=_MOST_CELLS)
+        return picture(self.to_dense(), (rows, columns), limit)
 
     @property
     def _kv_blocks(self) -> int:

@@ -92,6 +92,10 @@ def dense_blocks(counts: Tensor, indices: Tensor, kv_blocks: int) -> Tensor:
     return dense.scatter(-1, places, True)[..., :kv_blocks]
 
 
+# What numbers of blocks may be given as; a bool is none.
+INDEX_DTYPES: Final = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
+
+
 def pair_of(block_size: int | tuple[int, int]) -> tuple[int, int]:
     """Return a block size as (BQ, BK)."""
     of = "BlockMask"
@@ -149,6 +153,11 @@ def checked_lists(
     for name, tensor in given.items():
         if tensor is not None or not name.startswith("full"):
             arguments.tensor(of, name, tensor)
+            if tensor is not None and tensor.device != kv_num_blocks.device:
+                raise ValueError(
+                    f"{of}: {name}: expected a tensor on {kv_num_blocks.device}, as "
+                    f"kv_num_blocks, got one on {tensor.device}"
+                )
     _check_shapes("kv", kv_num_blocks, kv_indices)
     if (full_kv_num_blocks is None) != (full_kv_indices is None):
         raise ValueError("full_kv_num_blocks, full_kv_indices: expected both or neither, got one")
@@ -182,11 +191,18 @@ def _check_shapes(name: str, counts: Tensor, indices: Tensor) -> None:
             f"got {list(counts.shape)} and {list(indices.shape)}"
         )
     for part, tensor in (("num_blocks", counts), ("indices", indices)):
-        if tensor.dtype not in (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8):
+        if tensor.dtype not in INDEX_DTYPES:
             raise TypeError(
                 f"{name}_{part}: expected integers, such as int32, got {tensor.dtype}; which "
                 f"blocks are visible as bool or float is no list of them"
             )
+
+
+def block_numbers(of: str, name: str, blocks: object) -> tuple[int, ...]:
+    """Return numbers of blocks, given as a list, a tuple or a range."""
+    if isinstance(blocks, range):
+        return tuple(blocks)
+    return arguments.sequence(of, name, blocks, arguments.integer, expected="a list of integers")
 
 
 def length_of(name: str, blocks: Sequence[int], length: int, size: int) -> int:

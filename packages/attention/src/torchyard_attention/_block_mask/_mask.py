@@ -16,6 +16,7 @@ from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
 from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
     WriteOrder,
+    block_numbers,
     checked_lists,
     length_of,
 )
@@ -30,6 +31,7 @@ from torchyard_attention._block_mask._recorded import (
     show_everything,
 )
 from torchyard_attention._mask_blocks import first_slots
+from torchyard_attention._positions import positions
 
 
 class BlockMask(BlockLists):
@@ -137,6 +139,10 @@ class BlockMask(BlockLists):
         lists, lengths, block_size = checked_lists(
             kv_num_blocks, kv_indices, full_kv_num_blocks, full_kv_indices, BLOCK_SIZE, seq_lengths
         )
+        of = "BlockMask.from_kv_blocks"
+        if mask_mod is not None:
+            arguments.function(of, "mask_mod", mask_mod)
+        compute_q_blocks = arguments.boolean(of, "compute_q_blocks", compute_q_blocks)
         text, captured = record_mask(mask_mod or show_everything, lists[0].device)
         return cls(
             lengths,
@@ -162,7 +168,10 @@ class BlockMask(BlockLists):
 
     @seq_lengths.setter
     def seq_lengths(self, lengths: tuple[int, int]) -> None:
-        q_length, kv_length = lengths
+        of = "BlockMask"
+        q_length, kv_length = arguments.sequence(
+            of, "seq_lengths", lengths, positions, expected="two lengths", length=2
+        )
         rows = self._block_size[0]
         q_blocks = self._kv_num_blocks.shape[2]
         if -(-q_length // rows) != q_blocks or kv_length < 0:
@@ -183,11 +192,7 @@ class BlockMask(BlockLists):
 
     @mask_mod.setter
     def mask_mod(self, mask_mod: MaskMod) -> None:
-        if not callable(mask_mod):
-            raise TypeError(
-                f"mask_mod: expected a function (b, h, q_idx, kv_idx) -> bool, got "
-                f"{type(mask_mod).__name__}"
-            )
+        arguments.function("BlockMask", "mask_mod", mask_mod)
         self._mask_mod = mask_mod
         self._outdate()
 
@@ -259,6 +264,7 @@ class BlockMask(BlockLists):
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Return the fields in torch's order; lengths and block sizes as one item each, or two."""
+        flatten = arguments.boolean("BlockMask.as_tuple", "flatten", flatten)
         lengths: tuple[Any, ...] = self.seq_lengths if flatten else (self.seq_lengths,)
         sizes: tuple[Any, ...] = self.BLOCK_SIZE if flatten else (self.BLOCK_SIZE,)
         return (
@@ -339,6 +345,9 @@ class BlockMask(BlockLists):
         Raises:
             ValueError: a number is out of range or repeated, or a short block is not last.
         """
+        of = "BlockMask.part"
+        q_blocks = block_numbers(of, "q_blocks", q_blocks)
+        kv_blocks = block_numbers(of, "kv_blocks", kv_blocks)
         lengths = (
             length_of("q_blocks", q_blocks, self._seq_lengths[0], self._block_size[0]),
             length_of("kv_blocks", kv_blocks, self._seq_lengths[1], self._block_size[1]),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchyard_attention._block_mask._lists import dense_blocks
+from torchyard import arguments
+from torchyard_attention._block_mask._lists import INDEX_DTYPES, dense_blocks
 from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
 
 if TYPE_CHECKING:
@@ -59,16 +60,27 @@ def taken(
 
 def _kept(item: Any, size: int) -> slice | Tensor:
     """Return an index of one dimension that keeps the dimension."""
+    of = "BlockMask[...]"
     if isinstance(item, Tensor):
+        arguments.tensor(of, "index", item, dtypes=(*INDEX_DTYPES, torch.bool))
+        if item.dtype is torch.bool and item.shape != (size,):
+            raise arguments.wrong_value(
+                of, "index", f"a bool for each of {size}", f"shape {list(item.shape)}"
+            )
+        if item.dtype is not torch.bool and not torch.compiler.is_compiling() and item.numel():
+            least, most = (int(bound) for bound in item.aminmax())
+            if least < -size or most >= size:
+                raise IndexError(
+                    f"{of}: index: expected {-size} to {size - 1}, got {least} to {most}"
+                )
         return item.reshape(1) if item.ndim == 0 else item
     if isinstance(item, slice):
         return item
-    if isinstance(item, bool) or not isinstance(item, int):
-        raise TypeError(
-            f"BlockMask[...]: expected integers, slices and tensors, got {type(item).__name__}"
-        )
+    item = arguments.integer(
+        of, "index", item, remedy="slices and tensors of integers or bools are indices too"
+    )
     if not -size <= item < size:
-        raise IndexError(f"BlockMask[...]: expected {-size} to {size - 1}, got {item}")
+        raise IndexError(f"{of}: index: expected {-size} to {size - 1}, got {item}")
     return slice(item, item + 1 or None)
 
 

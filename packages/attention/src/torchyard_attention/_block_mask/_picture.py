@@ -17,7 +17,7 @@ __all__ = ["described", "picture"]
 _HIDDEN, _PARTIAL, _FULL = " ", "░", "█"
 
 
-def picture(visible: Tensor, grid_size: int | tuple[int, int], limit: int) -> str:
+def picture(visible: Tensor, grid_size: tuple[int, int], limit: int) -> str:
     """Draw which blocks are visible: a full cell where all of its blocks are, at least in part.
 
     Args:
@@ -26,12 +26,10 @@ def picture(visible: Tensor, grid_size: int | tuple[int, int], limit: int) -> st
         limit: the most pictures, of a batch and a head each.
     """
     batch, heads, rows, columns = visible.shape
-    if grid_size == -1:
-        grid = (rows, columns)
-    else:
-        grid = (grid_size, grid_size) if isinstance(grid_size, int) else grid_size
-    if grid_size != -1 and min(grid) < 1:
-        raise ValueError(f"grid_size: expected one or two positive sizes or -1, got {grid_size!r}")
+    most = [
+        cells if cells > 0 else size for cells, size in zip(grid_size, (rows, columns), strict=True)
+    ]
+    grid = (most[0], most[1])
     pictures = []
     for place in itertools.islice(itertools.product(range(batch), range(heads)), limit):
         pictures.append(f"{place}\n{_drawn(visible[place], grid)}")

@@ -22,7 +22,7 @@ from torchyard_attention._structure import (
 from torchyard_attention.masks._prefix import keys_before
 
 # Each position has a number here: more are a mistake, and would take minutes and all memory.
-_MOST_IDS: Final = 1 << 31
+_MOST_IDS: Final = 1 << 30
 
 
 class _Keys:
@@ -149,8 +149,12 @@ def varlen(
             sequences sees nothing and is seen by nobody.
     """
     keys = offsets if kv_offsets is None else kv_offsets
-    integers("varlen", "offsets", offsets, "[N + 1]")
-    integers("varlen", "kv_offsets", keys, "[N + 1]")
+    for name, tensor in (("offsets", offsets), ("kv_offsets", keys)):
+        integers("varlen", name, tensor, "[N + 1]")
+        if tensor.is_meta:
+            raise arguments.wrong_kind(
+                "varlen", name, "values", tensor, "a tensor on the meta device has none"
+            )
     if length is not None:
         length = arguments.integer("varlen", "length", length, least=0, most=_MOST_IDS)
     if kv_length is not None:
@@ -186,7 +190,8 @@ def _ids(name: str, offsets: Tensor, length: int | None, beyond: int) -> Tensor:
     """Return each position's sequence; N + ``beyond`` for positions after the last one."""
     if offsets.shape[0] < 1:
         raise ValueError(f"varlen: {name}: expected integers [N + 1], got shape [0]")
-    lengths = offsets.diff()
+    # Those of few bits would wrap around.
+    lengths = offsets.long().diff()
     if int(offsets[0]) != 0 or bool((lengths < 0).any()):
         raise ValueError(f"varlen: {name}: expected offsets that start at 0 and never fall")
     count, total = lengths.shape[0], int(offsets[-1])
@@ -220,7 +225,7 @@ def _bounds(
         ("keys", keys.length, rows.kv_length),
     ):
         if got < wanted:
-            raise ValueError(f"document: expected ids for {wanted} {name}, got {got}")
+            raise ValueError(f"document: ids: expected those of {wanted} {name}, got {got}")
     if rows.first.shape[0] == 0 or rows.kv_length == 0:
         low = torch.full_like(rows.first, rows.kv_length)
         return low, torch.zeros_like(low), low, torch.zeros_like(low)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._positions import integers, positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
 
@@ -45,6 +46,10 @@ def tree(parents: Tensor, *, context: int = 0) -> StructuredMask:
         context: keys before the tree; key ``context + i`` is node i.
     """
     integers("tree", "parents", parents, "[n]")
+    if parents.is_meta:
+        raise arguments.wrong_kind(
+            "tree", "parents", "values", parents, "a tensor on the meta device has none"
+        )
     context = positions("tree", "context", context)
     above = parents.tolist()
     for node, parent in enumerate(above):

@@ -44,6 +44,12 @@ def sinks(out: Tensor, lse: Tensor, logits: Tensor) -> SinkOutput:
     floats("sinks", "out", out, "[B, Hq, Sq, V]", (4,))
     floats("sinks", "lse", lse, "[B, Hq, Sq]", (3,))
     floats("sinks", "logits", logits, "[Hq]", (1,))
+    for name, tensor in (("lse", lse), ("logits", logits)):
+        if tensor.device != out.device:
+            raise ValueError(
+                f"sinks: {name}: expected a tensor on {out.device}, as out, got one on "
+                f"{tensor.device}"
+            )
     if lse.shape != out.shape[:-1]:
         raise ValueError(
             f"sinks: lse: expected {list(out.shape[:-1])}, as out, got {list(lse.shape)}"

@@ -7,6 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard_attention.transformers._attention import attention
 from torchyard_attention.transformers._continuous import allow
 from torchyard_attention.transformers._interface import check_models
@@ -38,8 +39,11 @@ def register(name: str = "torchyard", *, implementation: str | None = None) -> N
         ImportError: transformers is not installed, or has no attention interface of this kind.
         ValueError: transformers would take the name for another attention.
     """
+    arguments.text("register", "name", name)
+    if implementation is not None:
+        arguments.text("register", "implementation", implementation)
     taken = [part for part in _TAKEN if part in name]
-    if taken or not name:
+    if taken:
         raise ValueError(
             f"name: expected one without {', '.join(map(repr, _TAKEN))}, which transformers takes "
             f"for an attention of its own, got {name!r}"
