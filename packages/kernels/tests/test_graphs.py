@@ -269,6 +269,18 @@ def test_what_no_padding_makes_fit_is_refused_with_the_rule() -> None:
             _PADDED(given_x, torch.ones(3))
 
 
+@pytest.mark.parametrize("length", [4, 3])
+def test_an_argument_without_memory_is_refused(length: int) -> None:
+    example = (torch.ones(4),)
+    graph = capture(lambda x: x + 1, *example, padding=Padding({0: 0}, {0: 0}))
+    x = torch.ones(length)
+    x.untyped_storage().resize_(0)
+    with pytest.raises(ValueError, match=r"graph: argument.*: expected .* bytes of storage, got 0"):
+        graph(x)
+    with pytest.raises(ValueError, match=r"graph: argument.*: expected .* bytes of storage, got 0"):
+        graph.check(x)
+
+
 def test_a_replay_that_differs_is_told() -> None:
     counted = [0]
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from torchyard import arguments
 from torchyard_kernels._accelerate._gain import measured_gain
 from torchyard_kernels._accelerate._plan import Plan
 from torchyard_kernels._accelerate._replace import Packing, make
@@ -60,10 +61,15 @@ def accelerate(
         What was changed, what was not and why, and what it brought; and ``undo()``.
 
     Raises:
-        TypeError: the model is no module.
+        TypeError: the model is no module, or a flag is no bool.
         AccelerateError: the model is in training, an argument does not fit, a name of ``skip`` is
             none of the model's, or the model was accelerated already. The model is unchanged.
     """
+    of = "accelerate"
+    fuse = arguments.boolean(of, "fuse", fuse)
+    cache = arguments.boolean(of, "cache", cache)
+    keep_originals = arguments.boolean(of, "keep_originals", keep_originals)
+    measure = arguments.boolean(of, "measure", measure)
     _check(model, weights, group_size, activation, skip)
     options: dict[str, int] = {}
     if weights in ("int8", "int4"):
@@ -93,9 +99,9 @@ def accelerate(
 
 def _check(
     model: torch.nn.Module,
-    weights: str | None,
-    group_size: int | None,
-    activation: str | None,
+    weights: object,
+    group_size: object,
+    activation: object,
     skip: Sequence[str],
 ) -> None:
     if not isinstance(model, torch.nn.Module):
@@ -106,10 +112,10 @@ def _check(
         raise AccelerateError(
             "accelerate: model: expected one in evaluation, got one in training; call model.eval()"
         )
-    if weights is not None and weights not in _WEIGHTS:
+    if weights is not None and (not isinstance(weights, str) or weights not in _WEIGHTS):
         known = ", ".join(repr(name) for name in _WEIGHTS)
         raise AccelerateError(f"accelerate: weights: expected {known} or None, got {weights!r}")
-    if activation not in (None, "int8"):
+    if activation is not None and (not isinstance(activation, str) or activation != "int8"):
         raise AccelerateError(
             f"accelerate: activation: expected 'int8' or None, got {activation!r}"
         )
@@ -128,9 +134,11 @@ def _check(
         raise AccelerateError(
             f"accelerate: skip: expected a sequence of names, got {skip!r}; write [{skip!r}]"
         )
+    if not isinstance(skip, (list, tuple, set, frozenset)):
+        raise arguments.wrong_kind("accelerate", "skip", "a sequence of names", skip)
     known_names = dict(model.named_modules())
     for name in skip:
-        if name not in known_names:
+        if not isinstance(name, str) or name not in known_names:
             raise AccelerateError(
                 f"accelerate: skip: expected names of the model's modules, got {name!r}"
             )

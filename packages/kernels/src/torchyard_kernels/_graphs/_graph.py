@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from torchyard import arguments
 from torchyard_kernels._graphs._bucket import Bucket
 from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError
 from torchyard_kernels._graphs._padding import Padding
@@ -121,6 +122,7 @@ class Graph:
             with torch.no_grad():
                 for mine, place in zip(given, bucket.inputs, strict=True):
                     if mine is not place:
+                        arguments.tensor("graph", "argument", mine)
                         place.copy_(mine)
             bucket.captured.replay()
             return bucket.result()
@@ -138,6 +140,14 @@ class Graph:
         Raises:
             GraphParityError: names the result, or the state, that differs, and by how much.
         """
+        rtol = arguments.number("Graph.check", "rtol", rtol, least=0)
+        atol = arguments.number("Graph.check", "atol", atol, least=0)
+        leaves, taken = tree_flatten(args)
+        others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
+        self._check_others(others, taken, len(leaves) - len(others))
+        for leaf in leaves:
+            if isinstance(leaf, Tensor):
+                arguments.tensor("graph", "argument", leaf)
         before = [tensor.detach().clone() for tensor in self._state]
         with _same_generators(self._devices()):
             expected = _tensors(self._fn(*args))
@@ -165,7 +175,7 @@ class Graph:
 
     def _check_others(self, others: tuple[Any, ...], taken: TreeSpec, tensors: int) -> None:
         first = self._buckets[0]
-        if others != first.others or taken != first.taken:
+        if taken != first.taken or not _equal(others, first.others):
             raise GraphBucketError(
                 f"graph: expected arguments in the structure of the capture, {len(first.inputs)} "
                 f"tensors and {first.others}, got {tensors} tensors and {others}; capture a graph "
@@ -190,6 +200,7 @@ class Graph:
                 bucket = min(fitting, key=lambda b: _bytes(b.inputs))
                 with torch.no_grad():
                     for at, (mine, place) in enumerate(zip(given, bucket.inputs, strict=True)):
+                        arguments.tensor("graph", f"argument[{at}]", mine)
                         padding.write(at, mine, place)
                 bucket.captured.replay()
                 return bucket.result(lambda at, result: padding.cut(at, result, length))
@@ -224,6 +235,15 @@ def _same_generators(devices: set[torch.device]) -> Iterator[None]:
         torch.set_rng_state(cpu)
         for (device, module), state in zip(modules, states, strict=True):
             module.set_rng_state(state, device)
+
+
+def _equal(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
+    """Return whether arguments that are no tensors are those of the capture."""
+    # An array of numpy has no one answer, and then it is another argument.
+    return len(some) == len(others) and all(
+        one is other or (type(one) is type(other) and bool(one == other))
+        for one, other in zip(some, others, strict=True)
+    )
 
 
 def _tensors(result: Any) -> list[Tensor]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from torchyard import arguments
+
 __all__ = ["Padding"]
 
 
@@ -26,6 +28,23 @@ class Padding:
     inputs: Mapping[int, int]
     outputs: Mapping[int, int] = field(default_factory=dict)
     value: float = 0.0
+
+    def __post_init__(self) -> None:
+        of = "Padding"
+        for name in ("inputs", "outputs"):
+            where = arguments.mapping(
+                of, name, getattr(self, name), "a mapping of positions to dimensions"
+            )
+            checked = {
+                arguments.integer(of, f"{name}[{at!r}] (the position)", at, least=0): (
+                    arguments.integer(of, f"{name}[{at!r}]", dim)
+                )
+                for at, dim in where.items()
+            }
+            object.__setattr__(self, name, checked)
+        # What hides the padding may well be NaN or an infinity.
+        if not isinstance(self.value, float):
+            object.__setattr__(self, "value", arguments.number(of, "value", self.value))
 
     def length(self, given: tuple[Tensor, ...]) -> int | None:
         """Return the length that the arguments share; None where they do not."""

@@ -95,7 +95,22 @@ class PackedWeight(torch.nn.Module):
         Args:
             weights: of one format, dtype and K, on one device.
         """
+        weights = arguments.sequence(
+            "PackedWeight.stacked",
+            "weights",
+            weights,
+            lambda of, name, one: arguments.instance(of, name, one, cls),
+            least=1,
+        )
         first = weights[0]
+        kind = first.format, first.dtype, first.shape[1], first.device
+        for place, weight in enumerate(weights):
+            if (weight.format, weight.dtype, weight.shape[1], weight.device) != kind:
+                raise ValueError(
+                    f"PackedWeight.stacked: weights[{place}]: expected the format, dtype, columns "
+                    f"and device of weights[0], {kind}, got "
+                    f"{(weight.format, weight.dtype, weight.shape[1], weight.device)}"
+                )
         rows = sum(weight.shape[0] for weight in weights)
         spec = replace(WeightSpec.parse(first.spec_text), rows=rows)
         parts = zip(*(weight.tensors for weight in weights), strict=True)
@@ -112,11 +127,14 @@ class PackedWeight(torch.nn.Module):
             TypeError: another dtype, which cannot be packed.
         """
         layout = parse_format(self.format)
+        of = "PackedWeight.converted"
+        arguments.dtype(of, "dtype", dtype)
         if dtype not in CONVERTIBLE:
             known = ", ".join(str(one) for one in CONVERTIBLE)
             raise TypeError(
-                f"PackedWeight: expected one of {known}, got {dtype}; convert unpack() instead"
+                f"{of}: dtype: expected one of {known}, got {dtype}; convert unpack() instead"
             )
+        device = arguments.device(of, "device", device)
         spec = replace(WeightSpec.parse(self.spec_text), dtype=str(dtype)[6:])
         if dtype != self.dtype and layout is PANELS:
             tensors, _ = layout.pack(self.unpack().to(device=device, dtype=dtype), {})

@@ -44,6 +44,10 @@ def quantize(
     """
     of = "quantize"
     arguments.tensor(of, "weight", weight, dims=2, dtypes=_DTYPES, shape="[N, K]")
+    if weight.is_meta:
+        raise arguments.wrong_kind(
+            of, "weight", "values", "none, on the meta device", "load the weights first"
+        )
     bits = arguments.choice(of, "bits", bits, (8, 4))
     activation = arguments.choice(of, "activation", activation, ("int8", None))
     if group_size is not None:

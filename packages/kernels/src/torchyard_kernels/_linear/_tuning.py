@@ -19,7 +19,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard import ContractId, ReasonCode, Source, registry
+from torchyard import ContractId, ReasonCode, Source, arguments, registry
 from torchyard_kernels.contracts.linear import LINEAR, LinearCall, LinearRequest, Packed
 
 __all__ = ["Tuned", "active", "max_autotune", "tune"]
@@ -89,8 +89,8 @@ def max_autotune(*, seconds: float = 1.0, again: bool = False) -> Iterator[list[
     Measures with the number of threads that torch has now. Calls inside of a compiled graph are
     measured when it runs.
     """
-    if not seconds > 0:
-        raise ValueError(f"max_autotune: seconds: expected more than 0, got {seconds}")
+    seconds = arguments.number("max_autotune", "seconds", seconds, above=0)
+    again = arguments.boolean("max_autotune", "again", again)
     session = _Session(seconds, again)
     token = _session.set(session)
     try:

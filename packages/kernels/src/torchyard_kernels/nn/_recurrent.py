@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from torchyard import arguments
 from torchyard_kernels._recurrent._api import gru, lstm, rnn
 from torchyard_kernels._recurrent._packed import PackedRecurrent
 from torchyard_kernels.contracts.recurrent import RecurrentKind
@@ -140,15 +141,21 @@ class _Recurrent(torch.nn.Module):
         return self._packed
 
     def _through(self, function: Callable[..., Any], input: Any, state: Any) -> tuple[Any, Any]:
-        arguments = self._arguments()
+        of = f"nn.{type(self).__name__}"
+        if isinstance(state, tuple):
+            for place, part in enumerate(state):
+                arguments.tensor(of, f"hx[{place}]", part)
+        elif state is not None:
+            arguments.tensor(of, "hx", state)
+        settings = self._arguments()
         weights = self._weights_or_packed()
         if not isinstance(input, PackedSequence):
             output, state = function(
-                input, state, weights, batch_first=self.batch_first, **arguments
+                input, state, weights, batch_first=self.batch_first, **settings
             )
             return output, state
         padded, lengths = pad_packed_sequence(input)
-        output, state = function(padded, state, weights, lengths=lengths, **arguments)
+        output, state = function(padded, state, weights, lengths=lengths, **settings)
         order = input.sorted_indices
         if order is not None:
             output, lengths = output.index_select(1, order), lengths[order.cpu()]

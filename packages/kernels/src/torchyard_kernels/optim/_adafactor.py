@@ -16,6 +16,7 @@ from torchyard_kernels.optim._options import (
     check_without_effect,
     checked_flags,
     checked_numbers,
+    checked_params,
     checked_rate,
 )
 from torchyard_kernels.optim._steps import advanced, check_gradient, evaluated_closure
@@ -74,7 +75,9 @@ class Adafactor(torch.optim.Adafactor):
         (weight_decay,) = checked_numbers(of, weight_decay=weight_decay)
         (maximize,) = checked_flags(of, maximize=maximize)
         eps = first, second
-        super().__init__(params, lr, beta2_decay, eps, d, weight_decay, maximize=maximize)
+        super().__init__(
+            checked_params(of, params), lr, beta2_decay, eps, d, weight_decay, maximize=maximize
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -15,6 +15,7 @@ from torchyard_kernels.optim._options import (
     checked_flags,
     checked_numbers,
     checked_pair,
+    checked_params,
     checked_rate,
 )
 from torchyard_kernels.optim._steps import (
@@ -75,7 +76,9 @@ class AdamW(torch.optim.AdamW):
         lr, betas = checked_rate(of, lr), checked_pair(of, betas)
         eps, weight_decay = checked_numbers(of, eps=eps, weight_decay=weight_decay)
         amsgrad, maximize = checked_flags(of, amsgrad=amsgrad, maximize=maximize)
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+        super().__init__(
+            checked_params(of, params), lr, betas, eps, weight_decay, amsgrad, maximize=maximize
+        )
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

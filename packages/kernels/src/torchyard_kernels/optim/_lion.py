@@ -14,6 +14,7 @@ from torchyard_kernels.optim._options import (
     checked_flags,
     checked_numbers,
     checked_pair,
+    checked_params,
     checked_rate,
 )
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
@@ -58,7 +59,7 @@ class Lion(torch.optim.Optimizer):
         (weight_decay,) = checked_numbers(of, weight_decay=weight_decay)
         (maximize,) = checked_flags(of, maximize=maximize)
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, defaults)
+        super().__init__(checked_params(of, params), defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

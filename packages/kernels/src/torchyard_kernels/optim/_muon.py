@@ -16,6 +16,7 @@ from torchyard_kernels.optim._options import (
     check_tensors,
     checked_flags,
     checked_numbers,
+    checked_params,
     checked_rate,
 )
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
@@ -73,7 +74,7 @@ class Muon(torch.optim.Muon):
             of, "adjust_lr_fn", adjust_lr_fn, (None, "original", "match_rms_adamw")
         )
         super().__init__(
-            params,
+            checked_params(of, params),
             float(checked_rate(of, lr)),
             weight_decay,
             momentum,

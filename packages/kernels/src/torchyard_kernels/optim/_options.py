@@ -15,8 +15,40 @@ __all__ = [
     "checked_flags",
     "checked_numbers",
     "checked_pair",
+    "checked_params",
     "checked_rate",
 ]
+
+
+def checked_params(of: str, params: object) -> list[Any]:
+    """Return parameters, named parameters or groups of them, as torch's optimisers take them."""
+    expected = "parameters or dicts of them"
+    if isinstance(params, (Tensor, str, bytes, Mapping)) or not isinstance(params, Iterable):
+        raise arguments.wrong_kind(of, "params", expected, params, "write [params]")
+    found = list(params)
+    if not found:
+        raise arguments.wrong_value(of, "params", f"{expected}, at least one", "none")
+    for place, one in enumerate(found):
+        if isinstance(one, Mapping):
+            name = f"params[{place}]['params']"
+            if "params" not in one:
+                raise arguments.wrong_value(of, name, "the group's parameters", sorted(one))
+            # An iterator would be used up here; torch refuses a set by itself.
+            if isinstance(one["params"], (list, tuple)):
+                for at, each in enumerate(one["params"]):
+                    _check_parameter(of, f"{name}[{at}]", each)
+            elif not isinstance(one["params"], Iterable):
+                raise arguments.wrong_kind(of, name, "parameters", one["params"])
+            continue
+        _check_parameter(of, f"params[{place}]", one)
+    return found
+
+
+def _check_parameter(of: str, name: str, one: object) -> None:
+    # (name, parameter), as named_parameters() gives them.
+    if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str):
+        one = one[1]
+    arguments.instance(of, name, one, Tensor, "a parameter")
 
 
 def checked_rate(of: str, lr: object) -> float | Tensor:
