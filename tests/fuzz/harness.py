@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import faulthandler
+import importlib
 import re
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -12,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.fuzz.kinds import REFUSED, Kind
+from tests.fuzz.kinds import REFUSED, Kind, kind_of
 from tests.fuzz.values import DAMAGED, VALUES
 from torchyard import TorchyardError, UnsupportedError
 from torchyard_programs import ProgramError
 
-__all__ = ["Call", "Outcome", "Trial", "trials", "tried"]
+__all__ = ["Call", "Outcome", "Trial", "call_of", "public", "trials", "tried"]
 
 # Seconds after which a call counts as one that hangs: a refusal takes microseconds.
-_LIMIT = 300
+_LIMIT = 60
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Call:
     """A call that is right.
 
     Attributes:
-        name: of the function.
+        name: of the public function, class or method, with its module.
         run: takes the arguments by name.
         make: makes them anew, the same each time.
         kinds: of those that are tried, by name.
@@ -42,6 +45,52 @@ class Call:
     kinds: Mapping[str, Kind]
     says: Mapping[str, str] = field(default_factory=dict)
     calls: frozenset[str] = frozenset()
+
+
+def public(name: str) -> Any:
+    """Return what a dotted name stands for."""
+    module, _, rest = name.rpartition(".")
+    while True:
+        try:
+            found: Any = importlib.import_module(module)
+            break
+        except ModuleNotFoundError:
+            module, _, word = module.rpartition(".")
+            rest = f"{word}.{rest}"
+    for word in rest.split("."):
+        found = getattr(found, word)
+    return found
+
+
+def call_of(
+    name: str,
+    good: Mapping[str, Any] | Callable[[], dict[str, Any]],
+    run: Callable[..., Any] | None = None,
+    /,
+    *,
+    says: Mapping[str, str] | None = None,
+    calls: Collection[str] = (),
+    **kinds: Kind,
+) -> Call:
+    """Return a call whose arguments are of the kinds of their good values, if not of ``kinds``.
+
+    Args:
+        name: as Call's.
+        good: the arguments, or what makes them.
+        run: takes the arguments; None: what the name stands for.
+        says: as Call's.
+        calls: as Call's.
+    """
+    if callable(good):
+        make = good
+    else:
+        kept = dict(good)
+
+        def make() -> dict[str, Any]:
+            return copy.deepcopy(kept)
+
+    every = {argument: kind_of(value) for argument, value in make().items()}
+    return Call(name, run or public(name), make, {**every, **kinds}, says or {}, frozenset(calls))
 
 
 @dataclass(frozen=True)
@@ -75,26 +124,28 @@ def tried(trial: Trial) -> Outcome:
     """Make a trial's call and judge it."""
     kind = trial.call.kinds[trial.argument]
     given = trial.call.make()
-    free, meta = kind.free, False
+    # Whether the value is one that the argument takes, with whatever result.
+    fits, meta = False, False
     expected: Any = REFUSED
     if trial.value in VALUES:
         value = VALUES[trial.value]()
         expected = kind.stands_for(value)
         # Another tensor may fit by chance.
-        free = free or (kind.is_tensor and isinstance(value, Tensor))
+        fits = kind.is_tensor and isinstance(value, Tensor)
+        fits = fits or (kind.free and expected is not REFUSED)
     else:
         try:
             value = DAMAGED[trial.value](given[trial.argument])
         except Exception as error:
             # There is no such form of this tensor.
             return Outcome("clear", f"not made: {error}")
-        free = free or trial.value in kind.fits
+        fits = trial.value in kind.fits
         meta = trial.value == "meta"
     given[trial.argument] = value
     result, error = _called(trial.call.run, given)
     if error is not None:
         return _judged(trial, error)
-    if free or (meta and _is_meta(result)):
+    if fits or (meta and _is_meta(result)):
         return Outcome("right")
     if expected is REFUSED:
         return Outcome("wrong", f"taken, with the result {_shown(result)}")
@@ -127,7 +178,7 @@ def _judged(trial: Trial, error: BaseException) -> Outcome:
         return Outcome("clear", text)
     names = [call.says.get(name, re.escape(name)) for name in (*call.kinds, *call.make())]
     named = "|".join(names)
-    clear = re.search(rf"(?<![\w'\"])({named})(\[[^\]]*\])*(:| \()", str(error))
+    clear = re.search(rf"(?<![\w'\"])({named})(\[[^\]]*\])*(:| \(|=)", str(error))
     return Outcome("clear" if clear else "raw", text)
 
 
@@ -141,6 +192,8 @@ def _called(run: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Any, Bas
 
     before = signal.signal(signal.SIGALRM, late)
     signal.alarm(_LIMIT)
+    # For what is not interrupted while native code runs.
+    faulthandler.dump_traceback_later(2 * _LIMIT, exit=True)
     try:
         torch.manual_seed(0)
         return run(**given), None
@@ -148,6 +201,7 @@ def _called(run: Callable[..., Any], given: Mapping[str, Any]) -> tuple[Any, Bas
         return None, error
     finally:
         signal.alarm(0)
+        faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGALRM, before)
 
 

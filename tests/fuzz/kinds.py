@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from torch import Tensor
 
 __all__ = [
     "ANYTHING",
@@ -15,9 +16,11 @@ __all__ = [
     "FUNCTION",
     "OTHER",
     "REFUSED",
+    "TEXT",
     "Kind",
     "choice",
     "integer",
+    "kind_of",
     "number",
     "optional",
     "tensor",
@@ -81,8 +84,25 @@ def tensor(*fits: str, also: Collection[type] = ()) -> Kind:
     )
 
 
+def kind_of(value: Any) -> Kind:
+    """Return the kind of an argument that a value is good for."""
+    if value is None or isinstance(value, str):
+        return choice(value)
+    if isinstance(value, bool):
+        return BOOL
+    if isinstance(value, int):
+        return integer()
+    if isinstance(value, float):
+        return number()
+    if isinstance(value, Tensor):
+        return tensor()
+    return FUNCTION if callable(value) else OTHER
+
+
 BOOL: Final = Kind(lambda v: bool(v) if isinstance(v, bool | np.bool_) else REFUSED)
 FUNCTION: Final = Kind(lambda v: v if callable(v) else REFUSED, free=True)
+# A name, a path, a reason: any string but the empty one.
+TEXT: Final = Kind(lambda v: v if isinstance(v, str) and v else REFUSED, free=True)
 # Objects of classes of ours, or of the caller's: none of the values.
 OTHER: Final = Kind(lambda v: REFUSED)
 # Whatever Python has: nothing is wrong.

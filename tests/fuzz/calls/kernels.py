@@ -135,7 +135,7 @@ _LR: Final = Kind(
 
 CALLS: Final = (
     Call(
-        "linear",
+        "torchyard_kernels.linear",
         kernels.linear,
         lambda: {
             "x": _x(3, 8),
@@ -153,7 +153,7 @@ CALLS: Final = (
         },
     ),
     Call(
-        "matmul",
+        "torchyard_kernels.matmul",
         kernels.matmul,
         lambda: {"a": _x(3, 8), "b": _x(8, 4)},
         {
@@ -162,13 +162,13 @@ CALLS: Final = (
         },
     ),
     Call(
-        "bmm",
+        "torchyard_kernels.bmm",
         kernels.bmm,
         lambda: {"a": _x(2, 3, 8), "b": _x(2, 8, 4)},
         {"a": tensor(), "b": tensor()},
     ),
     Call(
-        "quantize",
+        "torchyard_kernels.quantize",
         lambda **given: kernels.linear(_x(2, 64), kernels.quantize(**given)),
         lambda: {
             "weight": _x(64, 64),
@@ -188,31 +188,31 @@ CALLS: Final = (
         },
     ),
     Call(
-        "PackedWeight",
+        "torchyard_kernels.PackedWeight",
         lambda **given: kernels.linear(_x(2, 64), PackedWeight(**given)),
         lambda: {"weight": _x(64, 64), "format": "panels"},
         {"weight": tensor(), "format": choice("panels", "int8", "int4")},
     ),
     Call(
-        "topk",
+        "torchyard_kernels.topk",
         kernels.topk,
         lambda: {"x": _x(3, 8), "k": 2, "dim": -1, "largest": True, "sorted": True},
         {**_TOP, **_PAIR, "dim": integer(-1, 1)},
     ),
     Call(
-        "kthvalue",
+        "torchyard_kernels.kthvalue",
         kernels.kthvalue,
         lambda: {"x": _x(3, 8), "k": 2, "dim": -1, "keepdim": False},
         {**_TOP, "dim": integer(-2, 1), "k": integer(1, 8), "keepdim": BOOL},
     ),
     Call(
-        "partial_sort",
+        "torchyard_kernels.partial_sort",
         kernels.partial_sort,
         lambda: {"x": _x(3, 8), "k": 2, "dim": -1, "descending": False},
         {**_TOP, "dim": integer(-1, 1), "descending": BOOL},
     ),
     Call(
-        "masked_topk",
+        "torchyard_kernels.masked_topk",
         kernels.masked_topk,
         lambda: {
             "x": _x(3, 8),
@@ -225,7 +225,7 @@ CALLS: Final = (
         {**_TOP, **_PAIR, "mask": tensor("bool", "one element"), "dim": integer(-1, 1)},
     ),
     Call(
-        "segmented_topk",
+        "torchyard_kernels.segmented_topk",
         kernels.segmented_topk,
         lambda: {
             "x": _x(8),
@@ -237,21 +237,21 @@ CALLS: Final = (
         {**_TOP, "k": integer(0, 1 << 20), **_PAIR, "offsets": tensor("long")},
     ),
     Call(
-        "foreach_map",
+        "torchyard_kernels.foreach_map",
         _foreach,
         lambda: {"fn": lambda x: x + 1, "lists": [_x(3)], "implementation": None},
         {"fn": FUNCTION, "lists": _LISTS, "implementation": _IMPLEMENTATION},
         {"lists": "argument 0"},
     ),
     Call(
-        "foreach_map_",
+        "torchyard_kernels.foreach_map_",
         _foreach_,
         lambda: {"fn": lambda x: x + 1, "lists": [_x(3)], "out": None, "implementation": None},
         {"fn": FUNCTION, "lists": _LISTS, "out": _NONE, "implementation": _IMPLEMENTATION},
         {"lists": "argument 0"},
     ),
     Call(
-        "capture",
+        "torchyard_kernels.capture",
         _capture,
         lambda: {
             "fn": lambda x: x.relu() + 1,
@@ -269,30 +269,40 @@ CALLS: Final = (
         },
         calls=frozenset(("fn",)),
     ),
-    Call("gru", kernels.gru, lambda: _recurrent("gru"), _RECURRENT),
-    Call("lstm", kernels.lstm, lambda: _recurrent("lstm"), {**_RECURRENT, "state": _NONE}),
+    Call("torchyard_kernels.gru", kernels.gru, lambda: _recurrent("gru"), _RECURRENT),
     Call(
-        "rnn",
+        "torchyard_kernels.lstm",
+        kernels.lstm,
+        lambda: _recurrent("lstm"),
+        {**_RECURRENT, "state": _NONE},
+    ),
+    Call(
+        "torchyard_kernels.rnn",
         kernels.rnn,
         lambda: {**_recurrent("rnn"), "nonlinearity": "tanh"},
         {**_RECURRENT, "nonlinearity": choice("tanh", "relu")},
     ),
-    Call("nn.GRU", _layer(nn.GRU), _modules, _MODULES),
+    Call("torchyard_kernels.nn.GRU", _layer(nn.GRU), _modules, _MODULES),
     Call(
-        "nn.LSTM",
+        "torchyard_kernels.nn.LSTM",
         _layer(nn.LSTM),
         lambda: {**_modules(), "proj_size": 0},
         {**_MODULES, "proj_size": integer(0, 7)},
     ),
     Call(
-        "nn.RNN",
+        "torchyard_kernels.nn.RNN",
         _layer(nn.RNN),
         lambda: {**_modules(), "nonlinearity": "tanh"},
         {**_MODULES, "nonlinearity": choice("tanh", "relu")},
     ),
-    Call("nn.from_torch", nn.from_torch, lambda: {"module": torch.nn.GRU(4, 8)}, {"module": OTHER}),
     Call(
-        "optim.AdamW",
+        "torchyard_kernels.nn.from_torch",
+        nn.from_torch,
+        lambda: {"module": torch.nn.GRU(4, 8)},
+        {"module": OTHER},
+    ),
+    Call(
+        "torchyard_kernels.optim.AdamW",
         _stepped(optim.AdamW),
         lambda: {
             "lr": 0.1,
@@ -312,13 +322,13 @@ CALLS: Final = (
         },
     ),
     Call(
-        "optim.Lion",
+        "torchyard_kernels.optim.Lion",
         _stepped(optim.Lion),
         lambda: {"lr": 0.1, "betas": (0.9, 0.99), "weight_decay": 0.1, "maximize": False},
         {"lr": _LR, "betas": OTHER, "weight_decay": number(0), "maximize": BOOL},
     ),
     Call(
-        "optim.Muon",
+        "torchyard_kernels.optim.Muon",
         _stepped(optim.Muon),
         lambda: {
             "lr": 0.1,
@@ -340,7 +350,7 @@ CALLS: Final = (
         },
     ),
     Call(
-        "optim.Adafactor",
+        "torchyard_kernels.optim.Adafactor",
         _stepped(optim.Adafactor),
         lambda: {
             "lr": 0.1,

@@ -1,0 +1,201 @@
+"""Calls of torchyard's public functions that are right."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import torchyard
+from tests.fuzz.harness import call_of
+from tests.fuzz.kinds import BOOL, FUNCTION, OTHER, REFUSED, TEXT, Kind, choice, optional
+from torchyard_kernels.contracts.topk import TOPK, TopKRequest
+
+__all__ = ["CALLS"]
+
+# Which of the words make sense is said by what reads them.
+_WORDS: Final = Kind(lambda v: v if isinstance(v, str) else REFUSED, free=True)
+_CONTRACT: Final = choice(TOPK)
+_EMPTY: Final = Kind(lambda v: v if isinstance(v, dict) and not v else REFUSED, free=True)
+_TABLE: Final = Kind(lambda v: v if isinstance(v, dict) else REFUSED, free=True)
+_ENVIRON: Final = optional(_TABLE)
+_NOTHING: Final = Kind(
+    # Of no sources there are no plugins.
+    lambda v: v if isinstance(v, list | tuple | dict | str) and not v else REFUSED,
+    free=True,
+)
+_SEQUENCE: Final = Kind(
+    lambda v: v if isinstance(v, list | tuple) and all(isinstance(x, str) for x in v) else REFUSED,
+    free=True,
+)
+
+
+_KEPT: Final = Path("kept")
+
+
+def _request() -> TopKRequest:
+    return TopKRequest("cpu", "float32", 3, 8, 2)
+
+
+def _used(**given: Any) -> None:
+    with torchyard.use(**given):
+        pass
+
+
+def _dump(folder: str) -> Path:
+    path = Path(folder, "decisions.json")
+    path.write_text(json.dumps({"schema": 1, "made_with": {}, "decisions": {}}))
+    return path
+
+
+def _read(**given: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        kept = _dump(folder)
+        path = given["path"]
+        return torchyard.read_dump(kept if isinstance(path, Path) else path)
+
+
+def _measured(path: Any = None, machine: Any = "a", found: Any = None) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        file = torchyard.MeasuredFile(Path(folder, "m") if path is None else path)
+        if found is not None:
+            file.merge(machine, found)
+        return file.read(machine)
+
+
+def _uncompiled(**given: Any) -> Any:
+    return torchyard.uncompiled(**given)(lambda: 1)()
+
+
+def _registry() -> torchyard.Registry:
+    return torchyard.registry()
+
+
+_DUMP: Final = torchyard.DecisionDump({}, {})
+_IMPLEMENTATION: Final = {
+    "contract": "op/1",
+    "name": "plugin.name",
+    "supports": lambda request, platform: torchyard.Verdict.yes(),
+    "load": lambda: lambda: None,
+    "before": (),
+    "after": (),
+    "minor": 0,
+    "claims": frozenset(),
+}
+
+CALLS: Final = (
+    call_of("torchyard.setting", {"name": "TORCHYARD_NOTICES", "environ": {}}, environ=_ENVIRON),
+    call_of(
+        "torchyard.plugin_setting",
+        {"plugin": "cpu", "name": "threads", "environ": {}},
+        plugin=TEXT,
+        name=TEXT,
+        environ=_ENVIRON,
+    ),
+    call_of("torchyard.child_environ", {"changes": {"A": "1", "B": None}}, changes=_EMPTY),
+    call_of("torchyard.use", {"topk": "torch.topk"}, _used, topk=_WORDS),
+    call_of("torchyard.use", {"topk_v1": "torch.topk"}, _used, topk_v1=_WORDS),
+    call_of("torchyard.ContractId", {"op": "attention", "version": 1}, op=_WORDS),
+    call_of("torchyard.ContractId.parse", {"text": "attention/1"}, says={"text": "contract"}),
+    call_of(
+        "torchyard.resolve",
+        {"contract": TOPK, "request": _request(), "use": None},
+        contract=_CONTRACT,
+    ),
+    *(
+        call_of(
+            f"torchyard.Registry.{name}",
+            {"contract": TOPK, "request": _request(), "use": None},
+            lambda name=name, **given: getattr(_registry(), name)(**given),
+            contract=_CONTRACT,
+            use=optional(_WORDS),
+        )
+        for name in ("decide", "resolve")
+    ),
+    call_of(
+        "torchyard.Registry",
+        {"sources": [], "platform": torchyard.probe_platform(), "environ": {}},
+        sources=optional(_NOTHING),
+        platform=optional(OTHER),
+        environ=_ENVIRON,
+    ),
+    call_of(
+        "torchyard.require",
+        lambda: {"decision": _registry().decide(TOPK, _request())},
+    ),
+    call_of("torchyard.read_dump", lambda: {"path": _KEPT}, _read, says={"path": "path|x|False"}),
+    call_of("torchyard.diff_dumps", {"old": _DUMP, "new": _DUMP}),
+    call_of("torchyard.digest_of", {"words": ["a", "b"]}, words=_SEQUENCE),
+    call_of("torchyard.MeasuredFile", {"path": None}, _measured, path=optional(TEXT)),
+    call_of("torchyard.MeasuredFile.read", {"machine": "a"}, _measured, machine=TEXT),
+    call_of(
+        "torchyard.MeasuredFile.merge",
+        {"machine": "a", "found": {"x": 1}},
+        _measured,
+        machine=TEXT,
+        found=optional(_TABLE),
+    ),
+    call_of(
+        "torchyard.note_use",
+        {"identifier": "attention.flex_attention", "device": "cpu"},
+        # A feature may be the same on every device.
+        device=TEXT,
+        says={"identifier": "identifier|feature 'x' on 'cpu'|feature 'False' on 'cpu'"},
+    ),
+    call_of("torchyard.uncompiled", {"reason": "a reason"}, _uncompiled, reason=TEXT),
+    call_of(
+        "torchyard.Implementation",
+        _IMPLEMENTATION,
+        contract=choice("op/1"),
+        name=_WORDS,
+        supports=FUNCTION,
+        load=FUNCTION,
+        before=_SEQUENCE,
+        after=_SEQUENCE,
+        claims=_SEQUENCE,
+    ),
+    call_of(
+        "torchyard.Check",
+        {"name": "a", "status": torchyard.CheckStatus.PASS, "text": "b", "hint": ""},
+        name=TEXT,
+        text=_WORDS,
+        hint=_WORDS,
+        status=OTHER,
+    ),
+    call_of(
+        "torchyard.DeviceStatus",
+        {"device": "cpu", "available": True, "text": "", "hint": "", "count": 1},
+        device=TEXT,
+        text=_WORDS,
+        hint=_WORDS,
+        available=BOOL,
+    ),
+    call_of("torchyard.Verdict.yes", {"text": ""}, text=_WORDS),
+    call_of(
+        "torchyard.Verdict.no",
+        {"code": torchyard.ReasonCode.DTYPE, "text": "a", "hint": ""},
+        code=OTHER,
+        text=_WORDS,
+        hint=_WORDS,
+    ),
+    call_of(
+        "torchyard.SpeedLimits",
+        {"per_second": {"a": 1.0}, "tune": ""},
+        per_second=_TABLE,
+        tune=_WORDS,
+    ),
+    call_of(
+        "torchyard.Workload",
+        {"name": "a", "limits": ("b",), "amount": 1.0, "prepare": lambda: lambda: None},
+        name=TEXT,
+        limits=_SEQUENCE,
+    ),
+    call_of(
+        "torchyard.RequestField",
+        {"name": "a", "help": "b", "default": "c"},
+        name=TEXT,
+        help=_WORDS,
+        default=_WORDS,
+    ),
+)

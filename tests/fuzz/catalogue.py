@@ -1,0 +1,138 @@
+"""Every call that is tried, and the public names of which none is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.fuzz.calls import (
+    attention,
+    block_mask,
+    collectives,
+    conformance,
+    context_parallel,
+    core,
+    export,
+    flight,
+    kernels,
+    masks,
+    modules,
+    paged,
+    programs,
+)
+from tests.fuzz.harness import Call
+
+__all__ = ["CALLS", "NOT_TRIED", "NO_USERS", "prepare"]
+
+CALLS: Final[tuple[Call, ...]] = tuple(
+    call
+    for module in (
+        core,
+        programs,
+        attention,
+        masks,
+        block_mask,
+        paged,
+        kernels,
+        modules,
+        collectives,
+        flight,
+        context_parallel,
+        export,
+        conformance,
+    )
+    for call in module.CALLS
+)
+
+_SPI: Final = "what implementations are given, made by the functions that users call"
+_OURS: Final = "an implementation of ours: the registry calls it"
+
+# Public modules of which users call nothing, and why; a name stands for what lies below it too.
+NO_USERS: Final = {
+    "torchyard.arguments": "the checks themselves, which packages/core/tests hold",
+    "torchyard.cli": "a command line, whose words click checks",
+    "torchyard.hookspecs": "specifications without code",
+    "torchyard_attention.cases": "calls for tests of implementations",
+    "torchyard_attention.contract": _SPI,
+    "torchyard_attention.demo": "an example with a command line",
+    "torchyard_attention.direct": _SPI,
+    "torchyard_attention.implementations": _OURS,
+    "torchyard_attention.pages": _SPI,
+    "torchyard_attention.programs": _SPI,
+    "torchyard_attention.reference": _OURS,
+    "torchyard_attention.testing": "calls for tests of implementations",
+    "torchyard_attention.tolerance": "rulers for tests of implementations",
+    "torchyard_attention.transformers.parallel": _SPI,
+    "torchyard_attention.visibility": _SPI,
+    "torchyard_collectives.contract": _SPI,
+    "torchyard_context_parallel.demo": "an example with a command line",
+    "torchyard_context_parallel.transformers": "what context_parallel() enters",
+    "torchyard_cpu": _OURS,
+    "torchyard_export.contract": _SPI,
+    "torchyard_export.targets": _OURS,
+    "torchyard_kernels.contracts": _SPI,
+    "torchyard_simulated": _OURS,
+}
+
+_READ: Final = "made by us and read by users"
+_CHECKED: Final = "called by our packages at every call, with what was checked before"
+
+# Names of other modules that are not tried, and why.
+NOT_TRIED: Final = {
+    **dict.fromkeys(
+        (
+            *("torchyard.Candidate", "torchyard.Decision", "torchyard.DecisionChange"),
+            *("torchyard.DecisionDump", "torchyard.Feature", "torchyard.Manifest"),
+            *("torchyard.Platform", "torchyard.Plugin", "torchyard.PluginSource"),
+            "torchyard.Policy",
+            *("torchyard_attention.AttentionPartGradients", "torchyard_attention.AuxOutput"),
+            *("torchyard_attention.CacheMemory", "torchyard_attention.scores.SinkOutput"),
+            *("torchyard_collectives.flight.Finding", "torchyard_collectives.flight.Report"),
+            "torchyard_collectives.oracle.GradientCheck",
+            *("torchyard_conformance.Law", "torchyard_conformance.Profile"),
+            "torchyard_conformance.Report",
+            *("torchyard_kernels.Accelerated", "torchyard_kernels.Change"),
+            *("torchyard_kernels.Gain", "torchyard_kernels.GraphMemory"),
+            *("torchyard_kernels.LstmOutput", "torchyard_kernels.LstmState"),
+            *("torchyard_kernels.RecurrentOutput", "torchyard_kernels.Report"),
+            *("torchyard_kernels.Skipped", "torchyard_kernels.TopK", "torchyard_kernels.Tuned"),
+            *("torchyard_programs.Operation", "torchyard_programs.Program"),
+            *("torchyard_programs.Reference", "torchyard_programs.Step"),
+            "torchyard_programs.TypedProgram",
+        ),
+        _READ,
+    ),
+    **dict.fromkeys(
+        (
+            *("torchyard.active_transform", "torchyard.differentiable_jvp"),
+            *("torchyard.is_batch_of_gradients", "torchyard.decide"),
+            *("torchyard_attention.dropout.Dropout", "torchyard_attention.dropout.philox"),
+            "torchyard_attention.dropout.dropout_factors",
+            "torchyard_collectives.oracle.compare_with_dense",
+        ),
+        _CHECKED,
+    ),
+    "torchyard.Operators": "registers ops with torch.library, which checks schemas itself",
+    "torchyard.Request": "a protocol",
+    "torchyard.hookimpl": "pluggy's",
+    **dict.fromkeys(
+        (
+            *("torchyard_attention.masks.BlockRows", "torchyard_attention.masks.Intervals"),
+            *("torchyard_attention.masks.StructuredMask", "torchyard_attention.masks.Visibility"),
+            "torchyard_attention.masks.causal",
+        ),
+        "what a mask answers when it is recorded; create_block_mask checks that",
+    ),
+    **dict.fromkeys(
+        (
+            *("torchyard_collectives.oracle.Dense", "torchyard_collectives.oracle.Inputs"),
+            *("torchyard_collectives.oracle.Launch", "torchyard_programs.Traits"),
+        ),
+        "a name for a type",
+    ),
+    "torchyard_collectives.flight.command": "a command line, whose words click checks",
+}
+
+
+def prepare() -> None:
+    """Make what calls need once in a process."""
+    collectives.prepare()
