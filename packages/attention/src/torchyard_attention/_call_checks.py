@@ -56,12 +56,11 @@ def check_flags(of: str, return_aux: object, implementation: object) -> None:
     """Raise TypeError where a request for auxiliary outputs or a name is none."""
     if return_aux is not None:
         for name in ("lse", "max_scores"):
-            wanted = getattr(return_aux, name, None)
-            if wanted is None or isinstance(return_aux, type):
+            if not hasattr(return_aux, name) or isinstance(return_aux, type):
                 raise arguments.wrong_kind(
                     of, "return_aux", "AuxRequest(lse=, max_scores=) or None", return_aux
                 )
-            arguments.boolean(of, f"return_aux.{name}", wanted)
+            arguments.boolean(of, f"return_aux.{name}", getattr(return_aux, name))
     if implementation is not None:
         arguments.text(of, "implementation", implementation)
 

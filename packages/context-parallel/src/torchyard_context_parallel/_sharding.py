@@ -17,8 +17,10 @@ from torchyard_attention import BlockMask
 
 Ranges = tuple[tuple[int, int], ...]
 
-# No sequence is longer, nor has as many parts.
+# No sequence is longer.
 _MOST: Final = 1 << 48
+# Each part is one rank's; more are a mistake, and would take minutes and all memory.
+_MOST_PARTS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Sharding:
         at the head does not. Part n holds the n-th of 2 * parts ranges and the n-th from the end.
         Source: Striped and zigzag ring attention (arXiv 2311.09431), section 3.
         """
+        _check_counts(length, parts, multiple)
         halves = cls.contiguous(length, 2 * parts, multiple=multiple).parts
         return cls(length, tuple(_joined((*halves[n], *halves[-1 - n])) for n in range(parts)))
 
@@ -232,9 +235,9 @@ def _length(of: str, name: str, value: object) -> int:
 
 
 def _check_counts(length: int, parts: int, multiple: int) -> None:
-    for name, value, least in (
-        ("length", length, 0),
-        ("parts", parts, 1),
-        ("multiple", multiple, 1),
+    for name, value, least, most in (
+        ("length", length, 0, _MOST),
+        ("parts", parts, 1, _MOST_PARTS),
+        ("multiple", multiple, 1, _MOST),
     ):
-        arguments.integer("Sharding", name, value, least=least, most=_MOST)
+        arguments.integer("Sharding", name, value, least=least, most=most)

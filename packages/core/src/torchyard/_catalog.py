@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from torchyard import arguments
 from torchyard._activation import Activator, PluginCodeError
 from torchyard._check import Check, CheckStatus
 from torchyard._contract import ContractDefinition, ContractId
 from torchyard._decision import Candidate, Outcome
 from torchyard._device import DeviceStatus
-from torchyard._discovery import discover
+from torchyard._discovery import check_given, discover
 from torchyard._environ import setting
 from torchyard._errors import UnknownContractError
 from torchyard._implementation import Implementation
@@ -46,13 +45,7 @@ class Catalog:
         platform: Platform | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        of = "Registry"
-        if sources is not None:
-            sources = arguments.sequence(of, "sources", sources, _source)
-        if platform is not None:
-            arguments.instance(of, "platform", platform, Platform)
-        if environ is not None:
-            arguments.mapping(of, "environ", environ)
+        check_given(sources, platform, environ)
         self._environ = environ
         self._probes = platform is None
         self._saw_torch = imported_torch() is not None
@@ -438,10 +431,6 @@ class _Guard:
                 self._catalog._plugins_changed()
         finally:
             self._lock.release()
-
-
-def _source(of: str, name: str, value: object) -> PluginSource:
-    return arguments.instance(of, name, value, PluginSource)
 
 
 def _absent(plugin: Plugin) -> Candidate:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from torchyard import arguments
 from torchyard._environ import setting
 from torchyard._errors import ManifestError
 from torchyard._failure import describe
@@ -22,12 +23,26 @@ from torchyard._ownership import (
     plugin_lists,
     refuse_duplicates,
 )
+from torchyard._platform import Platform
 from torchyard._plugin import Plugin, PluginSource, PluginState
 from torchyard._verdict import ReasonCode
 
 _VALUE: Final = re.compile(
     r"(?P<package>[A-Za-z_][A-Za-z0-9_]*):(?P<file>(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_.-]+\.toml)"
 )
+
+
+def check_given(sources: object, platform: object, environ: object) -> None:
+    """Raise TypeError where what a registry is made of is of another kind."""
+    of = "Registry"
+    if sources is not None:
+        given: tuple[object, ...] = arguments.sequence(of, "sources", sources)
+        for place, source in enumerate(given):
+            arguments.instance(of, f"sources[{place}]", source, PluginSource)
+    if platform is not None:
+        arguments.instance(of, "platform", platform, Platform)
+    if environ is not None:
+        arguments.mapping(of, "environ", environ)
 
 
 def discover(

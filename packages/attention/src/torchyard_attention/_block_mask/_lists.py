@@ -58,10 +58,17 @@ class WriteOrder(NamedTuple):
         Raises:
             ValueError: there is an order for full blocks alone.
         """
+        of = "BlockMask.from_kv_blocks"
+        for name, tensor in (("dq_write_order", partial), ("dq_write_order_full", full)):
+            if tensor is not None:
+                arguments.tensor(of, name, tensor, dtypes=INDEX_DTYPES)
         if full is not None and partial is None:
             raise ValueError("dq_write_order_full: expected dq_write_order besides, got None")
         if isinstance(order, Tensor):
+            arguments.tensor(of, "dq_kv_order", order, dtypes=INDEX_DTYPES)
             return cls(partial=partial, full=full, kv_order=order)
+        if order is not None:
+            order = arguments.boolean(of, "dq_kv_order", order)
         return cls(partial=partial, full=full, descending=order)
 
 
@@ -140,10 +147,7 @@ def checked_lists(
     of = "BlockMask.from_kv_blocks"
     pair = pair_of(block_size)
     if seq_lengths is not None:
-        q_length, kv_length = arguments.sequence(
-            of, "seq_lengths", seq_lengths, positions, expected="two lengths", length=2
-        )
-        seq_lengths = q_length, kv_length
+        seq_lengths = checked_lengths(of, seq_lengths)
     given = {
         "kv_num_blocks": kv_num_blocks,
         "kv_indices": kv_indices,
@@ -198,15 +202,19 @@ def _check_shapes(name: str, counts: Tensor, indices: Tensor) -> None:
             )
 
 
-def block_numbers(of: str, name: str, blocks: object) -> tuple[int, ...]:
-    """Return numbers of blocks, given as a list, a tuple or a range."""
-    if isinstance(blocks, range):
-        return tuple(blocks)
-    return arguments.sequence(of, name, blocks, arguments.integer, expected="a list of integers")
+def checked_lengths(of: str, seq_lengths: object) -> tuple[int, int]:
+    """Return (Sq, Sk)."""
+    q_length, kv_length = arguments.sequence(
+        of, "seq_lengths", seq_lengths, positions, expected="two lengths", length=2
+    )
+    return q_length, kv_length
 
 
 def length_of(name: str, blocks: Sequence[int], length: int, size: int) -> int:
     """Return how many positions some blocks of a sequence hold."""
+    if not isinstance(blocks, range):
+        of = "BlockMask.part"
+        blocks = arguments.sequence(of, name, blocks, arguments.integer, expected="numbers")
     count = -(-length // size)
     if len(set(blocks)) != len(blocks) or any(not 0 <= block < count for block in blocks):
         raise ValueError(f"{name}: expected different blocks of 0 to {count - 1}, got {blocks}")

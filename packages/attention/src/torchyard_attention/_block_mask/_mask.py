@@ -16,7 +16,7 @@ from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
 from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
     WriteOrder,
-    block_numbers,
+    checked_lengths,
     checked_lists,
     length_of,
 )
@@ -31,7 +31,6 @@ from torchyard_attention._block_mask._recorded import (
     show_everything,
 )
 from torchyard_attention._mask_blocks import first_slots
-from torchyard_attention._positions import positions
 
 
 class BlockMask(BlockLists):
@@ -168,10 +167,7 @@ class BlockMask(BlockLists):
 
     @seq_lengths.setter
     def seq_lengths(self, lengths: tuple[int, int]) -> None:
-        of = "BlockMask"
-        q_length, kv_length = arguments.sequence(
-            of, "seq_lengths", lengths, positions, expected="two lengths", length=2
-        )
+        q_length, kv_length = checked_lengths("BlockMask", lengths)
         rows = self._block_size[0]
         q_blocks = self._kv_num_blocks.shape[2]
         if -(-q_length // rows) != q_blocks or kv_length < 0:
@@ -345,9 +341,6 @@ class BlockMask(BlockLists):
         Raises:
             ValueError: a number is out of range or repeated, or a short block is not last.
         """
-        of = "BlockMask.part"
-        q_blocks = block_numbers(of, "q_blocks", q_blocks)
-        kv_blocks = block_numbers(of, "kv_blocks", kv_blocks)
         lengths = (
             length_of("q_blocks", q_blocks, self._seq_lengths[0], self._block_size[0]),
             length_of("kv_blocks", kv_blocks, self._seq_lengths[1], self._block_size[1]),

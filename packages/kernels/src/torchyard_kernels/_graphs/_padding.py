@@ -43,8 +43,9 @@ class Padding:
             }
             object.__setattr__(self, name, checked)
         # What hides the padding may well be NaN or an infinity.
-        if not isinstance(self.value, float):
-            object.__setattr__(self, "value", arguments.number(of, "value", self.value))
+        value: object = self.value
+        if not isinstance(value, float):
+            object.__setattr__(self, "value", arguments.number(of, "value", value))
 
     def length(self, given: tuple[Tensor, ...]) -> int | None:
         """Return the length that the arguments share; None where they do not."""
