@@ -50,6 +50,7 @@ _OURS: Final = "an implementation of ours: the registry calls it"
 NO_USERS: Final = {
     "torchyard.arguments": "the checks themselves, which packages/core/tests hold",
     "torchyard.cli": "a command line, whose words click checks",
+    "torchyard.evidence": "what our packages read and sign files with",
     "torchyard.hookspecs": "specifications without code",
     "torchyard_attention.cases": "calls for tests of implementations",
     "torchyard_attention.contract": _SPI,
@@ -89,7 +90,7 @@ NOT_TRIED: Final = {
             *("torchyard_collectives.flight.Finding", "torchyard_collectives.flight.Report"),
             "torchyard_collectives.oracle.GradientCheck",
             *("torchyard_conformance.Law", "torchyard_conformance.Profile"),
-            "torchyard_conformance.Report",
+            *("torchyard_conformance.Report", "torchyard_conformance.LawResult"),
             *("torchyard_kernels.Accelerated", "torchyard_kernels.Change"),
             *("torchyard_kernels.Gain", "torchyard_kernels.GraphMemory"),
             *("torchyard_kernels.LstmOutput", "torchyard_kernels.LstmState"),

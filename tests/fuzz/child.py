@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -26,26 +28,30 @@ def outcomes(trials: Sequence[Trial], prepare: Callable[[], None]) -> Iterator[O
     done = 0
     while done < len(trials):
         reader, writer = os.pipe()
+        folder = tempfile.mkdtemp()
         child = os.fork()
         if not child:
             os.close(reader)
-            _make(trials[done:], prepare, writer)
+            _make(trials[done:], prepare, writer, folder)
         os.close(writer)
         with os.fdopen(reader) as lines:
             for line in lines:
                 yield Outcome(*json.loads(line))
                 done += 1
         _, status = os.waitpid(child, 0)
+        shutil.rmtree(folder, ignore_errors=True)
         if status:
             yield Outcome("crash", f"its process ended with {os.waitstatus_to_exitcode(status)}")
             done += 1
 
 
-def _make(trials: Sequence[Trial], prepare: Callable[[], None], writer: int) -> None:
+def _make(trials: Sequence[Trial], prepare: Callable[[], None], writer: int, folder: str) -> None:
     """Make trials, write a line of each and end this process."""
     status = 1
     try:
         torch.set_num_threads(1)
+        # What is taken for a path is written here.
+        os.chdir(folder)
         if "asan" not in os.environ.get("LD_PRELOAD", ""):
             # A sanitizer reserves terabytes that it never touches.
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))

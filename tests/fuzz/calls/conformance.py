@@ -8,7 +8,7 @@ from typing import Any, Final
 import torchyard_conformance as conformance
 from tests.fuzz.harness import call_of
 from tests.fuzz.kinds import OTHER, REFUSED, TEXT, Kind
-from torchyard_conformance import Expectation, LawResult, Status
+from torchyard_conformance import Expectation
 
 __all__ = ["CALLS"]
 
@@ -84,10 +84,6 @@ CALLS: Final = (
         device=TEXT,
     ),
     call_of(
-        "torchyard_conformance.Expectation.from_json",
-        {"data": _ROW},
-    ),
-    call_of(
         "torchyard_conformance.Expectation.matches",
         {"law": "a.b", "case": "c"},
         lambda **given: Expectation(**_ROW).matches(**given),
@@ -100,9 +96,5 @@ CALLS: Final = (
         lambda **given: Expectation(**_ROW).expired(**given),
         today=OTHER,
         version=_WORDS,
-    ),
-    call_of(
-        "torchyard_conformance.LawResult.from_json",
-        {"data": LawResult("a.b", "c", Status.PASS).to_json()},
     ),
 )

@@ -192,6 +192,19 @@ CALLS: Final = (
         limits=_SEQUENCE,
     ),
     call_of(
+        "torchyard.ContractDefinition",
+        {
+            "contract": "op/1",
+            "summary": "a",
+            "fields": (),
+            "parse": lambda fields: _request(),
+            "cases": lambda device: (),
+        },
+        contract=choice("op/1"),
+        summary=_WORDS,
+        fields=Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True),
+    ),
+    call_of(
         "torchyard.RequestField",
         {"name": "a", "help": "b", "default": "c"},
         name=TEXT,
