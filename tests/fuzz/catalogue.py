@@ -89,6 +89,7 @@ NOT_TRIED: Final = {
             *("torchyard_attention.CacheMemory", "torchyard_attention.scores.SinkOutput"),
             *("torchyard_collectives.flight.Finding", "torchyard_collectives.flight.Report"),
             "torchyard_collectives.oracle.GradientCheck",
+            *("torchyard_export.Report", "torchyard_export.Stage"),
             *("torchyard_conformance.Law", "torchyard_conformance.Profile"),
             *("torchyard_conformance.Report", "torchyard_conformance.LawResult"),
             *("torchyard_kernels.Accelerated", "torchyard_kernels.Change"),

@@ -24,8 +24,8 @@ _CONTEXT_PARALLEL: Final = (
 )
 _EXPORT: Final = (
     *("Artifact", "Artifact.files", "Artifact.run", "Artifact.runner", "Artifact.save"),
-    *("Artifact.to_bytes", "Dimension", "Dimension.parse", "Finding", "Finding.from_json"),
-    *("Report.from_json", "Stage.from_json", "export", "load", "write_runner"),
+    *("Artifact.to_bytes", "Dimension", "Dimension.parse", "Finding"),
+    *("export", "load", "write_runner"),
 )
 _CONFORMANCE: Final = (
     *("Expectation.expired", "Expectation.matches", "Subject", "Subject.absence"),

@@ -13,7 +13,7 @@ from torch import nn
 import torchyard_export
 from tests.fuzz.harness import call_of
 from tests.fuzz.kinds import OTHER, REFUSED, TEXT, Kind, choice, integer, optional, tensor
-from torchyard_export import Artifact, Finding, FindingKind, Report, Stage
+from torchyard_export import Artifact, FindingKind
 
 __all__ = ["CALLS"]
 
@@ -70,10 +70,6 @@ def _runner(**given: Any) -> None:
             if given["target"] is not None or "machine code" not in str(error):
                 raise
 
-
-_REPORT: Final = Report("m", (), "r", (), ()).to_json()
-_STAGE: Final = Stage("s", 1, 0, 0.0, 0.0).to_json()
-_FINDING: Final = Finding(next(iter(FindingKind)), "t").to_json()
 
 CALLS: Final = (
     call_of(
@@ -154,9 +150,5 @@ CALLS: Final = (
         kind=OTHER,
         text=_WORDS,
         where=_WORDS,
-    ),
-    *(
-        call_of(f"torchyard_export.{name}.from_json", {"data": data})
-        for name, data in (("Report", _REPORT), ("Stage", _STAGE), ("Finding", _FINDING))
     ),
 )
