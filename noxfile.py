@@ -65,8 +65,8 @@ ENVIRONMENTS = {
 }
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30
-# Not core, which is quick, nor collectives, whose tests are processes that wait for one another.
-IN_PARALLEL = ("release", "simulated", "conformance", "export", "cpu")
+# Not core, which is quick.
+IN_PARALLEL = ("release", "simulated", "conformance", "collectives", "export", "cpu")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
