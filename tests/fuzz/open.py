@@ -31,10 +31,12 @@ _CONFORMANCE: Final = (
     *("Expectation.expired", "Expectation.matches", "Subject", "Subject.absence"),
     *("Subject.implementations", "law", "not_supported", "read_profile", "unverified", "violated"),
 )
+_ATTENTION: Final = ("masks.padding", "masks.prefix_lm", "masks.tree")
 
 OPEN: Final = frozenset(
     f"{package}.{name}"
     for package, names in (
+        ("torchyard_attention", _ATTENTION),
         ("torchyard_programs", _PROGRAMS),
         ("torchyard_collectives", _COLLECTIVES),
         ("torchyard_context_parallel", _CONTEXT_PARALLEL),

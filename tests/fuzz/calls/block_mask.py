@@ -61,7 +61,7 @@ def _lists() -> dict[str, Any]:
 _NUMBERS: Final = Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True)
 # There is one batch.
 _INDEX: Final = Kind(
-    lambda v: v if v == () and isinstance(v, tuple) else integer(-1, 0).stands_for(v)
+    lambda v: v if isinstance(v, tuple) and v == () else integer(-1, 0).stands_for(v)
 )
 _ORDER: Final = Kind(
     lambda v: v if isinstance(v, Tensor) else optional(BOOL).stands_for(v), free=True
