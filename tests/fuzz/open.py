@@ -32,11 +32,13 @@ _CONFORMANCE: Final = (
     *("Subject.implementations", "law", "not_supported", "read_profile", "unverified", "violated"),
 )
 _ATTENTION: Final = ("masks.padding", "masks.prefix_lm", "masks.tree")
+_KERNELS: Final = ("Graph", "Graph.check")
 
 OPEN: Final = frozenset(
     f"{package}.{name}"
     for package, names in (
         ("torchyard_attention", _ATTENTION),
+        ("torchyard_kernels", _KERNELS),
         ("torchyard_programs", _PROGRAMS),
         ("torchyard_collectives", _COLLECTIVES),
         ("torchyard_context_parallel", _CONTEXT_PARALLEL),
