@@ -142,18 +142,18 @@ def tried(trial: Trial) -> Outcome:
         fits = trial.value in kind.fits
         meta = trial.value == "meta"
     given[trial.argument] = value
-    result, error = _called(trial.call.run, given)
-    if error is not None:
-        return _judged(trial, error)
+    result, failed = _called(trial.call.run, given)
+    if failed is not None:
+        return _judged(trial, failed)
     if fits or (meta and _is_meta(result)):
         return Outcome("right")
     if expected is REFUSED:
         return Outcome("wrong", f"taken, with the result {_shown(result)}")
     given = trial.call.make()
     given[trial.argument] = expected
-    wanted, error = _called(trial.call.run, given)
-    if error is not None:
-        return Outcome("wrong", f"taken, and {expected!r} is not: {error}")
+    wanted, failed = _called(trial.call.run, given)
+    if failed is not None:
+        return Outcome("wrong", f"taken, and {expected!r} is not: {failed}")
     if not _alike(result, wanted):
         return Outcome("wrong", f"other results than for {expected!r}: {_shown(result)}")
     return Outcome("right")

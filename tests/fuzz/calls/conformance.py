@@ -55,7 +55,7 @@ CALLS: Final = (
             f"torchyard_conformance.{name}",
             {argument: "because"},
             lambda name=name, **given: _ended(name, **given),
-            **{argument: TEXT},
+            **dict[str, Any]({argument: TEXT}),
         )
         for name, argument in (
             ("not_supported", "reason"),

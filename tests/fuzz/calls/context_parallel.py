@@ -49,7 +49,7 @@ def _context(**given: Any) -> None:
         torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
-_COUNTS: Final = {"length": integer(0, _MOST), "parts": integer(1, 99)}
+_COUNTS: Final[dict[str, Any]] = {"length": integer(0, _MOST), "parts": integer(1, 99)}
 
 CALLS: Final = (
     call_of(

@@ -170,7 +170,7 @@ CALLS: Final = (
     *(
         call_of(
             f"{_OF}.nn.{cls.__name__}.forward",
-            lambda cls=cls: {"input": _x(5, 2, 4), "hx": None},
+            lambda: {"input": _x(5, 2, 4), "hx": None},
             _forward(cls),
             input=tensor("a dimension less"),
             hx=_STATE,

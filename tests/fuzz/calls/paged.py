@@ -65,7 +65,7 @@ _SEQUENCE: Final = integer(0, 0)
 _SAYS: Final = {"sequence": "sequences?"}
 # [B, H, S, D] is another form of [T, H, D].
 _NEW: Final = tensor("another dimension")
-_ATTEND: Final = {
+_ATTEND: Final[dict[str, Any]] = {
     "query": tensor(),
     "layer": integer(0, 0),
     "score_mod": Kind(lambda v: v if v is None else REFUSED),
@@ -86,10 +86,12 @@ CALLS: Final = (
             "device": "cpu",
         },
         lambda **given: PagedKVCache(**given).memory,
-        **{
-            name: integer(1, _MOST)
-            for name in ("pages", "page_size", "kv_heads", "head_dim", "layers")
-        },
+        **dict[str, Any](
+            {
+                name: integer(1, _MOST)
+                for name in ("pages", "page_size", "kv_heads", "head_dim", "layers")
+            }
+        ),
         value_dim=optional(integer(1, _MOST)),
         dtype=Kind(lambda v: v if v is torch.float32 else REFUSED),
         device=OTHER,
