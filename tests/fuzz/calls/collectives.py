@@ -8,7 +8,6 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import HashStore
 
 import torchyard_collectives as collectives
 from tests.fuzz.harness import Call
@@ -32,7 +31,8 @@ _DIM: Final = integer(-1, 0)
 def prepare() -> None:
     """Make a group of this process alone."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
 
 
 def _x() -> Tensor:
