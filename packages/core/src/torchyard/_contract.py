@@ -37,7 +37,7 @@ class ContractId:
 
         An op does not end in ``_v`` and digits: ``torchyard.use`` writes a version that way.
         """
-        match = _match(arguments.text("ContractId", "contract", text))
+        match = _match(arguments.instance("ContractId", "contract", text, str))
         if match is None or match["minor"] is not None:
             raise ValueError(f"contract: expected 'op/version' such as 'attention/1', got {text!r}")
         return cls(match["op"], int(match["version"]))
