@@ -376,7 +376,19 @@ def test_ids_that_changed_since_are_looked_at_again():
         ),
         (
             lambda: create_block_mask(masks.tree(PARENTS), None, None, 61, 60, "cpu"),
-            "tree: expected at most 60 queries and 0 \\+ 60 keys, got 61 and 60",
+            "tree: parents: expected a node for each of 61 queries, .* of 60 keys .*, got 60",
+        ),
+        (
+            lambda: masks.padding(torch.ones(0, dtype=torch.int64)),
+            "padding: lengths: expected a length for each batch, got none",
+        ),
+        (
+            lambda: create_block_mask(masks.padding(torch.tensor([3, 4])), 4, None, 8, 8, "cpu"),
+            "create_block_mask: mask_mod: .* each batch of 4, got those of 2",
+        ),
+        (
+            lambda: create_block_mask(masks.document(BATCHED), 4, None, LENGTH, LENGTH, "cpu"),
+            "create_block_mask: mask_mod: .* each batch of 4, got those of 2",
         ),
     ],
 )

@@ -34,29 +34,12 @@ def recorded(
     return _RECORDINGS.recorded(function, device)
 
 
-def kept(function: Callable[..., Any]) -> Recording | None:
-    """Return what was kept of a score_mod that does the same; None where nothing was.
-
-    For float32 scores. That nothing is being compiled is for the caller to know.
-    """
-    return _RECORDINGS.kept(function)
-
-
-def is_kept(text: str) -> bool:
-    """Return whether the object stands for its text, of a recording or of an op's call."""
-    return _RECORDINGS.is_kept(text)
-
-
-def one_text(text: str) -> str:
-    """Return the object that stands for a program's text: that of a recording that was kept.
-
-    For float32 scores.
-    """
-    return _RECORDINGS.one_text(text)
-
-
 def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, list[Tensor]]:
     return trace(function, _ROLE, SCORE_INPUTS, torch.float32, device)
 
 
 _RECORDINGS: Final = Recordings(_record)
+# For float32 scores; see Recordings. That nothing is being compiled is for the caller to know.
+kept: Final[Callable[[Callable[..., Any]], Recording | None]] = _RECORDINGS.kept
+is_kept: Final = _RECORDINGS.is_kept
+one_text: Final = _RECORDINGS.one_text

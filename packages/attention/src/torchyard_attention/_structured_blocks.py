@@ -317,6 +317,14 @@ def _ranges(
 
     def spread(keys_of_row: Tensor) -> Tensor:
         padded = keys_of_row[(None,) * (4 - keys_of_row.ndim)]
+        for what, told, wanted in zip(
+            ("batch", "head"), padded.shape, (batch, heads), strict=False
+        ):
+            if told != 1 and told < wanted:
+                raise ValueError(
+                    f"create_block_mask: mask_mod: expected lengths, ids or offsets for each "
+                    f"{what} of {wanted}, got those of {told}; make the mask from one per {what}"
+                )
         narrowed = padded[:batch, :heads]
         return narrowed.expand(batch, heads, q_blocks, -1).flatten(0, 2)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_attention._masks import or_masks
 from torchyard_attention._positions import integers, positions
 from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
@@ -57,7 +58,10 @@ def padding(lengths: int | Tensor) -> StructuredMask:
 
 def keys_before(of: str, name: str, lengths: int | Tensor) -> StructuredMask:
     if isinstance(lengths, Tensor):
-        return _KeysBeforeOfBatch(integers(of, name, lengths, "[B]"))
+        found = integers(of, name, lengths, "[B]")
+        if not found.shape[0]:
+            raise arguments.wrong_value(of, name, "a length for each batch", "none")
+        return _KeysBeforeOfBatch(found)
     return _KeysBefore(positions(of, name, lengths))
 
 

@@ -29,8 +29,9 @@ class _Tree:
         nodes = self.enter.shape[0]
         if rows.q_length > nodes or rows.kv_length > self.context + nodes:
             raise ValueError(
-                f"tree: expected at most {nodes} queries and {self.context} + {nodes} keys, got "
-                f"{rows.q_length} and {rows.kv_length}"
+                f"tree: parents: expected a node for each of {rows.q_length} queries, and for each "
+                f"of {rows.kv_length} keys after a context of {self.context}, got {nodes}; make a "
+                f"mask of at most {nodes} queries and {self.context + nodes} keys"
             )
         start = torch.zeros_like(rows.first)[:, None]
         end = rows.last[:, None] + (self.context + 1)
