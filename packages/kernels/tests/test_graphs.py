@@ -281,6 +281,24 @@ def test_an_argument_without_memory_is_refused(length: int) -> None:
         graph.check(x)
 
 
+@pytest.mark.parametrize("padding", [None, Padding({0: 0}, {0: 0})])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(4, device="meta"), "graph: argument: expected values, .* meta device has none"),
+        (torch.nested.nested_tensor([torch.ones(4)]), "graph: argument: .* got a nested tensor"),
+    ],
+    ids=["meta", "nested"],
+)
+def test_an_argument_without_values_or_sizes_is_refused(
+    padding: Padding | None, x: torch.Tensor, message: str
+) -> None:
+    graph = capture(lambda x: x + 1, torch.ones(4), padding=padding)
+    for call in (graph, graph.check):
+        with pytest.raises(TypeError, match=message):
+            call(x)
+
+
 def test_a_replay_that_differs_is_told() -> None:
     counted = [0]
 

@@ -122,7 +122,7 @@ class Graph:
             with torch.no_grad():
                 for mine, place in zip(given, bucket.inputs, strict=True):
                     if mine is not place:
-                        arguments.tensor("graph", "argument", mine)
+                        _check_tensor(mine)
                         place.copy_(mine)
             bucket.captured.replay()
             return bucket.result()
@@ -147,7 +147,7 @@ class Graph:
         self._check_others(others, taken, len(leaves) - len(others))
         for leaf in leaves:
             if isinstance(leaf, Tensor):
-                arguments.tensor("graph", "argument", leaf)
+                _check_tensor(leaf)
         before = [tensor.detach().clone() for tensor in self._state]
         with _same_generators(self._devices()):
             expected = _tensors(self._fn(*args))
@@ -185,13 +185,15 @@ class Graph:
     def _exact(self, given: tuple[Tensor, ...]) -> Bucket | None:
         for bucket in self._buckets:
             if len(given) == len(bucket.inputs) and all(
-                mine.shape == place.shape and mine.dtype == place.dtype
+                not mine.is_nested and mine.shape == place.shape and mine.dtype == place.dtype
                 for mine, place in zip(given, bucket.inputs, strict=True)
             ):
                 return bucket
         return None
 
     def _padded(self, given: tuple[Tensor, ...]) -> Any:
+        for mine in given:
+            _check_tensor(mine)
         padding = self._padding
         length = None if padding is None else padding.length(given)
         if padding is not None and length is not None:
@@ -200,7 +202,6 @@ class Graph:
                 bucket = min(fitting, key=lambda b: _bytes(b.inputs))
                 with torch.no_grad():
                     for at, (mine, place) in enumerate(zip(given, bucket.inputs, strict=True)):
-                        arguments.tensor("graph", f"argument[{at}]", mine)
                         padding.write(at, mine, place)
                 bucket.captured.replay()
                 return bucket.result(lambda at, result: padding.cut(at, result, length))
@@ -235,6 +236,15 @@ def _same_generators(devices: set[torch.device]) -> Iterator[None]:
         torch.set_rng_state(cpu)
         for (device, module), state in zip(modules, states, strict=True):
             module.set_rng_state(state, device)
+
+
+def _check_tensor(mine: Tensor) -> None:
+    """Raise where a tensor has no values to copy."""
+    arguments.tensor("graph", "argument", mine)
+    if mine.is_meta:
+        raise arguments.wrong_kind(
+            "graph", "argument", "values", mine, "a tensor on the meta device has none"
+        )
 
 
 def _equal(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
