@@ -7,11 +7,6 @@ from typing import Final
 __all__ = ["OPEN"]
 
 # Packages of which some calls still end in errors that name no argument, or take what is none.
-_PROGRAMS: Final = (
-    *("Input", "Recordings", "Recordings.is_kept", "Recordings.kept", "Recordings.one_text"),
-    *("Recordings.recorded", "build", "infer", "is_pointwise", "is_readable_on", "parse"),
-    *("pullback", "pushforward", "result_count", "stored", "trace", "typed_program"),
-)
 _COLLECTIVES: Final = (
     *("PremulSum", "order", "recv", "send", "tree_all_reduce", "tree_reduce_scatter"),
     *("Pending.then", "flight.analyse", "flight.dump", "flight.enable", "flight.read_dump"),
@@ -31,15 +26,10 @@ _CONFORMANCE: Final = (
     *("Expectation.expired", "Expectation.matches", "Subject", "Subject.absence"),
     *("Subject.implementations", "law", "not_supported", "read_profile", "unverified", "violated"),
 )
-_ATTENTION: Final = ("masks.padding", "masks.prefix_lm", "masks.tree")
-_KERNELS: Final = ("Graph", "Graph.check")
 
 OPEN: Final = frozenset(
     f"{package}.{name}"
     for package, names in (
-        ("torchyard_attention", _ATTENTION),
-        ("torchyard_kernels", _KERNELS),
-        ("torchyard_programs", _PROGRAMS),
         ("torchyard_collectives", _COLLECTIVES),
         ("torchyard_context_parallel", _CONTEXT_PARALLEL),
         ("torchyard_export", _EXPORT),

@@ -8,12 +8,13 @@ import torch
 
 import torchyard_programs as programs
 from tests.fuzz.harness import call_of
-from tests.fuzz.kinds import FUNCTION, OTHER, REFUSED, TEXT, Kind, optional, tensor
+from tests.fuzz.kinds import ANYTHING, FUNCTION, OTHER, REFUSED, TEXT, Kind, optional, tensor
 from torchyard_programs import Input, Recordings
 
 __all__ = ["CALLS"]
 
 _X: Final = torch.arange(3.0)
+_DTYPES: Final = (bool, int, float, torch.float32)
 _INPUTS: Final = (Input("x", torch.float32),)
 _TEXT, _CAPTURED = programs.trace(
     lambda x: x.sin() + 1, "fn", (("x", torch.float32),), torch.device("cpu")
@@ -25,6 +26,10 @@ _ANY: Final = (
 )
 # Of nothing there is nothing to do.
 _NOTHING: Final = Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True)
+# A list of names is as good as a tuple, no conversions are none, and None is zeros.
+_NAMES: Final = Kind(lambda v: ("x",) if isinstance(v, list) and v == ["x"] else REFUSED)
+_NO_CASTS: Final = Kind(lambda v: None if isinstance(v, dict) and not v else REFUSED)
+_SLOPES: Final = Kind(lambda v: (None,) if isinstance(v, list) and v == [None] else REFUSED)
 
 
 def _recordings() -> Recordings:
@@ -43,6 +48,8 @@ CALLS: Final = (
             "typed": "an input's dtype",
             "anywhere": False,
         },
+        # Its role is the function's name in messages.
+        says={"function": "function|fn"},
         calls=("function",),
         role=TEXT,
         noun=TEXT,
@@ -54,7 +61,8 @@ CALLS: Final = (
         "torchyard_programs.build",
         {"program": _PROGRAM, "inputs": ("x",), "casts": None, "vmapped": False},
         lambda **given: programs.build(**given)(_X),
-        casts=optional(OTHER),
+        inputs=_NAMES,
+        casts=optional(_NO_CASTS),
     ),
     *(
         call_of(
@@ -80,7 +88,7 @@ CALLS: Final = (
         {"function": lambda x: (x * 2,), "primals": (_X,), "slopes": (_X,)},
         calls=("function",),
         primals=OTHER,
-        slopes=OTHER,
+        slopes=_SLOPES,
     ),
     call_of(
         "torchyard_programs.pushforward",
@@ -93,17 +101,22 @@ CALLS: Final = (
         "torchyard_programs.Input",
         {"name": "x", "dtype": torch.float32, "ndim": 0},
         name=TEXT,
-        dtype=Kind(lambda v: v if v in (bool, int, float) or v is torch.float32 else REFUSED),
+        # By identity: an array of numpy has no one answer to whether it equals a type.
+        dtype=Kind(lambda v: v if any(v is one for one in _DTYPES) else REFUSED),
     ),
     call_of("torchyard_programs.Recordings", {"record": lambda fn: ("", [])}, record=FUNCTION),
-    *(
-        call_of(
-            f"torchyard_programs.Recordings.{name}",
-            {"function": lambda x: x + 1, **more},
-            lambda name=name, **given: getattr(_recordings(), name)(**given),
-            calls=("function",),
-        )
-        for name, more in (("kept", {}), ("recorded", {"device": torch.device("cpu")}))
+    call_of(
+        "torchyard_programs.Recordings.recorded",
+        {"function": lambda x: x + 1, "device": torch.device("cpu")},
+        lambda **given: _recordings().recorded(**given),
+        calls=("function",),
+    ),
+    call_of(
+        "torchyard_programs.Recordings.kept",
+        {"function": lambda x: x + 1},
+        lambda **given: _recordings().kept(**given),
+        # It asks what is there, as a dict's get: nothing is kept of what is no function.
+        function=ANYTHING,
     ),
     *(
         call_of(

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from torchyard import arguments
 from torchyard_programs._calls import call_of, gather
+from torchyard_programs._checks import check_reads, names_of
 from torchyard_programs._program import Program, Reference
 
 __all__ = ["build"]
@@ -30,7 +32,15 @@ def build(
             tensors follow; tensors beyond those that the program reads are taken and left alone.
         casts: steps whose result is converted, and to what, one after the other.
         vmapped: whether tensors are indexed in the form that torch.vmap understands.
+
+    Raises:
+        ProgramError: a step is no function of torch.
+        TypeError, ValueError: an argument does not fit the program; names it.
     """
+    inputs = names_of("build", inputs)
+    program = check_reads("build", program, inputs, None)
+    casts = {} if casts is None else _casts(program, casts)
+    vmapped = arguments.boolean("build", "vmapped", vmapped)
     names: dict[str, Any] = {}
     constants: list[Any] = []
 
@@ -49,11 +59,11 @@ def build(
         function, args = call_of(operation)
         called = f"f{index}"
         names[called] = gather if operation.word == "getitem" and vmapped else function
-        arguments = [spell(arg) for arg in args]
-        arguments += [f"{name}={spell(value)}" for name, value in operation.kwargs]
+        given = [spell(arg) for arg in args]
+        given += [f"{name}={spell(value)}" for name, value in operation.kwargs]
         target = spell(operation.result)
-        lines.append(f"    {target} = {called}({', '.join(arguments)})")
-        for dtype in (casts or {}).get(operation.result.name, ()):
+        lines.append(f"    {target} = {called}({', '.join(given)})")
+        for dtype in casts.get(operation.result.name, ()):
             lines.append(f"    {target} = {target}.to({spell(dtype)})")
     parameters = [spell(Reference(name)) for name in inputs]
     parameters += [f"c{index}" for index in range(_captured_count(program))]
@@ -61,6 +71,19 @@ def build(
     source = "\n".join([header, *lines, f"    return {spell(program.result)}"])
     exec(compile(source, "<torchyard program>", "exec"), names)
     return names["program"]  # type: ignore[no-any-return]
+
+
+def _casts(program: Program, value: object) -> dict[str, tuple[torch.dtype, ...]]:
+    """Return the dtypes that steps are converted to, by the steps' names."""
+    given = arguments.mapping("build", "casts", value, "a mapping from steps to tuples of dtypes")
+    steps = {operation.result.name for operation in program.operations}
+    for name in given:
+        if name not in steps:
+            raise arguments.wrong_value("build", "casts", "steps of the program", repr(name))
+    return {
+        name: arguments.sequence("build", f"casts[{name!r}]", dtypes, arguments.dtype)
+        for name, dtypes in given.items()
+    }
 
 
 def _captured_count(program: Program) -> int:

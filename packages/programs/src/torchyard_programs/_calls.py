@@ -26,8 +26,12 @@ def call_of(operation: Operation) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 def _general_function(name: str) -> Callable[..., Any]:
     function: Any = torch
     for part in name.split(".")[1:]:
-        function = getattr(function, part)
-    assert callable(function)
+        function = getattr(function, part, None)
+    if not callable(function):
+        raise ProgramError(
+            f"program: expected a word of the vocabulary or the dotted name of a function of "
+            f"torch, got {name!r}; trace() writes such words"
+        )
     return function  # type: ignore[no-any-return]
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
-__all__ = ["is_readable_on", "stored"]
+from torchyard import arguments
+
+__all__ = ["is_readable_on", "lies_on", "stored"]
+
+_LISTS: Final = (list, tuple)
 
 
 def is_readable_on(tensor: Tensor, device: torch.device) -> bool:
@@ -15,6 +20,12 @@ def is_readable_on(tensor: Tensor, device: torch.device) -> bool:
 
     It lies there, or is a number on the CPU, which torch takes along.
     """
+    arguments.instance("is_readable_on", "tensor", tensor, Tensor)
+    return lies_on(tensor, arguments.device("is_readable_on", "device", device))
+
+
+def lies_on(tensor: Tensor, device: torch.device) -> bool:
+    """Do what :func:`is_readable_on` does for arguments that were checked."""
     at = tensor.device
     if at.type == device.type and (at.index == device.index or None in (at.index, device.index)):
         return True
@@ -26,9 +37,14 @@ def stored(captured: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
 
     torch's dispatcher sees to that for what an op is given, but not for a list that may be missing.
     """
-    return tuple(
-        [
-            tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
-            for tensor in captured or ()
-        ]
-    )
+    if captured is None:
+        return ()
+    if not isinstance(captured, _LISTS):
+        raise arguments.wrong_kind("stored", "captured", "a list or a tuple of tensors", captured)
+    return tuple([_stored(tensor) for tensor in captured]) if captured else ()
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    if not isinstance(tensor, Tensor):
+        raise arguments.wrong_kind("stored", "captured", "tensors", tensor)
+    return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()

@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard import is_batch_of_gradients
+from torchyard import arguments, is_batch_of_gradients
 
 __all__ = ["is_transformed", "pullback", "pushforward"]
 
@@ -34,12 +34,20 @@ def pullback(
 
     Args:
         function: of tensors to tensors, all of floating point.
-        primals: its arguments.
+        primals: its arguments, at least one.
         slopes: the gradients of its results, None for zeros.
+
+    Raises:
+        TypeError, ValueError: an argument is none of these; names it.
     """
+    arguments.function("pullback", "function", function)
+    arguments.sequence("pullback", "primals", primals, _tensor, least=1)
+    arguments.sequence("pullback", "slopes", slopes, _tensor_or_none)
     if any(slope is not None and is_batch_of_gradients(slope) for slope in slopes):
         return _pullback_of_batches(function, primals, slopes)
     values, pull = _vjp(function, *primals)
+    _check_values("pullback", values)
+    _check_alike("pullback", "slopes", slopes, values)
     found: tuple[Tensor, ...] = pull(_filled(values, slopes))
     return found
 
@@ -58,13 +66,58 @@ def pushforward(
     Args:
         function, primals: as of :func:`pullback`.
         tangents: those of the arguments.
+
+    Raises:
+        TypeError, ValueError: an argument is none of these; names it.
     """
+    arguments.function("pushforward", "function", function)
+    arguments.sequence("pushforward", "primals", primals, _tensor, least=1)
+    arguments.sequence("pushforward", "tangents", tangents, _tensor, length=len(primals))
     if any(is_batch_of_gradients(tangent) for tangent in tangents):
         return _pushforward_of_batches(function, primals, tangents)
+    _check_alike("pushforward", "tangents", tangents, primals)
     values, pull = _vjp(function, *primals)
+    _check_values("pushforward", values)
     _, push = _vjp(pull, tuple([torch.zeros_like(value) for value in values]))
     (found,) = push(tuple(tangents))
     return values, found
+
+
+def _tensor(of: str, name: str, value: object) -> Tensor:
+    return arguments.instance(of, name, value, Tensor, "a tensor")
+
+
+def _tensor_or_none(of: str, name: str, value: object) -> Tensor | None:
+    if value is None:
+        return None
+    return arguments.instance(of, name, value, Tensor, "a tensor, or None for zeros")
+
+
+def _check_values(of: str, values: object) -> None:
+    """Raise TypeError where a function's result is no tuple of tensors."""
+    if not isinstance(values, tuple):
+        raise arguments.wrong_kind(
+            of, "function", "a function that returns a tuple of tensors", values
+        )
+
+
+def _check_count(
+    of: str, name: str, given: Sequence[Tensor | None], values: Sequence[Tensor]
+) -> None:
+    if len(given) != len(values):
+        raise arguments.wrong_value(of, name, f"one for each of {len(values)}", f"{len(given)}")
+
+
+def _check_alike(
+    of: str, name: str, given: Sequence[Tensor | None], values: Sequence[Tensor]
+) -> None:
+    """Raise ValueError where there is not one for each value, of its shape."""
+    _check_count(of, name, given, values)
+    for index, (one, value) in enumerate(zip(given, values, strict=True)):
+        if one is not None and one.shape != value.shape:
+            raise arguments.wrong_value(
+                of, f"{name}[{index}]", f"shape {list(value.shape)}", f"{list(one.shape)}"
+            )
 
 
 def _filled(values: Sequence[Tensor], slopes: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
@@ -83,9 +136,12 @@ def _pullback_of_batches(
 ) -> tuple[Tensor, ...]:
     with torch.enable_grad():
         leaves = [primal.detach().requires_grad_() for primal in primals]
+        values = function(*leaves)
+        _check_values("pullback", values)
+        _check_count("pullback", "slopes", slopes, values)
         pairs = [
             (value, slope)
-            for value, slope in zip(function(*leaves), slopes, strict=True)
+            for value, slope in zip(values, slopes, strict=True)
             if slope is not None and value.requires_grad
         ]
     return _gradients(pairs, leaves)
@@ -99,6 +155,7 @@ def _pushforward_of_batches(
     with torch.enable_grad():
         leaves = [primal.detach().requires_grad_() for primal in primals]
         values = function(*leaves)
+        _check_values("pushforward", values)
         slopes = [torch.zeros_like(value, requires_grad=True) for value in values]
         pulled = torch.autograd.grad(
             values, leaves, slopes, create_graph=True, allow_unused=True, materialize_grads=True

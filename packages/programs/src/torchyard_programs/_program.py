@@ -6,7 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
+
+from torchyard import arguments
+
+__all__ = ["Operation", "Program", "Reference", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,24 @@ class Program:
     result: Any
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str) -> Program:
-    """Parse a program's text, as the tracer wrote it."""
+    """Parse a program's text, as the tracer wrote it.
+
+    Raises:
+        TypeError, ValueError: it is no such text.
+    """
+    return _parsed(arguments.text("parse", "text", text))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Program:
     *lines, last = text.split("\n")
     operations = []
     for index, line in enumerate(lines):
-        word, args, kwargs = json.loads(line)
+        step = _loaded(line)
+        if [type(part) for part in _listed(step)] != [str, list, dict]:
+            _refuse(line)
+        word, args, kwargs = step
         operations.append(
             Operation(
                 Reference(f"%{index}"),
@@ -52,7 +67,7 @@ def parse(text: str) -> Program:
                 tuple((name, _decode(value)) for name, value in kwargs.items()),
             )
         )
-    result = _decode(json.loads(last))
+    result = _decode(_loaded(last))
     needed = set(_references(result))
     kept = []
     for operation in reversed(operations):
@@ -60,6 +75,26 @@ def parse(text: str) -> Program:
             kept.append(operation)
             needed.update(_references((operation.args, operation.kwargs)))
     return Program(tuple(reversed(kept)), result)
+
+
+def _refuse(line: str) -> NoReturn:
+    raise arguments.wrong_value(
+        "parse",
+        "text",
+        "a program's text, as trace() returns it",
+        f"the line {line[:60]!r}",
+    ) from None
+
+
+def _loaded(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError:
+        _refuse(line)
+
+
+def _listed(item: Any) -> list[Any]:
+    return item if isinstance(item, list) else []
 
 
 def _references(item: Any) -> Iterator[Reference]:
@@ -73,23 +108,26 @@ def _references(item: Any) -> Iterator[Reference]:
 
 
 def _decode(item: Any) -> Any:
-    if isinstance(item, str):
+    if isinstance(item, str) and item:
         return Reference(item)
     if isinstance(item, list):
         return tuple(_decode(part) for part in item)
-    if not isinstance(item, dict):
+    if item is None or isinstance(item, (bool, int, float)):
         return item
-    ((kind, value),) = item.items()
-    if kind == "float":
+    known: dict[str, Any] = item if isinstance(item, dict) and item else {"": None}
+    (kind, value), *more = known.items()
+    if kind == "float" and value in ("inf", "-inf", "nan") and not more:
         return float(value)
-    if kind == "slice":
+    if kind == "slice" and len(_listed(value)) == 3 and not more:
         return slice(*(_decode(part) for part in value))
-    if kind == "ellipsis":
+    if kind == "ellipsis" and not more:
         return Ellipsis
-    if kind == "text":
+    if kind == "text" and isinstance(value, str) and not more:
         return value
-    import torch
+    if kind == "dtype" and isinstance(value, str) and not more:
+        import torch
 
-    dtype = getattr(torch, value)
-    assert isinstance(dtype, torch.dtype)
-    return dtype
+        dtype = getattr(torch, value, None)
+        if isinstance(dtype, torch.dtype):
+            return dtype
+    _refuse(json.dumps(item))

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from torchyard_programs._captured import is_readable_on
+from torchyard import arguments
+from torchyard_programs._captured import lies_on
 from torchyard_programs._plain import PlainFunction, plain_function
 from torchyard_programs._repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
 from torchyard_programs._undisturbed import is_undisturbed
@@ -85,6 +86,7 @@ class Recordings:
     """
 
     def __init__(self, record: Callable[..., tuple[str, list[Tensor]]]) -> None:
+        arguments.function("Recordings", "record", record)
         self._record = record
         self._known: dict[tuple[Any, ...], _Kept] = {}
         # Of each context by the address of what each holds.
@@ -98,7 +100,8 @@ class Recordings:
     ) -> tuple[str, tuple[Tensor, ...]] | None:
         """Return what was kept of a function that does the same; None where nothing was.
 
-        That nothing is being compiled is for the caller to know.
+        Nothing is kept of what is no function: :meth:`recorded` refuses it. That nothing is being
+        compiled is for the caller to know.
 
         Args:
             function: to be computed.
@@ -139,6 +142,8 @@ class Recordings:
         Raises:
             ProgramError: it does something that cannot be recorded.
         """
+        if type(device) is not torch.device:
+            device = arguments.device("Recordings.recorded", "device", device)
         tensors: list[Tensor] = []
         key = _key(function, context, tensors)
         if key is None:
@@ -147,7 +152,7 @@ class Recordings:
         if found is not None:
             text, order = found
             captured = [tensors[position] for position in order] if order else []
-            if all(is_readable_on(tensor, device) for tensor in captured):
+            if all(lies_on(tensor, device) for tensor in captured):
                 return text, captured
         text, captured = self._record(function, device, *context)
         # Else a mode or a transform may have answered for a tensor.
@@ -166,6 +171,8 @@ class Recordings:
 
     def is_kept(self, text: str) -> bool:
         """Return whether the object stands for its text: see :meth:`one_text`."""
+        if type(text) is not str or not text:
+            arguments.text("Recordings.is_kept", "text", text)
         return self._texts.get(text) is text
 
     def one_text(self, text: str) -> str:
@@ -174,6 +181,8 @@ class Recordings:
         The texts of recordings that were kept are such objects. So who meets a text that was
         written down, as in a graph, knows it again as cheaply as who meets its function.
         """
+        if type(text) is not str or not text:
+            arguments.text("Recordings.one_text", "text", text)
         found = self._texts.get(text)
         if found is None:
             self._make_room(self._texts)

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchyard import arguments
 from torchyard_programs._callable import called
-from torchyard_programs._captured import is_readable_on
+from torchyard_programs._captured import lies_on
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._graph import GraphRecorder, in_graph, standing
 from torchyard_programs._value import Value, record, tape_of
@@ -64,7 +65,12 @@ def trace(
     Raises:
         ProgramError: the function does something that cannot be recorded, writes into a tensor,
             keeps a stand-in, captures a tensor of another device, or does not take the inputs.
+        TypeError, ValueError: another argument is of another kind; names it.
     """
+    _check(role, inputs, noun, typed)
+    if type(device) is not torch.device:
+        device = arguments.device("trace", "device", device)
+    anywhere = arguments.boolean("trace", "anywhere", anywhere)
     tape = Tape(role, device, noun, typed, anywhere)
     recorder: _Recorder | GraphRecorder
     values: list[Any]
@@ -94,17 +100,49 @@ def trace(
     return "\n".join(lines), tape.captured
 
 
+def _check(role: object, inputs: object, noun: object, typed: object) -> None:
+    """Raise where an argument of :func:`trace` is of another kind."""
+    for name, value in (("role", role), ("noun", noun), ("typed", typed)):
+        if type(value) is not str or not value:
+            arguments.text("trace", name, value)
+    if not isinstance(inputs, (list, tuple)):
+        raise arguments.wrong_kind("trace", "inputs", "a tuple of names and dtypes", inputs)
+    names = []
+    for pair in inputs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise arguments.wrong_kind("trace", "inputs", "pairs of a name and a dtype", pair)
+        name, dtype = pair
+        if not isinstance(name, str) or not name.isidentifier() or name in names:
+            raise arguments.wrong_kind(
+                "trace", "inputs", "names that are identifiers, each another", name
+            )
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise arguments.wrong_kind("trace", "inputs", "a torch.dtype or None", dtype)
+        names.append(name)
+
+
 def result_count(text: str) -> int | None:
     """Return how many results a program has; None where its function returned no tuple.
 
-    Plain Python, as the tracer is.
+    Plain Python, as the tracer is: whether the text is a program's is told by its ends alone.
     """
+    # What nearly every program ends with, first: this is asked at every call.
+    if type(text) is str and text[-1:] == '"':
+        return None
+    if not isinstance(text, str) or text[:1] not in _STARTS:  # type: ignore[redundant-expr]
+        raise arguments.wrong_kind(
+            "result_count", "text", "a program's text, as trace() returns it", text
+        )
     # Lines are JSON, and of a tuple alone the last is a list.
     if text[-1] != "]":
         return None
     last = text.rpartition("\n")[2]
     # No item of a tuple holds a comma.
     return last.count(",") + 1 if len(last) > 2 else 0
+
+
+# How JSON of a step, a reference or a number begins.
+_STARTS: Final = frozenset('["{-0123456789tf')
 
 
 class Tape:
@@ -220,7 +258,7 @@ class Tape:
         for index, known in enumerate(self.captured):
             if known is tensor:
                 return f"${index}"
-        if not self.anywhere and not is_readable_on(tensor, self.device):
+        if not self.anywhere and not lies_on(tensor, self.device):
             raise ProgramError(
                 f"{self.role}: expected captured tensors on {self.device}, where it is computed, "
                 f"got one {list(tensor.shape)} on {tensor.device}; move it there"

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard import arguments
+from torchyard_programs._checks import check_reads, inputs_of, traits_of
 from torchyard_programs._program import parse
-from torchyard_programs._typing import Input, Traits, infer
+from torchyard_programs._typing import Input, Traits, inferred
 from torchyard_programs._vocabulary import REVERSED
 
 __all__ = ["Step", "TypedProgram", "typed_program"]
@@ -49,7 +51,6 @@ class TypedProgram:
     result: Any
 
 
-@lru_cache(maxsize=1024)
 def typed_program(text: str, inputs: tuple[Input, ...], captured: Traits) -> TypedProgram:
     """Return the steps of a program.
 
@@ -57,9 +58,20 @@ def typed_program(text: str, inputs: tuple[Input, ...], captured: Traits) -> Typ
         text: the program.
         inputs: its inputs.
         captured: dtype and number of dimensions of each captured tensor.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit the program; names it.
     """
-    program = parse(text)
-    values = infer(program, inputs, captured)
+    of = "typed_program"
+    arguments.text(of, "text", text)
+    return _typed(text, inputs_of(of, inputs), traits_of(of, captured))
+
+
+@lru_cache(maxsize=1024)
+def _typed(text: str, inputs: tuple[Input, ...], captured: Traits) -> TypedProgram:
+    names = tuple([item.name for item in inputs])
+    program = check_reads("typed_program", parse(text), names, len(captured))
+    values = inferred(program, inputs, captured)
     steps = []
     for operation in program.operations:
         word, args = operation.word, operation.args

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_programs._calls import call_of, gather_any
+from torchyard_programs._checks import MOST_DIMENSIONS, check_reads, inputs_of, traits_of
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program import Operation, Program, Reference
 from torchyard_programs._vocabulary import is_word
 
-__all__ = ["Input", "Traits", "infer", "is_pointwise"]
+__all__ = ["Input", "Traits", "infer", "inferred", "is_pointwise"]
+
+_NUMBERS: Final = (bool, int, float)
 
 # The dtype and number of dimensions of each captured tensor.
 Traits = tuple[tuple[torch.dtype, int], ...]
@@ -34,6 +38,17 @@ class Input:
     dtype: torch.dtype | type[bool | int | float]
     ndim: int = 0
 
+    def __post_init__(self) -> None:
+        arguments.text("Input", "name", self.name)
+        if not isinstance(self.dtype, torch.dtype) and not any(
+            self.dtype is kind for kind in _NUMBERS
+        ):
+            raise arguments.wrong_kind(
+                "Input", "dtype", "a torch.dtype, bool, int or float", self.dtype
+            )
+        ndim = arguments.integer("Input", "ndim", self.ndim, least=0, most=MOST_DIMENSIONS)
+        object.__setattr__(self, "ndim", ndim)
+
 
 def infer(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict[str, Any]:
     """Run a program on single elements and return what each step gives: a tensor, or a number
@@ -42,7 +57,15 @@ def infer(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict
     On the CPU, where a step takes microseconds; torch's first operation on the meta device imports
     its compiler, which takes more than a second. What fails for these values alone (a division by
     zero) is told by the meta device, which has none.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit the program; names it.
     """
+    return inferred(*_fitting("infer", program, inputs, captured))
+
+
+def inferred(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict[str, Any]:
+    """Do what :func:`infer` does for arguments that were checked."""
     try:
         return inferred_on(program, inputs, captured, torch.device("cpu"))
     except (RuntimeError, IndexError, ArithmeticError):
@@ -50,14 +73,28 @@ def infer(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict
 
 
 def is_pointwise(program: Program, inputs: tuple[Input, ...], captured: Traits) -> bool:
-    """Return whether all steps are words of the vocabulary, and all values of scalars scalars."""
+    """Return whether all steps are words of the vocabulary, and all values of scalars scalars.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit the program; names it.
+    """
+    program, inputs, captured = _fitting("is_pointwise", program, inputs, captured)
     if not all(is_word(operation.word) for operation in program.operations):
         return False
     if not all(_indexes_wholly(operation, captured) for operation in program.operations):
         return False
     scalars = tuple(Input(given.name, given.dtype) for given in inputs)
-    values = infer(program, scalars, captured).values()
+    values = inferred(program, scalars, captured).values()
     return all(not isinstance(value, Tensor) or value.ndim == 0 for value in values)
+
+
+def _fitting(
+    of: str, program: Program, inputs: tuple[Input, ...], captured: Traits
+) -> tuple[Program, tuple[Input, ...], Traits]:
+    """Return the arguments, that each step's reads are among."""
+    inputs, captured = inputs_of(of, inputs), traits_of(of, captured)
+    names = tuple([item.name for item in inputs])
+    return check_reads(of, program, names, len(captured)), inputs, captured
 
 
 def _indexes_wholly(operation: Operation, captured: Traits) -> bool:
