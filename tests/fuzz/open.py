@@ -22,10 +22,6 @@ _EXPORT: Final = (
     *("Artifact.to_bytes", "Dimension", "Dimension.parse", "Finding"),
     *("export", "load", "write_runner"),
 )
-_CONFORMANCE: Final = (
-    *("Expectation.expired", "Expectation.matches", "Subject", "Subject.absence"),
-    *("Subject.implementations", "law", "not_supported", "read_profile", "unverified", "violated"),
-)
 
 OPEN: Final = frozenset(
     f"{package}.{name}"
@@ -33,7 +29,6 @@ OPEN: Final = frozenset(
         ("torchyard_collectives", _COLLECTIVES),
         ("torchyard_context_parallel", _CONTEXT_PARALLEL),
         ("torchyard_export", _EXPORT),
-        ("torchyard_conformance", _CONFORMANCE),
     )
     for name in names
 )

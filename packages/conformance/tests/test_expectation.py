@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from torchyard_conformance import Expectation
 from torchyard_conformance._expectation import ExpectationError, read_expectations
 
 _ROW = """
@@ -34,6 +35,22 @@ def test_a_case_is_a_pattern(tmp_path: Path) -> None:
     assert row.matches("truth.a", "mine.fast-float32")
     assert not row.matches("truth.a", "mine.slow-float32")
     assert row.name == "truth.a[mine.fast-*]"
+
+
+def test_a_row_made_in_python_is_checked_as_one_of_a_file() -> None:
+    fields = {"law": "a.b", "case": "*", "reason": "r", "link": "l", "expires": "1.3"}
+    assert Expectation(**fields).expired(datetime.date(2027, 1, 1), "1.3")
+    for name in fields:
+        with pytest.raises(ValueError, match=rf"Expectation: {name}: .* not empty"):
+            Expectation(**{**fields, name: ""})
+    with pytest.raises(ValueError, match=r"expires: expected a day such as .*, got 'soon'"):
+        Expectation(**{**fields, "expires": "soon"})
+
+
+def test_a_time_of_day_is_no_day() -> None:
+    row = Expectation("a.b", "*", "r", "l", "2027-01-31")
+    with pytest.raises(TypeError, match=r"today: expected a datetime.date, .* call date\(\)"):
+        row.expired(datetime.datetime(2027, 1, 31), "1")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torchyard_conformance as conformance
 from tests.fuzz.harness import call_of
-from tests.fuzz.kinds import OTHER, REFUSED, TEXT, Kind
+from tests.fuzz.kinds import FUNCTION, OTHER, REFUSED, TEXT, Kind, optional
 from torchyard_conformance import Expectation
 
 __all__ = ["CALLS"]
@@ -49,6 +49,7 @@ CALLS: Final = (
         {"id": "family.name", "profiles": ("core",), "cases": None},
         _law,
         profiles=_NAMES,
+        cases=optional(FUNCTION),
     ),
     *(
         call_of(
@@ -63,12 +64,19 @@ CALLS: Final = (
             ("violated", "text"),
         )
     ),
-    call_of("torchyard_conformance.read_profile", {"name": "smoke", "spec": "1.0"}),
+    call_of(
+        "torchyard_conformance.read_profile",
+        {"name": "smoke", "spec": "1.0"},
+        # As the command line and reports call it.
+        says={"name": "name|profile"},
+    ),
     call_of(
         "torchyard_conformance.Subject",
         {"name": "cpu", "device": "", "only": (), "quick": False},
         device=_WORDS,
         only=_NAMES,
+        # One that is not installed is named with its kind.
+        says={"name": "name|plugin '[^']*'"},
     ),
     call_of(
         "torchyard_conformance.Subject.implementations",
@@ -82,6 +90,11 @@ CALLS: Final = (
         {"device": "cpu"},
         lambda device: conformance.Subject("cpu").absence(device),
         device=TEXT,
+    ),
+    call_of(
+        "torchyard_conformance.Expectation",
+        _ROW,
+        **dict.fromkeys(("law", "case", "reason", "link"), TEXT),
     ),
     call_of(
         "torchyard_conformance.Expectation.matches",

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from packaging.version import InvalidVersion, Version
 
+from torchyard import arguments
+
 FILE: Final = "torchyard-expectations.toml"
 
 
@@ -30,6 +32,10 @@ class Expectation:
         link: where its mending is followed.
         expires: the day from which, or the release of the plugin in which, it must be mended:
             ``2027-01-31``, or a version.
+
+    Raises:
+        TypeError: a field is no string.
+        ValueError: a field is empty, or ``expires`` is neither a day nor a version.
     """
 
     law: str
@@ -39,6 +45,8 @@ class Expectation:
     expires: str
 
     def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            arguments.text("Expectation", item.name, getattr(self, item.name))
         _limit(self.expires)
 
     @property
@@ -48,10 +56,18 @@ class Expectation:
 
     def matches(self, law: str, case: str) -> bool:
         """Return whether the row is about a case."""
+        for name, value in (("law", law), ("case", case)):
+            arguments.instance("Expectation.matches", name, value, str, "a string")
         return self.law == law and fnmatchcase(case, self.case)
 
     def expired(self, today: datetime.date, version: str) -> bool:
         """Return whether it should have been mended by a day and a version of the plugin."""
+        of = "Expectation.expired"
+        arguments.instance(of, "today", today, datetime.date, "a datetime.date")
+        if isinstance(today, datetime.datetime):
+            # It is a date by its class, and Python compares it with none.
+            raise arguments.wrong_kind(of, "today", "a datetime.date", today, "call date() of it")
+        arguments.instance(of, "version", version, str, "a string")
         limit = _limit(self.expires)
         if isinstance(limit, datetime.date):
             return today >= limit
@@ -102,15 +118,19 @@ def _row(where: str, row: Any) -> Expectation:
             raise ExpectationError(f"{where}.{name}: expected a string, got {value!r}")
     try:
         return Expectation(**found)
-    except InvalidVersion:
-        raise ExpectationError(
-            f"{where}.expires: expected a day such as 2027-01-31 or a version, got "
-            f"{found['expires']!r}"
-        ) from None
+    except ValueError as error:
+        # Of the fields, which are strings that are not empty, only this one has a form.
+        raise ExpectationError(f"{where}.{str(error).removeprefix('Expectation: ')}") from None
 
 
 def _limit(text: str) -> datetime.date | Version:
     try:
         return datetime.date.fromisoformat(text)
     except ValueError:
+        pass
+    try:
         return Version(text)
+    except InvalidVersion:
+        raise arguments.wrong_value(
+            "Expectation", "expires", "a day such as 2027-01-31 or a version", repr(text)
+        ) from None

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from torchyard import arguments
+
 if TYPE_CHECKING:
     from torchyard_conformance._subject import Subject
 
@@ -90,20 +92,29 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
             plugin offers nothing that the law is about.
 
     Raises:
-        ValueError: the id or the docstring has another form.
+        TypeError: an argument is of another kind.
+        ValueError: the id or the docstring has another form, or there is no profile.
     """
+    if not _ID.fullmatch(arguments.text("law", "id", id)):
+        raise arguments.wrong_value("law", "id", "an id such as 'registration.quiet'", repr(id))
+    names = arguments.sequence(
+        *("law", "profiles", profiles, arguments.text),
+        expected="a tuple of names of profiles",
+        least=1,
+        remedy="name the profiles under which it applies, such as ('core',)",
+    )
+    if cases is not None:
+        arguments.function("law", "cases", cases)
 
     def marked(function: T) -> T:
         doc = inspect.cleandoc(function.__doc__ or "")
-        if not _ID.fullmatch(id):
-            raise ValueError(f"law: expected an id such as 'registration.quiet', got {id!r}")
         match = _PARTS.fullmatch(doc)
-        if match is None or not profiles:
+        if match is None:
             raise ValueError(
-                f"law {id!r}: expected a profile, and a docstring of a sentence, then 'Why:' and "
-                f"'Mend:' as paragraphs of their own"
+                f"law {id!r}: expected a docstring of a sentence, then 'Why:' and 'Mend:' as "
+                f"paragraphs of their own"
             )
-        setattr(function, _ATTRIBUTE, Law(id, match["summary"], profiles, doc, cases))
+        setattr(function, _ATTRIBUTE, Law(id, match["summary"], names, doc, cases))
         return function
 
     return marked

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
+
+from torchyard import arguments
+
+# A certificate that says less helps nobody.
+_SAY: Final = "say why the law ends here, for the plugin's author"
 
 
 class NotSupported(Exception):
@@ -28,12 +33,12 @@ class Violated(AssertionError):
 
 def not_supported(reason: str) -> NoReturn:
     """End the law: the plugin does not offer what it is about."""
-    raise NotSupported(reason)
+    raise NotSupported(arguments.text("not_supported", "reason", reason, remedy=_SAY))
 
 
 def unverified(reason: str) -> NoReturn:
     """End the law: it cannot be tried here, for a reason that is not the plugin's fault."""
-    raise Unverified(reason)
+    raise Unverified(arguments.text("unverified", "reason", reason, remedy=_SAY))
 
 
 def violated(text: str, *, smallest: str = "") -> NoReturn:
@@ -43,4 +48,6 @@ def violated(text: str, *, smallest: str = "") -> NoReturn:
         text: what was expected and what came, for the plugin's author.
         smallest: the smallest case that shows it, where the law looked for one.
     """
+    arguments.text("violated", "text", text, remedy=_SAY)
+    arguments.instance("violated", "smallest", smallest, str, "a string")
     raise Violated(text, smallest)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
+from torchyard import arguments
 from torchyard_conformance._law import Law
 from torchyard_conformance._spec import SPEC_VERSION
 
@@ -112,8 +113,11 @@ def read_profile(name: str, spec: str = SPEC_VERSION) -> Profile:
         spec: the version of the lists.
 
     Raises:
+        TypeError: an argument is no string.
         ProfileError: no such profile, or no list of that version.
     """
+    arguments.instance("read_profile", "name", name, str, "a string")
+    arguments.instance("read_profile", "spec", spec, str, "a string")
     names = sorted(set(name.split(_JOIN)))
     found = [_read(item, spec) for item in names]
     if len(found) == 1:
@@ -146,7 +150,16 @@ def _read(name: str, spec: str) -> Profile:
     file = f"{name}-{spec}.txt"
     listed = folder / "mustpass" / file
     if not listed.is_file():
-        raise ProfileError(f"profile {name!r}: expected a list of version {spec}, found none")
+        start, end = f"{name}-", ".txt"
+        kept = sorted(
+            entry.name.removeprefix(start).removesuffix(end)
+            for entry in (folder / "mustpass").iterdir()
+            if entry.name.startswith(start)
+        )
+        raise ProfileError(
+            f"spec: profile {name!r}: expected a list of version {spec}, found none; there is "
+            f"{', '.join(kept)}"
+        )
     parents = [_read(item, spec) for item in data.get("includes", [])]
     return Profile(
         name=name,

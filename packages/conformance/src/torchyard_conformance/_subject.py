@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Final
 
-from torchyard import Implementation, Manifest, Plugin, registry
+from torchyard import Implementation, Manifest, Plugin, arguments, registry
 from torchyard_conformance._fresh import Fresh, run_fresh
 from torchyard_conformance._outcome import unverified
 
@@ -25,16 +25,20 @@ class Subject:
         quick: whether laws should try few cases.
 
     Raises:
+        TypeError, ValueError: an argument is of another kind, or the name is empty.
         LookupError: no such plugin is installed; the message lists those that are.
     """
 
     def __init__(
         self, name: str, *, device: str = "", only: tuple[str, ...] = (), quick: bool = False
     ) -> None:
-        self.plugin: Final[Plugin] = registry().plugin(name)
-        self.only: Final = only
-        self.quick: Final = quick
-        self._device = device
+        of = "Subject"
+        self.plugin: Final[Plugin] = registry().plugin(arguments.text(of, "name", name))
+        self.only: Final = arguments.sequence(
+            of, "only", only, arguments.text, expected="a tuple of names of implementations"
+        )
+        self.quick: Final = arguments.boolean(of, "quick", quick)
+        self._device = _word(of, "device", device)
 
     @property
     def name(self) -> str:
@@ -95,6 +99,9 @@ class Subject:
             contract: ``op/version``; empty where the plugin does not implement it.
             device: for this device type; empty: for any of :attr:`devices`.
         """
+        of = "Subject.implementations"
+        _word(of, "contract", contract)
+        _word(of, "device", device)
         found: dict[str, Implementation] = {}
         for entry in self.manifest.implements:
             if str(entry.contract) != contract:
@@ -111,6 +118,7 @@ class Subject:
 
         Imports torch.
         """
+        arguments.text("Subject.absence", "device", device)
         if find_spec("torch") is None:
             return "torch is not installed"
         import torch
@@ -144,3 +152,8 @@ class Subject:
         if self.plugin.manifest is not None and self.plugin.manifest.claims_privateuse1:
             mine["TORCHYARD_PRIVATEUSE1"] = self.name
         return run_fresh(["-c", code], settings={**mine, **(settings or {})}, timeout=timeout)
+
+
+def _word(of: str, name: str, value: object) -> str:
+    """Return a string, which may be empty."""
+    return arguments.instance(of, name, value, str, "a string")

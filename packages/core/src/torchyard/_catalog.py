@@ -14,7 +14,7 @@ from torchyard._decision import Candidate, Outcome
 from torchyard._device import DeviceStatus
 from torchyard._discovery import check_given, discover
 from torchyard._environ import setting
-from torchyard._errors import UnknownContractError
+from torchyard._errors import UnknownContractError, UnknownPluginError
 from torchyard._implementation import Implementation
 from torchyard._installed import installed_sources
 from torchyard._manifest import CommandEntry, DefinesEntry, ImplementsEntry, Order
@@ -81,7 +81,7 @@ class Catalog:
         found = [plugin for plugin in self.plugins if plugin.name == name]
         if not found:
             known = ", ".join(sorted({plugin.name for plugin in self.plugins})) or "none"
-            raise LookupError(f"plugin {name!r}: not installed; installed plugins: {known}")
+            raise UnknownPluginError(f"plugin {name!r}: not installed; installed plugins: {known}")
         return next((plugin for plugin in found if plugin.usable), found[0])
 
     def contracts(self) -> tuple[ContractId, ...]:

@@ -32,6 +32,10 @@ class UnknownContractError(TorchyardError, LookupError):
     """No installed component defines the contract that was asked for."""
 
 
+class UnknownPluginError(TorchyardError, LookupError):
+    """No plugin of the name that was asked for is installed."""
+
+
 class TransformError(TorchyardError, NotImplementedError):
     """A transform of torch.func, or forward-mode differentiation, does not apply to a call.
 
