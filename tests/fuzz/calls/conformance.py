@@ -94,7 +94,10 @@ CALLS: Final = (
     call_of(
         "torchyard_conformance.Expectation",
         _ROW,
-        **dict.fromkeys(("law", "case", "reason", "link"), TEXT),
+        law=TEXT,
+        case=TEXT,
+        reason=TEXT,
+        link=TEXT,
     ),
     call_of(
         "torchyard_conformance.Expectation.matches",
