@@ -12,11 +12,6 @@ _COLLECTIVES: Final = (
     *("Pending.then", "flight.analyse", "flight.dump", "flight.enable", "flight.read_dump"),
     *("flight.read_folder", "oracle.check_collective_grads"),
 )
-_CONTEXT_PARALLEL: Final = (
-    *("Sharding", "Sharding.balanced", "Sharding.join", "Sharding.of_lengths"),
-    *("Sharding.positions", "Sharding.take", "context_parallel", "context_parallel_attention"),
-    "unshard",
-)
 _EXPORT: Final = (
     *("Artifact", "Artifact.files", "Artifact.run", "Artifact.runner", "Artifact.save"),
     *("Artifact.to_bytes", "Dimension", "Dimension.parse", "Finding"),
@@ -27,7 +22,6 @@ OPEN: Final = frozenset(
     f"{package}.{name}"
     for package, names in (
         ("torchyard_collectives", _COLLECTIVES),
-        ("torchyard_context_parallel", _CONTEXT_PARALLEL),
         ("torchyard_export", _EXPORT),
     )
     for name in names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -102,3 +103,28 @@ def test_a_tensor_of_another_length_is_refused() -> None:
         Sharding.of_lengths([3, -1])
     with pytest.raises(ValueError, match="multiple: expected an int of 1 to"):
         Sharding.contiguous(10, 3, multiple=0)
+
+
+def test_numbers_of_numpy_make_the_same_sharding() -> None:
+    plain = Sharding(4, (((0, 2),), ((2, 4),)))
+    numbers = Sharding(np.int64(4), ([(np.int64(0), np.int64(2))], [(np.int64(2), np.int64(4))]))  # type: ignore[arg-type]
+    assert numbers == plain
+    assert numbers.text == plain.text
+    assert torch.equal(plain.positions(np.int64(1)), torch.tensor([2, 3]))  # type: ignore[arg-type]
+
+
+def test_a_part_that_is_not_there_is_refused() -> None:
+    sharding = Sharding.contiguous(10, 3)
+    for part in (-1, 3):
+        with pytest.raises(ValueError, match=r"part: expected an int of 0 to 2, got"):
+            sharding.positions(part)
+        with pytest.raises(ValueError, match=r"part: expected an int of 0 to 2, got"):
+            sharding.take(torch.zeros(10), part, 0)
+
+
+def test_parts_to_join_are_as_many_as_the_sharding_has_and_of_equal_dimensions() -> None:
+    sharding = Sharding.contiguous(4, 2)
+    with pytest.raises(ValueError, match=r"parts: expected a list or a tuple of 2, got 1"):
+        sharding.join([torch.zeros(2)], 0)
+    with pytest.raises(ValueError, match=r"parts\[1\]: expected 1 dimensions, as parts\[0\]"):
+        sharding.join([torch.zeros(2), torch.zeros(2, 1)], 0)

@@ -68,6 +68,7 @@ CALLS: Final = (
                 "return_lse": False,
             }
         ),
+        calls=("score_mod",),
         schedule=choice("ring", "allgather", "ulysses"),
         scale=optional(number()),
         sharding=optional(OTHER),

@@ -94,6 +94,12 @@ def agree(
     ) from refusal
 
 
+def device_of(tensor: object) -> torch.device | None:
+    """Return where ranks that are given a tensor exchange numbers, or what came in its stead."""
+    # What has no values is refused, and carries no numbers either.
+    return tensor.device if isinstance(tensor, Tensor) and not tensor.is_meta else None
+
+
 def _error(kind: int, text: str) -> Exception:
     return _TYPES[kind](text) if kind < len(_TYPES) else RuntimeError(text)
 

@@ -18,7 +18,7 @@ from torchyard_attention import (
     autocast_inputs,
     captured_tensors,
 )
-from torchyard_context_parallel._agreement import agree
+from torchyard_context_parallel._agreement import agree, device_of
 from torchyard_context_parallel._call import Call
 from torchyard_context_parallel._checks import (
     check_batch,
@@ -164,7 +164,7 @@ def context_parallel_attention(
         fields,
         numbers=lengths,
         refusal=refusal,
-        device=getattr(query, "device", None),
+        device=device_of(query),
     )
     # From here on every rank knows the same, and so finds the same.
     queries = sharding or Sharding.of_lengths([row[0] for row in told])

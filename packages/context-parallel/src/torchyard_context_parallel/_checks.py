@@ -19,7 +19,7 @@ _DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 def check_kinds(
-    query: object, key: object, value: object, score_mod: object, scale: object
+    query: Tensor, key: Tensor, value: Tensor, score_mod: object, scale: object
 ) -> None:
     """Check of what kind the arguments of context_parallel_attention are."""
     of = "context_parallel_attention"
@@ -27,10 +27,19 @@ def check_kinds(
         arguments.tensor(
             of, name, tensor, dims=4, dtypes=_DTYPES, shape="[batch, heads, length, size]"
         )
+        check_values(of, name, tensor)
     if score_mod is not None:
         arguments.function(of, "score_mod", score_mod)
     if scale is not None:
         arguments.number(of, "scale", scale)
+
+
+def check_values(of: str, name: str, tensor: Tensor) -> None:
+    """Check that a tensor has values, which ranks can exchange."""
+    if tensor.is_meta:
+        raise arguments.wrong_kind(
+            of, name, "values", tensor, "a tensor on the meta device has none"
+        )
 
 
 def check_transform(query: Tensor, key: Tensor, value: Tensor) -> None:

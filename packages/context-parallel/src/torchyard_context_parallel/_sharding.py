@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention import BlockMask
+from torchyard_attention import BlockMask, as_block_mask
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -39,6 +39,11 @@ class Sharding:
     parts: tuple[Ranges, ...]
 
     def __post_init__(self) -> None:
+        length = arguments.integer("Sharding", "length", self.length, least=0, most=_MOST)
+        parts = arguments.sequence("Sharding", "parts", self.parts, _ranges)
+        # Plain numbers and tuples, of which equal ones have one text on every rank.
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "parts", parts)
         if not self.parts:
             raise ValueError("parts: expected at least one part, got none")
         for number, part in enumerate(self.parts):
@@ -85,7 +90,7 @@ class Sharding:
     @classmethod
     def of_lengths(cls, lengths: Sequence[int]) -> Sharding:
         """Deal out one range to each part, of the given lengths."""
-        lengths = arguments.sequence("Sharding", "lengths", lengths, _length)
+        lengths = arguments.sequence("Sharding", "lengths", lengths, _length, least=1)
         parts, start = [], 0
         for length in lengths:
             parts.append(((start, start + length),) if length else ())
@@ -115,15 +120,18 @@ class Sharding:
             block_mask: the whole sequence's mask, as many queries as keys; the same on all ranks.
             parts: how many parts.
         """
-        length, keys = block_mask.seq_lengths
+        mask = as_block_mask(block_mask)
+        if mask is None:
+            raise arguments.wrong_kind("Sharding.balanced", "block_mask", "a BlockMask", block_mask)
+        length, keys = mask.seq_lengths
         if length != keys:
             raise ValueError(
                 f"block_mask: expected as many queries as keys, got {length} and {keys}"
             )
-        size = block_mask.BLOCK_SIZE[0]
+        size = mask.BLOCK_SIZE[0]
         rows = -(-length // size)
         _check_counts(length, parts, size)
-        work = block_mask.to_dense().sum(dim=(0, 1, 3)).tolist()
+        work = mask.to_dense().sum(dim=(0, 1, 3)).tolist()
         most = -(-rows // parts)
         # The longest first, each to the part with the least work that has room.
         heap = [(0, 0, part) for part in range(parts)]
@@ -152,27 +160,56 @@ class Sharding:
 
         These are a model's position ids.
         """
-        return positions_of(self.parts[part], device)
+        ranges = self._part_of("Sharding.positions", part)
+        if device is not None:
+            device = arguments.device("Sharding.positions", "device", device)
+        return positions_of(ranges, device)
 
     def take(self, whole: Tensor, part: int, dim: int) -> Tensor:
         """Return a part of a tensor that holds the whole sequence in a dimension."""
+        of = "Sharding.take"
+        arguments.tensor(of, "whole", whole)
+        ranges = self._part_of(of, part)
+        dim = checked_dimension(of, "whole", whole, dim)
         if whole.shape[dim] != self.length:
             raise ValueError(
                 f"whole: expected {self.length} positions in dimension {dim}, got shape "
                 f"{list(whole.shape)}"
             )
-        spans = [whole.narrow(dim, start, stop - start) for start, stop in self.parts[part]]
+        spans = [whole.narrow(dim, start, stop - start) for start, stop in ranges]
         return torch.cat(spans, dim) if spans else whole.narrow(dim, 0, 0)
 
     def join(self, parts: Sequence[Tensor], dim: int) -> Tensor:
         """Return the whole of a tensor from all its parts."""
+        of = "Sharding.join"
+        parts = arguments.sequence(of, "parts", parts, arguments.tensor, length=len(self.parts))
+        dim = checked_dimension(of, "parts[0]", parts[0], dim)
         for number, (tensor, length) in enumerate(zip(parts, self.lengths, strict=True)):
+            if tensor.ndim != parts[0].ndim:
+                raise ValueError(
+                    f"parts[{number}]: expected {parts[0].ndim} dimensions, as parts[0], got shape "
+                    f"{list(tensor.shape)}"
+                )
             if tensor.shape[dim] != length:
                 raise ValueError(
                     f"parts[{number}]: expected {length} positions in dimension {dim}, got shape "
                     f"{list(tensor.shape)}"
                 )
         return in_order(self.parts, parts, dim)
+
+    def _part_of(self, of: str, part: object) -> Ranges:
+        number = arguments.integer(of, "part", part, least=0, most=len(self.parts) - 1)
+        return self.parts[number]
+
+
+def checked_dimension(of: str, name: str, tensor: Tensor, dim: object) -> int:
+    """Return a dimension of a tensor, counted from the front."""
+    found = arguments.integer(of, "dim", dim)
+    if not -tensor.ndim <= found < tensor.ndim:
+        raise ValueError(
+            f"{of}: dim: expected a dimension of {name} {list(tensor.shape)}, got {found}"
+        )
+    return found % tensor.ndim
 
 
 def length_of(ranges: Ranges) -> int:
@@ -232,6 +269,17 @@ def _joined(ranges: Ranges) -> Ranges:
 
 def _length(of: str, name: str, value: object) -> int:
     return arguments.integer(of, name, value, least=0, most=_MOST)
+
+
+def _ranges(of: str, name: str, value: object) -> Ranges:
+    return arguments.sequence(of, name, value, _range, expected="a list or a tuple of ranges")
+
+
+def _range(of: str, name: str, value: object) -> tuple[int, int]:
+    start, stop = arguments.sequence(
+        of, name, value, _length, expected="a range [start, stop)", length=2
+    )
+    return start, stop
 
 
 def _check_counts(length: int, parts: int, multiple: int) -> None:

@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from torchyard import arguments
-from torchyard_context_parallel._agreement import agree
+from torchyard_context_parallel._agreement import agree, device_of
+from torchyard_context_parallel._checks import check_values
 from torchyard_context_parallel._exchange import all_parts
 from torchyard_context_parallel._place import Place
-from torchyard_context_parallel._sharding import Sharding
+from torchyard_context_parallel._sharding import Sharding, checked_dimension
 
 
 def shard(
@@ -46,6 +47,7 @@ def unshard(
     fields: dict[str, object] = {}
     try:
         dim = _checked("unshard", "part", part, sharding, dim)
+        check_values("unshard", "part", part)
         _check_part(part, sharding, place, dim)
         rest = [size for number, size in enumerate(part.shape) if number != dim % part.ndim]
         fields = {
@@ -56,7 +58,7 @@ def unshard(
         }
     except Exception as error:
         refusal = error
-    agree(place, "unshard", fields, refusal=refusal, device=getattr(part, "device", None))
+    agree(place, "unshard", fields, refusal=refusal, device=device_of(part))
     dim %= part.ndim
     parts = {place.part: part}
     stride = 1
@@ -92,12 +94,7 @@ def _checked(of: str, name: str, tensor: Tensor, sharding: object, dim: object) 
     """Return the dimension, counted from the front."""
     arguments.tensor(of, name, tensor)
     arguments.instance(of, "sharding", sharding, Sharding)
-    found = arguments.integer(of, "dim", dim)
-    if not -tensor.ndim <= found < tensor.ndim:
-        raise ValueError(
-            f"{of}: dim: expected a dimension of {name} {list(tensor.shape)}, got {found}"
-        )
-    return found % tensor.ndim
+    return checked_dimension(of, name, tensor, dim)
 
 
 def _check_part(part: Tensor, sharding: Sharding, place: Place, dim: int) -> None:

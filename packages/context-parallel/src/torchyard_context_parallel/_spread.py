@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from torchyard import arguments
 from torchyard_attention import BlockMask, and_masks, create_block_mask, masks
 from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._api import ATTENTION, context_parallel_attention
@@ -43,14 +44,19 @@ class Spread:
         self.place = Place.of(mesh)
         self.sharding = sharding
         self.schedule = schedule
-        self.positions = _checked_positions(positions, sharding)
+        self.asked = False
+        try:
+            arguments.instance("context_parallel", "sharding", sharding, Sharding)
+            self.positions = _checked_positions(positions, sharding)
+        except (TypeError, ValueError) as error:
+            # The others learn of it at their first attention call.
+            self.refuse(error)
         self.documents = None if self.positions is None else _documents(self.positions)
         self.text = "none"
         if self.positions is not None:
             content = repr(self.positions.tolist()).encode()
             self.text = f"digest {hashlib.blake2b(content, digest_size=8).hexdigest()}"
         self.calls = 0
-        self.asked = False
         self._masks: dict[Any, BlockMask | None] = {}
         self._seen: Any = None
 
