@@ -261,10 +261,15 @@ def test_register_can_demand_an_implementation() -> None:
         found(Layer(False), *_inputs(), None)
 
 
-@pytest.mark.parametrize("name", ["", "sdpa", "my_flash", "paged|mine", "org/kernel"])
+@pytest.mark.parametrize("name", ["sdpa", "my_flash", "paged|mine", "org/kernel"])
 def test_register_refuses_a_name_that_transformers_takes_for_another(name: str) -> None:
     with pytest.raises(ValueError, match="name: expected one without"):
         register(name)
+
+
+def test_register_refuses_an_empty_name() -> None:
+    with pytest.raises(ValueError, match="name: expected a string that is not empty"):
+        register("")
 
 
 def test_register_says_what_a_transformers_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,7 +286,7 @@ class PagedKVCache:
     ) -> tuple[list[int], tuple[int, ...]]:
         numbers = _numbers(sequences)
         self._book.check(numbers)
-        if isinstance(counts, (list, tuple)):
+        if isinstance(counts, (list, tuple, range)):
             lengths = arguments.sequence("PagedKVCache", "counts", counts, _count)
         else:
             lengths = (_count("PagedKVCache", "counts", counts),) * len(numbers)
@@ -362,7 +362,7 @@ def _number(of: str, sequence: object) -> int:
 
 def _numbers(sequences: object) -> list[int]:
     """Return the sequences that one number or several name."""
-    if isinstance(sequences, (list, tuple)):
+    if isinstance(sequences, (list, tuple, range)):
         return list(
             arguments.sequence("PagedKVCache", "sequences", sequences, arguments.integer, least=1)
         )

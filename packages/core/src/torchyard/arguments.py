@@ -186,7 +186,7 @@ def sequence(
     least: int = 0,
     remedy: str = "",
 ) -> tuple[_T, ...]:
-    """Return the items of a list or a tuple, each by the check ``item``.
+    """Return the items of a list, a tuple or a range, each by the check ``item``.
 
     Args:
         item: called with the function's name, the item's name, such as ``inputs[0]``, and the item;
@@ -195,7 +195,7 @@ def sequence(
         length: exactly so many.
         least: at least so many.
     """
-    if not isinstance(value, (list, tuple)):
+    if not isinstance(value, (list, tuple, range)):
         raise wrong_kind(of, name, expected, value, remedy)
     if length is not None and len(value) != length:
         raise wrong_value(of, name, f"{expected} of {length}", f"{len(value)}", remedy)

@@ -102,14 +102,12 @@ class PackedWeight(torch.nn.Module):
             lambda of, name, one: arguments.instance(of, name, one, cls),
             least=1,
         )
-        first = weights[0]
-        kind = first.format, first.dtype, first.shape[1], first.device
+        first, kind = weights[0], _kind(weights[0])
         for place, weight in enumerate(weights):
-            if (weight.format, weight.dtype, weight.shape[1], weight.device) != kind:
+            if _kind(weight) != kind:
                 raise ValueError(
                     f"PackedWeight.stacked: weights[{place}]: expected the format, dtype, columns "
-                    f"and device of weights[0], {kind}, got "
-                    f"{(weight.format, weight.dtype, weight.shape[1], weight.device)}"
+                    f"and device of weights[0], {kind}, got {_kind(weight)}"
                 )
         rows = sum(weight.shape[0] for weight in weights)
         spec = replace(WeightSpec.parse(first.spec_text), rows=rows)
@@ -217,3 +215,7 @@ def _read(spec: Tensor) -> WeightSpec:
             f"PackedWeight: spec: expected uint8 text, got {spec.dtype} {list(spec.shape)}"
         ) from None
     return WeightSpec.parse(text)
+
+
+def _kind(weight: PackedWeight) -> tuple[str, torch.dtype, int, torch.device]:
+    return weight.format, weight.dtype, weight.shape[1], weight.tensors[0].device
