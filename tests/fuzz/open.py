@@ -7,11 +7,6 @@ from typing import Final
 __all__ = ["OPEN"]
 
 # Packages of which some calls still end in errors that name no argument, or take what is none.
-_COLLECTIVES: Final = (
-    *("PremulSum", "order", "recv", "send", "tree_all_reduce", "tree_reduce_scatter"),
-    *("Pending.then", "flight.analyse", "flight.dump", "flight.enable", "flight.read_dump"),
-    *("flight.read_folder", "oracle.check_collective_grads"),
-)
 _EXPORT: Final = (
     *("Artifact", "Artifact.files", "Artifact.run", "Artifact.runner", "Artifact.save"),
     *("Artifact.to_bytes", "Dimension", "Dimension.parse", "Finding"),
@@ -19,10 +14,5 @@ _EXPORT: Final = (
 )
 
 OPEN: Final = frozenset(
-    f"{package}.{name}"
-    for package, names in (
-        ("torchyard_collectives", _COLLECTIVES),
-        ("torchyard_export", _EXPORT),
-    )
-    for name in names
+    f"{package}.{name}" for package, names in (("torchyard_export", _EXPORT),) for name in names
 )

@@ -357,3 +357,14 @@ def test_of_two_ranks_that_differ_both_are_named(job: Job, kind: Kind) -> None:
     _change(job, 2, _CHANGES[kind], 1)
     found = analyse(job.histories()).findings[0]
     assert (found.kind, found.ranks) == (kind, (0, 1))
+
+
+def test_what_is_told_of_ranks_is_checked() -> None:
+    with pytest.raises(ValueError, match="world_size: expected an int of 1 to"):
+        analyse([], world_size=0)
+    with pytest.raises(TypeError, match=r"histories\[0\]: expected RankHistory, got 'x'"):
+        analyse(["x"])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="gone: expected an int, got 'x'"):
+        analyse([], gone={"x": "killed"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="patience: expected a finite number of at least 0"):
+        analyse([], patience=-0.5)

@@ -347,3 +347,15 @@ for value in ("", "off", "on"):
 def test_a_dump_needs_a_recorder() -> None:
     with pytest.raises(FlightSettingError, match="call enable"):
         dump()
+
+
+def test_settings_of_another_kind_are_refused_before_anything_is_switched_on() -> None:
+    with pytest.raises(TypeError, match="folder: expected a path, got False"):
+        enable(False)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="timeout: expected a finite number, got True"):
+        enable(timeout=True)
+    with pytest.raises(TypeError, match=r"capacity: expected an int, got 1\.5"):
+        enable(capacity=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="wait: expected a finite number of 0 to"):
+        dump(wait=-1)
+    assert not is_enabled()

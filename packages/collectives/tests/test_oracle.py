@@ -159,6 +159,12 @@ def test_unknown_modes_and_losses_are_refused() -> None:
         check_collective_grads(_own, 2, modes=["lazy"])
     with pytest.raises(ValueError, match="loss: expected"):
         check_collective_grads(_own, 2, loss="mean")
+    with pytest.raises(TypeError, match="modes: expected a list or a tuple, got 'eager'"):
+        check_collective_grads(_own, 2, modes="eager")
+    with pytest.raises(ValueError, match="world_size: expected an int of 1 to 4096, got 0"):
+        check_collective_grads(_own, 0)
+    with pytest.raises(ValueError, match="shared: expected positions of a rank's 1 inputs, got 1"):
+        check_collective_grads(_own, 2, shared=[1])
 
 
 def test_a_simulated_rank_that_calls_something_else_is_told() -> None:

@@ -20,6 +20,8 @@ _ANY: Final = (
     *("another dimension", "a dimension less"),
 )
 _X: Final = tensor(*_ANY, "one element", "empty")
+# A message without values is as right as a collective of them, but _alone gives no result back.
+_MESSAGE: Final = tensor(*_ANY, "one element", "empty", "meta")
 _GROUP: Final = Kind(lambda v: None if v is None else REFUSED)
 _TOKEN: Final = Kind(lambda v: v if v is None or isinstance(v, Tensor) else REFUSED)
 _SIZES: Final = Kind(lambda v: None if v is None else REFUSED)
@@ -134,13 +136,23 @@ CALLS: Final = (
         lambda: {"x": _x(), "after": torch.tensor(0.0)},
         {"x": tensor(*_ANY, "one element", "empty"), "after": _AFTER},
     ),
-    _call("send", _alone, x=(_x(), _X), dst=(0, integer(0, 0)), after=(None, _TOKEN), **_COMMON),
-    _call("recv", _alone, like=(_x(), _X), src=(0, integer(0, 0)), after=(None, _TOKEN), **_COMMON),
+    _call(
+        "send", _alone, x=(_x(), _MESSAGE), dst=(0, integer(0, 0)), after=(None, _TOKEN), **_COMMON
+    ),
+    _call(
+        "recv",
+        _alone,
+        like=(_x(), _MESSAGE),
+        src=(0, integer(0, 0)),
+        after=(None, _TOKEN),
+        **_COMMON,
+    ),
     Call(
         "torchyard_collectives.PremulSum",
         lambda factor: collectives.all_reduce(_x(), collectives.PremulSum(factor), grad="sum"),
         lambda: {"factor": 2.0},
-        {"factor": number()},
+        # A tensor is a factor as well, where it broadcasts to x's shape.
+        {"factor": Kind(lambda v: v if isinstance(v, Tensor) else number().stands_for(v))},
         {"factor": "op"},
     ),
     Call(

@@ -27,7 +27,8 @@ def _enabled(**given: Any) -> None:
 
 
 def _dumped(**given: Any) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    # Where nobody waits, the recorder's thread may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         flight.enable(folder)
         try:
             flight.dump(**given)
@@ -51,6 +52,15 @@ def _fn(x: Tensor, *_: Tensor) -> Tensor:
 
 _NONE: Final = Kind(lambda v: None if v is None else REFUSED)
 _EMPTY: Final = Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True)
+# What could not be read is told in any texts.
+_TEXTS: Final = Kind(
+    lambda v: (
+        v
+        if isinstance(v, list | tuple) and all(isinstance(text, str) and text for text in v)
+        else REFUSED
+    ),
+    free=True,
+)
 _TABLE: Final = Kind(lambda v: v if isinstance(v, dict) and not v else REFUSED, free=True)
 
 CALLS: Final = (
@@ -95,7 +105,7 @@ CALLS: Final = (
         histories=_EMPTY,
         world_size=optional(integer(1, 1 << 24)),
         gone=optional(_TABLE),
-        problems=_EMPTY,
+        problems=_TEXTS,
         damaged=optional(_TABLE),
         patience=number(0),
         straggler=number(0),

@@ -28,6 +28,10 @@ def order(x: Tensor, *after: Tensor) -> Tensor:
     """
     arguments.tensor("order", "x", x)
     for token in arguments.sequence("order", "after", after, arguments.tensor):
+        if token.is_meta and not x.is_meta:
+            raise arguments.wrong_kind(
+                "order", "after", "values", token, "a tensor on the meta device is never computed"
+            )
         x = _call(x, token)
     return x
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives import _simulation
 from torchyard_collectives._all_gather import ALL_GATHER, REDUCE_SCATTER, SHARD
 from torchyard_collectives._all_reduce import ALL_REDUCE, VARY
@@ -54,6 +55,7 @@ class Pending:
 
     def then(self, function: Callable[[Tensor], Tensor]) -> Pending:
         """Return a Pending of a function of the result."""
+        arguments.function("Pending.then", "function", function)
         return Pending(lambda: function(self.wait()))
 
 

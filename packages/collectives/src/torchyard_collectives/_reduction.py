@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from torch import Tensor
 
@@ -78,12 +78,13 @@ def before_sum(x: Tensor, op: Op) -> Tensor:
     """Return what is summed.
 
     Raises:
-        ValueError: a factor does not broadcast to x's shape.
-        TypeError: what it makes of x does not fit x's dtype.
+        ValueError: a factor is not finite, or does not broadcast to x's shape.
+        TypeError: it is neither a number nor a tensor; or what it makes of x does not fit x's
+            dtype.
     """
     if not isinstance(op, PremulSum):
         return x
-    scaled = x * op.factor
+    scaled: Tensor = x * _factor(op.factor, x)
     if scaled.shape != x.shape:
         raise ValueError(
             f"op: expected a factor that broadcasts to x's shape {list(x.shape)}, got one that "
@@ -93,6 +94,19 @@ def before_sum(x: Tensor, op: Op) -> Tensor:
     if (real and scaled.is_complex()) or (whole and scaled.is_floating_point()):
         raise TypeError(f"op: expected a factor for {x.dtype}, got one that makes {scaled.dtype}")
     return scaled.to(x.dtype)
+
+
+def _factor(factor: object, x: Tensor) -> Any:
+    if isinstance(factor, Tensor):
+        return arguments.tensor("collective", "op", factor)
+    if x.is_complex() and isinstance(factor, complex):
+        return factor
+    remedy = "PremulSum takes a number, or a tensor that broadcasts to x's shape"
+    if x.is_floating_point() or x.is_complex() or isinstance(factor, float):
+        return arguments.number("collective", "op", factor, remedy=remedy)
+    return arguments.integer(
+        "collective", "op", factor, least=-(1 << 63), most=(1 << 63) - 1, remedy=remedy
+    )
 
 
 def after_sum(total: Tensor, kind: Reduction, size: int) -> Tensor:

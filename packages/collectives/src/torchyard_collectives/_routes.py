@@ -115,6 +115,8 @@ def send(
         ValueError: dst is this rank, or none.
     """
     parse_gradient("send", grad, x)
+    if after is not None:
+        arguments.tensor("send", "after", after)
     members = resolve(group)
     _check_peer("dst", dst, members)
     return SEND(x if after is None else order(x, after), 0, dst, *members)
@@ -135,6 +137,8 @@ def recv(
         grad: "sum", "replicated" (here the same), or Typed from "varying" to "varying".
     """
     parse_gradient("recv", grad, like, "like")
+    if after is not None:
+        arguments.tensor("recv", "after", after)
     members = resolve(group)
     _check_peer("src", src, members)
     token = TOKEN(like if after is None else order(like, after), 0, *members)

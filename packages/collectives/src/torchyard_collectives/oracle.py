@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_collectives._dense_gradients import TRUTHS, Dense, UnsharedLossError, simulated
 from torchyard_collectives._launch import launch_ranks
 from torchyard_collectives._rank_gradients import BATCH, MODES, Problem, measure, random_like
@@ -28,6 +29,9 @@ __all__ = [
     "check_collective_grads",
     "compare_with_dense",
 ]
+
+# Each rank is a process here, and a thread of the dense computation.
+_MOST_RANKS: Final = 4096
 
 Inputs = Callable[[int, int], Sequence[Tensor]]
 # (world_size, function, *args) to the results by rank, as of function(*args) on each.
@@ -92,12 +96,21 @@ def check_collective_grads(
         UnsharedLossError: loss="replicated", but ranks have different results.
         ValueError: no such mode or loss.
     """
+    of = "check_collective_grads"
+    arguments.function(of, "fn", fn)
+    world_size = arguments.integer(of, "world_size", world_size, least=1, most=_MOST_RANKS)
+    modes = arguments.sequence(of, "modes", modes, arguments.text)
     for mode in modes:
         if mode not in MODES:
             raise ValueError(f"modes: expected some of {', '.join(MODES)}, got {mode!r}")
-    if loss not in ("sum", "replicated"):
-        raise ValueError(f"loss: expected 'sum' or 'replicated', got {loss!r}")
-    problem = _problem(fn, world_size, loss == "replicated", inputs or _one_input, tuple(shared))
+    arguments.choice(of, "loss", loss, ("sum", "replicated"))
+    shared = arguments.sequence(of, "shared", shared, arguments.integer)
+    for name, given in (("inputs", inputs), ("dense", dense), ("launch", launch)):
+        if given is not None:
+            arguments.function(of, name, given)
+    problem = _problem(
+        fn, world_size, loss == "replicated", _one_input if inputs is None else inputs, shared
+    )
     run = launch_ranks if launch is None else launch
     return [compare_with_dense(problem, mode, run, dense) for mode in modes]
 
@@ -177,6 +190,10 @@ def _problem(
     given = [tuple(inputs(rank, world_size)) for rank in range(world_size)]
     for position in shared:
         for own in given:
+            if not 0 <= position < len(own):
+                raise ValueError(
+                    f"shared: expected positions of a rank's {len(own)} inputs, got {position}"
+                )
             if not torch.equal(own[position], given[0][position]):
                 raise ValueError(
                     f"shared: expected input {position} to be the same on every rank, got others"

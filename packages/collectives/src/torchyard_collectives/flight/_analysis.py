@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from torchyard import arguments
 from torchyard_collectives.flight._absence import Scene, Wait, find_wait, judge_absence
 from torchyard_collectives.flight._clocks import align_clocks
 from torchyard_collectives.flight._consequences import with_failed_calls, without_orders_to_end
@@ -19,6 +20,7 @@ from torchyard_collectives.flight._views import GroupView, group_views
 __all__ = ["analyse"]
 
 _SECOND = 1_000_000_000
+_MOST_RANKS = 1 << 24
 
 
 def analyse(
@@ -43,14 +45,23 @@ def analyse(
             written while it ran.
         straggler: seconds that a rank may come after the others.
     """
+    of = "analyse"
+    histories = arguments.sequence(of, "histories", histories, _history)
+    if world_size is not None:
+        world_size = arguments.integer(of, "world_size", world_size, least=1, most=_MOST_RANKS)
+    gone = _evidence("gone", gone)
+    damaged = _evidence("damaged", damaged)
+    problems = arguments.sequence(of, "problems", problems, arguments.text)
+    patience = arguments.number(of, "patience", patience, least=0)
+    straggler = arguments.number(of, "straggler", straggler, least=0)
     by_rank = with_failed_calls({history.rank: history for history in histories})
     size = world_size or max((history.world_size for history in histories), default=0)
     without = tuple(rank for rank in range(size) if rank not in by_rank)
     clocks = align_clocks(by_rank)
-    unread = {rank: text for rank, text in (damaged or {}).items() if rank in without}
+    unread = {rank: text for rank, text in damaged.items() if rank in without}
     limit = int(patience * _SECOND)
-    told = without_orders_to_end(by_rank, gone or {}, clocks, limit)
-    scene = Scene(told, gone or {}, clocks, limit, unread)
+    told = without_orders_to_end(by_rank, gone, clocks, limit)
+    scene = Scene(told, gone, clocks, limit, unread)
     views = group_views(by_rank)
     notes = list(problems)
     absent = [rank for rank in without if rank not in unread]
@@ -69,6 +80,22 @@ def analyse(
     if not findings and (without or not by_rank or problems):
         outcome = Outcome.INCONCLUSIVE
     return Report(outcome, tuple(findings), by_rank, without, clocks, tuple(notes))
+
+
+def _history(of: str, name: str, value: object) -> RankHistory:
+    return arguments.instance(of, name, value, RankHistory)
+
+
+def _evidence(name: str, given: object) -> dict[int, str]:
+    """Return what is told of some ranks, by rank."""
+    if given is None:
+        return {}
+    of = "analyse"
+    told = arguments.mapping(of, name, given, "a mapping from ranks to texts")
+    return {
+        arguments.integer(of, name, rank): arguments.text(of, f"{name}[{rank}]", text)
+        for rank, text in told.items()
+    }
 
 
 def _faults(views: Sequence[GroupView], scene: Scene) -> list[Finding]:

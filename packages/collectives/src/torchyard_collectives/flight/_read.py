@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
+from torchyard import arguments
 from torchyard.evidence import raised_as
 from torchyard.evidence.documents import Between
 from torchyard.evidence.files import read_file
@@ -79,8 +80,11 @@ def restarts(folder: Path) -> list[int]:
     return [0, *counts] if own else counts
 
 
-def read_dump(path: Path) -> RankHistory:
+def read_dump(path: str | Path) -> RankHistory:
     """Return the history in a file: ours, or torch's as pickle or JSON."""
+    path = arguments.path("read_dump", "path", path)
+    if path.is_dir() or not path.exists():
+        raise FlightDumpError(f"path: expected a file that holds a dump, got {path}, which is none")
     data = _bytes(path)
     if data[:1] == b"\x80":
         with raised_as(FlightDumpError):
@@ -97,13 +101,14 @@ def read_dump(path: Path) -> RankHistory:
     return from_json(content, str(path))
 
 
-def read_folder(folder: Path) -> Dumps:
+def read_folder(folder: str | Path) -> Dumps:
     """Return every dump in a folder; a file that cannot be read is a problem, and no more.
 
     FlightDumpError if there is nothing that could be read.
     """
+    folder = arguments.path("read_folder", "folder", folder)
     if not folder.is_dir():
-        raise FlightDumpError(f"{folder}: expected a folder of dumps, got none")
+        raise FlightDumpError(f"folder: expected a folder of dumps, got {folder}, which is none")
     histories: dict[int, RankHistory] = {}
     problems: list[str] = []
     damaged: dict[int, str] = {}
@@ -133,7 +138,8 @@ def read_folder(folder: Path) -> Dumps:
         if problems:
             raise FlightDumpError("; ".join(problems))
         raise FlightDumpError(
-            f"{folder}: expected dumps, named {dump_name(0)} or as torch names them, got none"
+            f"folder: expected dumps in {folder}, named {dump_name(0)} or as torch names them, "
+            "got none"
         )
     world_size, gone = _job(folder / JOB, problems)
     for path in sorted(folder.iterdir()):

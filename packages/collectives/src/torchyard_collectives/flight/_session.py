@@ -11,6 +11,7 @@ from typing import Final
 
 import torch.distributed as dist
 
+from torchyard import arguments
 from torchyard_collectives.flight._box import Box
 from torchyard_collectives.flight._endings import Endings
 from torchyard_collectives.flight._errors import FlightSettingError
@@ -25,6 +26,8 @@ __all__ = ["Session", "disable", "dump", "enable", "is_enabled", "start"]
 
 _TICK: Final = 0.1
 _LAST_WORDS: Final = 2.0
+# Seconds: longer than anyone waits, and no more than a thread can.
+_LONGEST: Final = 1e9
 
 _session: Session | None = None
 
@@ -133,7 +136,13 @@ def enable(
 
     FlightSettingError: a number is not positive, or this torch has no distributed package.
     """
-    start(Settings(Path(folder or "torchyard-flight"), timeout, capacity, gather))
+    settings = Settings(
+        Path("torchyard-flight") if folder is None else arguments.path("enable", "folder", folder),
+        arguments.number("enable", "timeout", timeout),
+        arguments.integer("enable", "capacity", capacity),
+        arguments.number("enable", "gather", gather),
+    )
+    start(settings)
 
 
 def start(settings: Settings) -> None:
@@ -167,6 +176,8 @@ def dump(reason: str = "asked by the program", *, wait: float = 5.0) -> Path:
 
     FlightSettingError: the recorder is off.
     """
+    arguments.text("dump", "reason", reason)
+    wait = arguments.number("dump", "wait", wait, least=0, most=_LONGEST)
     if _session is None:
         raise FlightSettingError("dump: expected a recorder that is on; call enable() first")
     return _session.dump(reason, wait)
