@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,6 +121,28 @@ def test_dtypes_without_a_reduction_are_refused_with_a_remedy() -> None:
         assert "complex" in found[3]
         assert "complex" in found[4]
         assert "makes torch.float32" in found[5]
+
+
+def _factors() -> list[str]:
+    x = torch.ones(2)
+    scaled = tc.all_reduce(x, tc.PremulSum(10**30), grad="sum")
+    assert torch.equal(scaled, torch.full((2,), 2e30))
+    turned = tc.all_reduce(x.to(torch.complex64), tc.PremulSum(1j), grad="sum")
+    assert torch.equal(turned, torch.full((2,), 2j))
+    found = []
+    for factor in (None, True, "x", [2.0], 1j, math.nan, 1 << 2000):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            tc.all_reduce(x, tc.PremulSum(factor), grad="sum")  # type: ignore[arg-type]
+        found.append(str(caught.value))
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        tc.all_reduce(torch.ones(2, dtype=torch.int64), tc.PremulSum(1 << 63), grad="sum")
+    return [*found, str(caught.value)]
+
+
+def test_factors_are_finite_numbers_or_tensors() -> None:
+    for found in run_ranks(2, _factors):
+        assert len(found) == 8
+        assert all("op: expected a" in text and "PremulSum takes" in text for text in found)
 
 
 def _nothing() -> list[Any]:
