@@ -70,3 +70,25 @@ def test_a_model_trains_as_in_one_process(schedule: str) -> None:
     for logits, at, *sums in run_ranks(2, _trained, schedule):
         torch.testing.assert_close(logits, expected.detach()[:, at], rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(sums, wanted, rtol=1e-4, atol=1e-5)
+
+
+def _entered(refusing: int) -> str:
+    """Return what a rank raises where one of them enters with no sharding."""
+    world, rank = dist.group.WORLD, dist.get_rank()
+    dealt = Sharding.contiguous(8, dist.get_world_size())
+    given = None if rank == refusing else dealt
+    x = torch.ones(1, 1, dealt.lengths[rank], 8)
+    with (
+        pytest.raises(TypeError) as caught,
+        context_parallel(world, given),  # type: ignore[arg-type]
+    ):
+        scaled_dot_product_attention(x, x, x)
+    return str(caught.value)
+
+
+def test_what_one_rank_enters_wrongly_every_rank_refuses() -> None:
+    for found in run_ranks(2, _entered, 1):
+        assert found == (
+            "context_parallel: sharding: expected Sharding, got None (rank 1 refused; all ranks "
+            "stop)"
+        )
