@@ -120,6 +120,11 @@ def test_an_item_of_a_sequence_is_named_by_its_place():
         arguments.sequence("f", "sizes", [1], expected="a pair", length=2)
     with pytest.raises(ValueError, match="f: sizes: expected a list or a tuple of at least 1, got"):
         arguments.sequence("f", "sizes", [], least=1)
+    assert set(arguments.sequence("f", "sizes", frozenset({1, 2}), whole, sets=True)) == {1, 2}
+    with pytest.raises(TypeError, match="f: sizes: expected a list or a tuple, got a set"):
+        arguments.sequence("f", "sizes", {1, 2}, whole)
+    with pytest.raises(TypeError, match="f: sizes: expected a list or a tuple, got a dict"):
+        arguments.sequence("f", "sizes", {1: 2}, whole, sets=True)
 
 
 def test_dtypes_and_devices():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +22,10 @@ __all__ = ["CALLS"]
 
 _EMPTY: Final = Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True)
 _TABLE: Final = Kind(lambda v: v if isinstance(v, dict) and not v else REFUSED, free=True)
+_NAMES: Final = Kind(
+    lambda v: v if isinstance(v, list | tuple) and all(isinstance(x, str) for x in v) else REFUSED,
+    free=True,
+)
 _WORDS: Final = Kind(lambda v: v if isinstance(v, str) else REFUSED, free=True)
 
 _KEPT: Final = Path("kept")
@@ -40,15 +47,22 @@ def _members() -> dict[str, bytes]:
     return dict(_artifact()._members)
 
 
+@contextlib.contextmanager
+def _inside() -> Iterator[str]:
+    """Make a folder the current one, in which a path that is a word lies."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        yield folder
+
+
 def _saved(**given: Any) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with _inside() as folder:
         if isinstance(given["path"], Path):
             given["path"] = Path(folder, "kept.tya")
         _artifact().save(**given)
 
 
 def _loaded(**given: Any) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with _inside() as folder:
         kept = _artifact().save(Path(folder, "kept.tya"))
         if isinstance(given["path"], Path):
             given["path"] = kept
@@ -61,7 +75,7 @@ def _called(**given: Any) -> Any:
 
 def _runner(**given: Any) -> None:
     """Write no runner: the artifact has no machine code, which is said last."""
-    with tempfile.TemporaryDirectory() as folder:
+    with _inside() as folder:
         if isinstance(given["folder"], Path):
             given["folder"] = Path(folder, "kept")
         try:
@@ -101,9 +115,9 @@ CALLS: Final = (
         "torchyard_export.load",
         {"path": _KEPT, "key": None, "namespaces": ()},
         _loaded,
-        namespaces=_EMPTY,
+        namespaces=_NAMES,
     ),
-    call_of("torchyard_export.Artifact.save", {"path": _KEPT, "key": None}, _saved),
+    call_of("torchyard_export.Artifact.save", {"path": _KEPT, "key": None}, _saved, path=TEXT),
     call_of(
         "torchyard_export.Artifact.to_bytes",
         {"key": None},
@@ -128,7 +142,7 @@ CALLS: Final = (
         "torchyard_export.Artifact",
         lambda: {"members": _members(), "author": "", "made": True, "namespaces": ()},
         author=_WORDS,
-        namespaces=_EMPTY,
+        namespaces=_NAMES,
     ),
     call_of(
         "torchyard_export.write_runner",
@@ -141,7 +155,7 @@ CALLS: Final = (
         {"name": "time", "min": 1, "max": 9},
         name=choice("x"),
         min=integer(1, 8),
-        max=optional(integer(2, 1 << 70)),
+        max=optional(integer(2, sys.maxsize)),
     ),
     call_of("torchyard_export.Dimension.parse", {"text": "time:1..9"}, text=choice("x")),
     call_of(

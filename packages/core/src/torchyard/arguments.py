@@ -18,6 +18,7 @@ import numbers
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -184,6 +185,7 @@ def sequence(
     expected: str = "a list or a tuple",
     length: int | None = None,
     least: int = 0,
+    sets: bool = False,
     remedy: str = "",
 ) -> tuple[_T, ...]:
     """Return the items of a list, a tuple or a range, each by the check ``item``.
@@ -194,8 +196,9 @@ def sequence(
         expected: what the whole is called.
         length: exactly so many.
         least: at least so many.
+        sets: whether it may be a set as well, where the order says nothing.
     """
-    if not isinstance(value, (list, tuple, range)):
+    if not isinstance(value, (list, tuple, range, AbstractSet) if sets else (list, tuple, range)):
         raise wrong_kind(of, name, expected, value, remedy)
     if length is not None and len(value) != length:
         raise wrong_value(of, name, f"{expected} of {length}", f"{len(value)}", remedy)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchyard import UnsupportedError
+from torchyard import UnsupportedError, arguments
 from torchyard.evidence import raised_as
 from torchyard.evidence.documents import parse_json
 from torchyard.evidence.files import read_file
@@ -55,15 +55,21 @@ class Artifact:
         made: bool = False,
         namespaces: Collection[str] = (),
     ) -> None:
-        self._members = dict(members)
-        self._trusted = made or bool(author)
-        self._namespaces = frozenset(namespaces)
+        of = "Artifact"
+        self._members = dict(arguments.mapping(of, "members", members, "a mapping name -> bytes"))
+        for name in (MANIFEST, REPORT):
+            if name not in self._members:
+                raise ArtifactError(f"{of}: members: expected {name!r} among them, it is not there")
+        for name, content in self._members.items():
+            arguments.text(of, "members", name)
+            arguments.instance(of, f"members[{name!r}]", content, bytes)
+        arguments.instance(of, "author", author, str, "a string")
+        self._trusted = arguments.boolean(of, "made", made) or bool(author)
+        self._namespaces = _names(of, namespaces)
         self._runners: dict[str, Runner] = {}
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
         self.author = author
-        self.manifest = Manifest.read(self._members.get(MANIFEST, b""))
-        if REPORT not in self._members:
-            raise ArtifactError(f"member {REPORT!r}: expected, not there")
+        self.manifest = Manifest.read(self._members[MANIFEST])
         with raised_as(ArtifactError):
             self.report = Report.from_json(parse_json(self._members[REPORT], REPORT))
 
@@ -92,6 +98,7 @@ class Artifact:
 
     def runner(self, target: str) -> Runner:
         """Return what runs one form: leaves of the inputs -> leaves of the outputs."""
+        arguments.text("Artifact.runner", "target", target)
         if target not in self._runners:
             files = self.files(target)
             folder = tempfile.TemporaryDirectory(prefix="torchyard-export-")
@@ -105,6 +112,7 @@ class Artifact:
 
     def files(self, target: str) -> dict[str, bytes]:
         """Return a target's files by name."""
+        arguments.text("Artifact.files", "target", target)
         if target not in self.manifest.targets:
             raise ArtifactError(
                 f"target: expected one of {', '.join(self.targets)}, got {target!r}"
@@ -172,11 +180,18 @@ class Artifact:
             versions=found,
         )
 
-    def to_bytes(self, *, key: Path | None = None) -> bytes:
-        """Return the artifact as one file's bytes; signed where a private key is given."""
+    def to_bytes(self, *, key: str | Path | None = None) -> bytes:
+        """Return the artifact as one file's bytes; signed where a private key is given.
+
+        Raises:
+            TypeError, ValueError: the key is no path.
+            ArtifactError: the key cannot be read, or nothing here can sign.
+        """
         members = {name: item for name, item in self._members.items() if name != SIGNATURE}
         if key is not None:
-            members[SIGNATURE] = sign(members[MANIFEST], key)
+            members[SIGNATURE] = sign(
+                members[MANIFEST], arguments.path("Artifact.to_bytes", "key", key)
+            )
         elif SIGNATURE in self._members:
             members[SIGNATURE] = self._members[SIGNATURE]
         return write_archive(members)
@@ -187,9 +202,14 @@ class Artifact:
         Args:
             path: of the file; an existing one is replaced.
             key: a PEM file with a private Ed25519 key to sign with.
+
+        Raises:
+            TypeError, ValueError: an argument is no path.
+            ArtifactError: the key cannot be read, or nothing here can sign.
+            OSError: the file cannot be written.
         """
-        place = Path(path)
-        place.write_bytes(self.to_bytes(key=None if key is None else Path(key)))
+        place = arguments.path("Artifact.save", "path", path)
+        place.write_bytes(self.to_bytes(key=key))
         return place
 
     def _target(self, name: str) -> Target:
@@ -217,11 +237,20 @@ def load(
             call, such as ``torchvision``.
 
     Raises:
-        ArtifactError: what was expected, and what came.
-        OSError: the file cannot be read.
+        TypeError, ValueError: an argument is of another kind, or empty.
+        ArtifactError: the file cannot be read, or what was expected and what came.
     """
-    with raised_as(ArtifactError):
-        data = read_file(Path(path), SIZE_LIMIT)
+    of = "load"
+    place = arguments.path(of, "path", path)
+    known = _names(of, namespaces)
+    public = None if key is None else arguments.path(of, "key", key)
+    try:
+        with raised_as(lambda text: ArtifactError(f"{of}: path: {text}")):
+            data = read_file(place, SIZE_LIMIT)
+    except OSError as error:
+        raise ArtifactError(
+            f"{of}: path: expected an artifact's file, got {place}: {error.strerror}"
+        ) from error
     members = read_archive(data)
     signature = members.get(SIGNATURE)
     if MANIFEST not in members:
@@ -231,15 +260,15 @@ def load(
     check_digests(manifest, others)
     _check_members(manifest, others)
     author = ""
-    if key is not None:
-        with raised_as(ArtifactError):
-            wanted = read_public_key(Path(key)).hex
+    if public is not None:
+        with raised_as(lambda text: ArtifactError(f"{of}: key: {text}")):
+            wanted = read_public_key(public).hex
         if signature is None:
             raise ArtifactError(f"signature: expected one of {key}, the artifact is not signed")
         author = signer(signature, members[MANIFEST])
         if author != wanted:
             raise ArtifactError(f"signature: expected one of {key} ({wanted}), got one of {author}")
-    return Artifact(members, author=author, namespaces=namespaces)
+    return Artifact(members, author=author, namespaces=known)
 
 
 def _check_members(manifest: Manifest, members: Mapping[str, bytes]) -> None:
@@ -252,6 +281,15 @@ def _check_members(manifest: Manifest, members: Mapping[str, bytes]) -> None:
             raise ArtifactError(f"member {name!r}: expected a report, golden calls and targets")
     if not manifest.targets or not manifest.golden:
         raise ArtifactError("manifest: expected at least one target and one golden call")
+
+
+def _names(of: str, namespaces: object) -> frozenset[str]:
+    """Return the namespaces of operators that a program may call."""
+    expected = "a list of names of libraries"
+    names = arguments.sequence(
+        *(of, "namespaces", namespaces, arguments.text), expected=expected, sets=True
+    )
+    return frozenset(names)
 
 
 def _drifts(report: Report, stages: Sequence[Any]) -> list[str]:

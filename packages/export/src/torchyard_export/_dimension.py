@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +17,8 @@ from torchyard import arguments as checks
 from torchyard_export._tree import flatten
 
 _FORM: Final = re.compile(r"(?P<name>[A-Za-z_]\w*)(:(?P<least>\d+)\.\.(?P<most>\d*))?")
+# No tensor is larger.
+_MOST: Final = sys.maxsize
 # Taken for the greatest size of a dimension without one, when sizes are tried.
 UNBOUNDED_TRIAL: Final = 64
 
@@ -38,11 +42,18 @@ class Dimension:
 
     def __post_init__(self) -> None:
         of = "Dimension"
-        if not checks.text(of, "name", self.name).isidentifier():
+        name = checks.text(of, "name", self.name)
+        # torch writes it into Python code, where a keyword is no name.
+        if not name.isidentifier() or keyword.iskeyword(name):
             raise ValueError(f"{of}: name: expected an identifier, got {self.name!r}")
         object.__setattr__(self, "min", checks.integer(of, "min", self.min, least=1))
+        if self.min > _MOST:
+            raise checks.wrong_value(of, "min", "a size that a tensor can have", self.min)
         if self.max is not None:
-            object.__setattr__(self, "max", checks.integer(of, "max", self.max))
+            most = checks.integer(
+                *(of, "max", self.max), most=_MOST, remedy="leave it out to promise every size"
+            )
+            object.__setattr__(self, "max", most)
         if self.max is not None and self.max <= self.min:
             raise ValueError(
                 f"Dimension: max: expected more than min for {self.name!r}, got "
@@ -51,11 +62,19 @@ class Dimension:
 
     @classmethod
     def parse(cls, text: str) -> Dimension:
-        """Read ``name`` or ``name:least..most``; ``name:least..`` has no greatest size."""
-        match = _FORM.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"dynamic: expected a name, 'name:least..most' or a Dimension, got {text!r}"
+        """Read ``name`` or ``name:least..most``; ``name:least..`` has no greatest size.
+
+        Raises:
+            TypeError: the text is no string.
+            ValueError: it has another form, or says what no dimension is.
+        """
+        match = _FORM.fullmatch(checks.text("Dimension.parse", "text", text))
+        if match is None or keyword.iskeyword(match["name"]):
+            raise checks.wrong_value(
+                "Dimension.parse",
+                "text",
+                "a name, 'name:least..most' or 'name:least..'",
+                repr(text),
             )
         if match["least"] is None:
             return cls(match["name"])
@@ -106,7 +125,10 @@ def parse_dynamic(dynamic: Mapping[str, Any] | None, arguments: Mapping[str, Any
 
     def note(text: object, place: str) -> str:
         if isinstance(text, str):
-            found = Dimension.parse(text)
+            try:
+                found = Dimension.parse(text)
+            except ValueError as error:
+                raise ValueError(f"dynamic: {place}: {error}") from None
             is_bare = ":" not in text
         elif isinstance(text, Dimension):
             found, is_bare = text, False

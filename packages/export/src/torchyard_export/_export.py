@@ -105,8 +105,7 @@ def export(
     targets = arguments.sequence(
         of, "targets", targets, arguments.text, expected="a list of names", least=1
     )
-    if isinstance(accept, str) or not isinstance(accept, Collection):
-        raise arguments.wrong_kind(of, "accept", "a list of findings", accept)
+    accept = arguments.sequence(of, "accept", accept, expected="a list of findings", sets=True)
     if values is not None:
         arguments.instance(of, "values", values, Mapping)
     if sample is not None:

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from torchyard import arguments
+
 
 class FindingKind(StrEnum):
     """Every way to lie that export knows; the values are stable and are used in ``accept=``."""
@@ -73,6 +75,11 @@ class Finding:
     kind: FindingKind
     text: str
     where: str = ""
+
+    def __post_init__(self) -> None:
+        arguments.instance("Finding", "kind", self.kind, FindingKind)
+        for name in ("text", "where"):
+            arguments.instance("Finding", name, getattr(self, name), str, "a string")
 
     @property
     def line(self) -> str:

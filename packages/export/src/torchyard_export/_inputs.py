@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_export._errors import InputError
 from torchyard_export._manifest import Leaf, Manifest
 from torchyard_export._tree import flatten, shown, structure
@@ -50,6 +51,11 @@ def _check_tensor(
     place = f"input {wanted.name}"
     if not isinstance(leaf, Tensor):
         raise InputError(f"{place}: expected a tensor, got {type(leaf).__name__}")
+    try:
+        # Before its sizes are read, which some layouts do not have.
+        arguments.tensor("Artifact", place, leaf)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from None
     dtype = str(leaf.dtype).removeprefix("torch.")
     if dtype != wanted.dtype:
         raise InputError(
@@ -72,3 +78,8 @@ def _check_tensor(
                 )
         elif got != size:
             raise InputError(f"{place}: axis {axis}: expected {size}, got {got}")
+    if leaf.device.type not in (manifest.device, "cpu"):
+        raise InputError(
+            f"{place}: expected a tensor on {manifest.device}, got one on {leaf.device.type}; move "
+            f"it with .to({manifest.device!r}), or export the model on that device"
+        )

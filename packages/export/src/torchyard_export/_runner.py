@@ -11,6 +11,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from torchyard import arguments
 from torchyard_export import _ops
 from torchyard_export._artifact import Artifact
 from torchyard_export._errors import ArtifactError
@@ -22,6 +23,7 @@ from torchyard_export.contract import TargetError
 _PACKAGE: Final = "model.pt2"
 _ALWAYS: Final = ("CMakeLists.txt", "golden.cpp", "golden.h", "main.cpp")
 _RECURRENT: Final = "recurrent.cpp"
+_MADE: Final = "call torchyard_export.load of its file"
 _DTYPES: Final = frozenset(
     {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
     | {torch.float16, torch.bfloat16, torch.float32, torch.float64}
@@ -47,11 +49,16 @@ def write_runner(
         The files, sorted.
 
     Raises:
+        TypeError, ValueError: an argument is of another kind, or empty.
         ArtifactError: there is no such program, nothing proves who made it, it is for another
             device, or it calls operators that are registered in Python alone.
         FileExistsError: something is in the folder, or it is a file.
     """
-    place = Path(folder)
+    of = "write_runner"
+    arguments.instance(of, "artifact", artifact, Artifact, "an Artifact", remedy=_MADE)
+    place = arguments.path(of, "folder", folder)
+    if target is not None:
+        arguments.text(of, "target", target)
     name, package = _package(artifact, target)
     calls, tensors = _written(artifact.golden())
     template = files("torchyard_export") / "runner"

@@ -30,7 +30,7 @@ def sign(manifest: bytes, key: Path) -> bytes:
     Raises:
         ArtifactError: the key cannot be read, or nothing here can sign.
     """
-    with raised_as(ArtifactError):
+    with raised_as(lambda text: ArtifactError(f"key: {text}")):
         private = read_private_key(key)
     said = _Signature(private.public.hex, private.sign(manifest).hex())
     return json.dumps(asdict(said), indent=1, sort_keys=True).encode() + b"\n"
