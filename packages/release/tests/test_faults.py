@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -165,11 +166,17 @@ class KillingIndex(FaultyIndex):
         victim: who uploads.
         at: the number of the upload that is its last, from 1.
         takes: whether the file is taken nevertheless.
+        status: the uploader's exit status, once it is killed. Two threads that wait for one process
+            would take it from each other.
     """
 
     victim: BaseProcess | None = None
     at = 0
     takes = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.status: Future[int] = Future()
 
     def take(self, name: str, content: bytes, said: str) -> Answer:
         """Kill the uploader at its time; nobody hears the answer."""
@@ -179,7 +186,7 @@ class KillingIndex(FaultyIndex):
         if self.takes:
             super().take(name, content, said)
         victim.kill()
-        assert ended(victim) == -9
+        self.status.set_result(ended(victim))
         return HANG_UP
 
 
@@ -193,9 +200,9 @@ def test_killed_in_the_middle_of_an_upload_it_resumes_to_the_same_bytes(
         index.at, index.takes = at, takes
         # Held until the index knows whom it is to kill.
         here, there = multiprocessing.Pipe()
-        index.victim = victim = start(scene.root, _PUBLISH, at=1, how="wait", pipe=there)
+        index.victim = start(scene.root, _PUBLISH, at=1, how="wait", pipe=there)
         here.send("go")
-        assert ended(victim) == -9
+        assert index.status.result(300) == -9
         journal = read_journal(scene.journal)
         assert [entry.kind for entry in journal][-1] == "publish.sending"
         status = json.loads(foreign.release(scene.root, "status", "--json").stdout)
