@@ -97,6 +97,8 @@ def test_what_the_dumps_do_not_say_is_no_fault() -> None:
 def _makes_groups(folder: str) -> list[tuple[str, tuple[int, ...], bool, int]]:
     """Have a new default group, then three groups, one of which only its ranks make."""
     rank, size = dist.get_rank(), dist.get_world_size()
+    # Every rank is connected before one leaves.
+    dist.barrier()
     dist.destroy_process_group()
     enable(folder)
     try:
