@@ -16,8 +16,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from .ranks import run_ranks
 
-pytest.importorskip("accelerate")
-
 
 @contextmanager
 def _launched() -> Iterator[None]:

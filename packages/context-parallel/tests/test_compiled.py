@@ -74,7 +74,6 @@ def test_compiled_itself_it_runs_as_it_is() -> None:
 
 
 def _layer_calls() -> list[tuple[Callable[..., Any], str]]:
-    pytest.importorskip("transformers")
     from torchyard_context_parallel.transformers import _layers
 
     return [
