@@ -254,7 +254,7 @@ def pytest(session: nox.Session, *paths: str, in_parallel: bool = False) -> None
 
 @nox.session(tags=["lint", "stage-check"])
 def lint(session: nox.Session) -> None:
-    """Judge form: ruff, clang-format, the import arrows, the changelog fragments."""
+    """Judge form: ruff, clang-format, the import arrows, the words, the changelog fragments."""
     constrain(session)
     session.install(*group("lint"), *third_party("core"))
     session.run("ruff", "check", ".")
@@ -263,6 +263,7 @@ def lint(session: nox.Session) -> None:
         session.run("clang-format", "--dry-run", "-Werror", *native)
     sources_of = os.pathsep.join(str(folder / "src") for folder in PACKAGES.values())
     session.run("lint-imports", env={"PYTHONPATH": sources_of})
+    session.run("python", "-m", "tests.architecture.words")
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 

@@ -1,0 +1,1 @@
+"""Plain words: phrases that a newcomer would have to translate, and a ratchet that counts them."""
