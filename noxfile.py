@@ -409,7 +409,7 @@ def sweep(session: nox.Session) -> None:
 def collectives(session: nox.Session) -> None:
     """Compare every derivative of every collective with the oracle; torch's own beside them."""
     install(session, "collectives", extra=group("test"))
-    session.run("python", "-m", "packages.collectives.tests.gradient_table", *session.posargs)
+    session.run("python", "-m", "packages.collectives.tests.gradients.table", *session.posargs)
 
 
 @nox.session(default=False, tags=["export", "pkg-export", "hw-cpu", "stage-verify"])
@@ -417,8 +417,10 @@ def export(session: nox.Session) -> None:
     """Print the models that lie, and the matrix of recurrent layers with stock torch beside it."""
     install(session, "export", extra=[*group("test"), *group("export")])
     if not session.posargs:
-        session.run("python", "-m", "packages.export.tests.lies")
-    session.run("python", "-m", "packages.export.tests.matrix", "--stock", *session.posargs)
+        session.run("python", "-m", "packages.export.tests.programs.lies")
+    session.run(
+        "python", "-m", "packages.export.tests.programs.matrix", "--stock", *session.posargs
+    )
 
 
 @nox.session(default=False, tags=["models", "hw-cpu", "stage-verify"])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import embedding
-from packages.export.tests.attending import Encoder, encoder
+from packages.export.tests.models.attending import Encoder, encoder
 from torchyard_export import Artifact, export, load
 
 TEXTS = embedding.sources(6)

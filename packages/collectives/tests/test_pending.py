@@ -64,7 +64,7 @@ class _Noted(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        from torchyard_collectives._pending import _under_way
+        from torchyard_collectives._api.pending import _under_way
 
         ctx.notes.append(len(_under_way))
         return grads[0], None

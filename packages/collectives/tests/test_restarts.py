@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from torchyard_collectives.flight import read_folder
 from torchyard_collectives.shm._errors import RankTimeoutError
-from torchyard_collectives.shm._generation import fresh_store
+from torchyard_collectives.shm._rendezvous.store import fresh_store
 
 _PROGRAM = Path(__file__).with_name("restarted_ranks.py")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from packages.export.tests.models import factory
+from packages.export.tests.models.small import factory
 from torchyard_export import Artifact, export
 
 

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from torchyard_export._cli import command
 
-_FACTORY = "packages.export.tests.models:factory"
+_MODELS = "packages.export.tests.models.small"
+_FACTORY = f"{_MODELS}:factory"
 
 
 def test_a_factory_becomes_a_file_that_verifies(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_a_factory_becomes_a_file_that_verifies(tmp_path: Path) -> None:
 
 def test_a_refusal_is_printed_and_ends_in_one(tmp_path: Path) -> None:
     runner = CliRunner()
-    name = "packages.export.tests.models:training"
+    name = f"{_MODELS}:training"
     found = runner.invoke(command, [name])
     assert found.exit_code == 1
     assert "training-behaviour" in found.output
@@ -63,15 +64,15 @@ def test_a_file_that_is_no_artifact_ends_in_one(tmp_path: Path) -> None:
     ("words", "match"),
     [
         (["nowhere:made"], "expected MODULE:FACTORY"),
-        (["packages.export.tests.models:scorer"], "expected a dict of export's arguments"),
+        ([f"{_MODELS}:scorer"], "expected a dict of export's arguments"),
         ([_FACTORY, "-d", "x=time"], "expected x.1=time:1..1000"),
         ([_FACTORY, "--accept", "all"], "accept: expected kinds of findings"),
         ([_FACTORY, "--out", "nowhere/a.tya"], "nowhere/a.tya: there is no folder nowhere"),
         ([_FACTORY, "-t", "onxx"], "onxx: expected one of aotinductor, "),
         (["models.py:factory"], "named as in an import: models:factory"),
-        (["packages.export.tests.models:WEIGHTED"], "expected a function that returns (model, a"),
-        (["packages.export.tests.models:failing"], "models:failing raised OSError: no weights"),
-        (["packages.export.tests.models:bare"], "args: expected a call's arguments as (x,), got"),
+        ([f"{_MODELS}:WEIGHTED"], "expected a function that returns (model, a"),
+        ([f"{_MODELS}:failing"], "small:failing raised OSError: no weights"),
+        ([f"{_MODELS}:bare"], "args: expected a call's arguments as (x,), got"),
     ],
 )
 def test_words_that_are_not_understood_are_refused(words: list[str], match: str) -> None:
@@ -87,6 +88,6 @@ def test_a_word_that_is_no_command_is_told_what_one_looks_like() -> None:
 
 
 def test_what_takes_one_size_says_so() -> None:
-    found = CliRunner().invoke(command, ["packages.export.tests.models:fixed"])
+    found = CliRunner().invoke(command, [f"{_MODELS}:fixed"])
     assert "the program takes the example's sizes alone" in found.output
     assert "nothing was written: --out FILE keeps the artifact" in found.output

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from torchyard_collectives._errors import (
-    CallMismatchError,
-    GradientConventionError,
-    GroupError,
-    TransformError,
-)
-from torchyard_collectives._gradient import Placement, Typed
-from torchyard_collectives._movements import (
+from torchyard_collectives._api.movements import (
     all_gather,
     all_to_all,
     broadcast,
@@ -18,18 +11,25 @@ from torchyard_collectives._movements import (
     shard,
     vary,
 )
-from torchyard_collectives._order import order
-from torchyard_collectives._pending import Pending
-from torchyard_collectives._reduction import PremulSum
-from torchyard_collectives._reductions import all_reduce, reduce, reduce_scatter
-from torchyard_collectives._routes import barrier, permute, recv, send, shift
-from torchyard_collectives._trees import (
+from torchyard_collectives._api.pending import Pending
+from torchyard_collectives._api.point_to_point import barrier, permute, recv, send, shift
+from torchyard_collectives._api.reductions import all_reduce, reduce, reduce_scatter
+from torchyard_collectives._api.trees import (
     tree_all_gather,
     tree_all_reduce,
     tree_broadcast,
     tree_reduce_scatter,
 )
-from torchyard_collectives._verification import verified
+from torchyard_collectives._errors import (
+    CallMismatchError,
+    GradientConventionError,
+    GroupError,
+    TransformError,
+)
+from torchyard_collectives._ops.order import order
+from torchyard_collectives._ops.verification import verified
+from torchyard_collectives._validation.gradient import Placement, Typed
+from torchyard_collectives._validation.reduction import PremulSum
 from torchyard_collectives.flight._switch import switch_on
 from torchyard_collectives.shm import register_backend
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_collectives._dense_gradients import TRUTHS, Dense, UnsharedLossError, simulated
-from torchyard_collectives._launch import launch_ranks
-from torchyard_collectives._rank_gradients import BATCH, MODES, Problem, measure, random_like
+from torchyard_collectives._oracle.dense import TRUTHS, Dense, UnsharedLossError, simulated
+from torchyard_collectives._oracle.launch import launch_ranks
+from torchyard_collectives._oracle.ranks import BATCH, MODES, Problem, measure, random_like
 
 __all__ = [
     "Dense",

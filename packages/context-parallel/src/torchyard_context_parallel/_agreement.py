@@ -18,7 +18,7 @@ from torch import Tensor
 from torchyard import TransformError, UnsupportedError
 from torchyard_attention import DoubleBackwardError, ProgramError
 from torchyard_collectives import CallMismatchError
-from torchyard_context_parallel._exchange import all_numbers
+from torchyard_context_parallel._methods.exchange import all_numbers
 from torchyard_context_parallel._place import Place
 
 # A refusal travels as the number of its type and its text. A subclass comes before its base.

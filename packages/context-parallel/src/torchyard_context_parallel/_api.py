@@ -19,8 +19,15 @@ from torchyard_attention import (
     captured_tensors,
 )
 from torchyard_context_parallel._agreement import agree, device_of
-from torchyard_context_parallel._call import Call
-from torchyard_context_parallel._checks import (
+from torchyard_context_parallel._methods.call import Call
+from torchyard_context_parallel._methods.gathered import Gathered
+from torchyard_context_parallel._methods.gradient_sums import CapturedSums
+from torchyard_context_parallel._methods.heads import HeadShards, divide_heads
+from torchyard_context_parallel._methods.ring import Ring
+from torchyard_context_parallel._parts import check_parts, check_unchanged
+from torchyard_context_parallel._place import Place
+from torchyard_context_parallel._sharding import Sharding, merged
+from torchyard_context_parallel._validation import (
     check_batch,
     check_kinds,
     check_length,
@@ -29,13 +36,6 @@ from torchyard_context_parallel._checks import (
     check_transform,
     described,
 )
-from torchyard_context_parallel._gathered import Gathered
-from torchyard_context_parallel._gradient_sums import CapturedSums
-from torchyard_context_parallel._heads import HeadShards, divide_heads
-from torchyard_context_parallel._parts import check_parts, check_unchanged
-from torchyard_context_parallel._place import Place
-from torchyard_context_parallel._ring import Ring
-from torchyard_context_parallel._sharding import Sharding, merged
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 

@@ -9,10 +9,10 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from torchyard import arguments
 from torchyard_context_parallel._agreement import agree, device_of
-from torchyard_context_parallel._checks import check_values
-from torchyard_context_parallel._exchange import all_parts
+from torchyard_context_parallel._methods.exchange import all_parts
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding, checked_dimension
+from torchyard_context_parallel._validation import check_values
 
 
 def shard(

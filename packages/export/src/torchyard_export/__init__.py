@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from torchyard_export._artifact import Artifact, load
-from torchyard_export._dimension import Dimension
+from torchyard_export._api import export
+from torchyard_export._artifact.artifact import Artifact, load
+from torchyard_export._audit.parity import Stage
+from torchyard_export._capture.dimension import Dimension
 from torchyard_export._errors import ArtifactError, ExportError, InputError
-from torchyard_export._export import export
 from torchyard_export._finding import Finding, FindingKind
-from torchyard_export._parity import Stage
-from torchyard_export._report import Report
+from torchyard_export._report.report import Report
 from torchyard_export._runner import write_runner
 
 __all__ = [

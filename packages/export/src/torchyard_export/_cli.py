@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from torchyard_export._artifact import load
+from torchyard_export._api import export
+from torchyard_export._artifact.artifact import load
 from torchyard_export._errors import ArtifactError, ExportError
-from torchyard_export._export import export
-from torchyard_export._html import html, refusal_html
-from torchyard_export._report import NO_DIMENSION, Report
+from torchyard_export._report.html import html, refusal_html
+from torchyard_export._report.report import NO_DIMENSION, Report
 from torchyard_export._runner import write_runner
 
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_export import _ops
-from torchyard_export._artifact import Artifact
+from torchyard_export._artifact.artifact import Artifact
+from torchyard_export._audit.reference import Case
 from torchyard_export._errors import ArtifactError
-from torchyard_export._native_calls import calls_of
-from torchyard_export._reference import Case
 from torchyard_export._tree import flatten
 from torchyard_export.contract import TargetError
+from torchyard_export.targets._native_calls import calls_of
 
 _PACKAGE: Final = "model.pt2"
 _ALWAYS: Final = ("CMakeLists.txt", "golden.cpp", "golden.h", "main.cpp")

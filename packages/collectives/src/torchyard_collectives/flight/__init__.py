@@ -9,28 +9,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchyard_collectives.flight._analysis import analyse
-    from torchyard_collectives.flight._command import command
+    from torchyard_collectives.flight._analysis.findings import Finding, Kind, Outcome, Report
+    from torchyard_collectives.flight._analysis.verdict import analyse
+    from torchyard_collectives.flight._dump.read import read_dump, read_folder
     from torchyard_collectives.flight._errors import FlightDumpError, FlightSettingError
-    from torchyard_collectives.flight._findings import Finding, Kind, Outcome, Report
-    from torchyard_collectives.flight._read import read_dump, read_folder
+    from torchyard_collectives.flight._report.command import command
     from torchyard_collectives.flight._session import disable, dump, enable, is_enabled
 
 _HOMES = {
-    "Finding": "_findings",
+    "Finding": "_analysis.findings",
     "FlightDumpError": "_errors",
     "FlightSettingError": "_errors",
-    "Kind": "_findings",
-    "Outcome": "_findings",
-    "Report": "_findings",
-    "analyse": "_analysis",
-    "command": "_command",
+    "Kind": "_analysis.findings",
+    "Outcome": "_analysis.findings",
+    "Report": "_analysis.findings",
+    "analyse": "_analysis.verdict",
+    "command": "_report.command",
     "disable": "_session",
     "dump": "_session",
     "enable": "_session",
     "is_enabled": "_session",
-    "read_dump": "_read",
-    "read_folder": "_read",
+    "read_dump": "_dump.read",
+    "read_folder": "_dump.read",
 }
 
 __all__ = [

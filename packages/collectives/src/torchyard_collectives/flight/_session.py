@@ -12,14 +12,14 @@ from typing import Final
 import torch.distributed as dist
 
 from torchyard import arguments
-from torchyard_collectives.flight._box import Box
-from torchyard_collectives.flight._endings import Endings
+from torchyard_collectives.flight._dump.exchange import Exchange
+from torchyard_collectives.flight._dump.folder import Box
+from torchyard_collectives.flight._dump.schema import dumps
 from torchyard_collectives.flight._errors import FlightSettingError
-from torchyard_collectives.flight._exchange import Exchange
 from torchyard_collectives.flight._history import Ending, EndingKind
-from torchyard_collectives.flight._intercept import Interception
-from torchyard_collectives.flight._recorder import Recorder
-from torchyard_collectives.flight._schema import dumps
+from torchyard_collectives.flight._record.endings import Endings
+from torchyard_collectives.flight._record.intercept import Interception
+from torchyard_collectives.flight._record.recorder import Recorder
 from torchyard_collectives.flight._settings import Settings
 
 __all__ = ["Session", "disable", "dump", "enable", "is_enabled", "start"]

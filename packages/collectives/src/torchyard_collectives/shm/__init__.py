@@ -42,7 +42,7 @@ def register_backend() -> None:
 
 def _create(options: Any, backend_options: Any) -> ProcessGroup:
     """Make the group that torch.distributed asks for."""
-    from torchyard_collectives.shm._making import make_group
+    from torchyard_collectives.shm._create import make_group
 
     return make_group(
         options.store,

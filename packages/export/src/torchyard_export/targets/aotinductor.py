@@ -18,9 +18,9 @@ from torch.export import ExportedProgram
 
 from torchyard.evidence.archives import read_zip
 from torchyard.evidence.documents import parse_json
-from torchyard_export._native_calls import PACKAGE_LIMITS, calls_of
-from torchyard_export._program import import_operators, without_futures
+from torchyard_export._artifact.program import import_operators, without_futures
 from torchyard_export.contract import TargetError
+from torchyard_export.targets._native_calls import PACKAGE_LIMITS, calls_of
 
 __all__ = ["AotInductor", "check_processor", "metadata"]
 

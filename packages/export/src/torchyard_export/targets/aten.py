@@ -11,7 +11,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 
-from torchyard_export._program import load_program, program_runner, save_program, without_futures
+from torchyard_export._artifact.program import (
+    load_program,
+    program_runner,
+    save_program,
+    without_futures,
+)
 from torchyard_export.contract import TargetError
 
 __all__ = ["Aten"]

@@ -16,7 +16,7 @@ from executorch.runtime import Runtime, Verification
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from torchyard_export._trace import input_values
+from torchyard_export._capture.trace import input_values
 from torchyard_export.contract import TargetError
 from torchyard_export.targets._own_operators import check_own_operators
 from torchyard_export.targets._scanned import DECOMPOSITIONS

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 from torch.export import ExportedProgram
 
-from torchyard_export._program import load_program, program_runner, save_program
+from torchyard_export._artifact.program import load_program, program_runner, save_program
 
 __all__ = ["Pt2"]
 

@@ -1,0 +1,1 @@
+"""The ops as torch.library knows them, with their fake and gradient formulas."""

@@ -1,0 +1,1 @@
+"""From the histories of all ranks to a verdict."""

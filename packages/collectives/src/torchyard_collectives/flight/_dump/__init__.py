@@ -1,0 +1,1 @@
+"""Writing what was recorded to files, and reading it back."""

@@ -1,0 +1,1 @@
+"""Recording the calls of this process."""

@@ -1,0 +1,1 @@
+"""The process group that torch.distributed calls."""

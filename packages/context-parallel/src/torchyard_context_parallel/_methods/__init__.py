@@ -1,0 +1,1 @@
+"""The ways in which ranks exchange keys, values and gradients."""

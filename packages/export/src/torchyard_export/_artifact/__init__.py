@@ -1,0 +1,1 @@
+"""The file that holds programs, golden calls and signatures."""

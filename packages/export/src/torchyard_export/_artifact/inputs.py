@@ -1,0 +1,85 @@
+"""Whether a call's inputs are what an artifact's manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from torchyard import arguments
+from torchyard_export._artifact.manifest import Leaf, Manifest
+from torchyard_export._errors import InputError
+from torchyard_export._tree import flatten, shown, structure
+
+
+def bind_inputs(manifest: Manifest, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the leaves of a call's inputs.
+
+    Raises:
+        TypeError: the call has other parameters.
+        InputError: names the input, what was expected and what came.
+    """
+    bound = manifest.signature.bind(*args, **kwargs)
+    arguments = dict(bound.arguments)
+    if structure(arguments) != manifest.input_form:
+        raise InputError(
+            f"inputs: expected {shown(manifest.input_form)}, got {shown(structure(arguments))}"
+        )
+    leaves = [leaf for _, leaf in flatten(arguments)]
+    check_leaves(manifest, leaves)
+    return leaves
+
+
+def check_leaves(manifest: Manifest, leaves: Sequence[Any]) -> None:
+    """Check the dtype and sizes of each leaf; see :func:`bind_inputs`."""
+    sizes: dict[str, tuple[int, str]] = {}
+    for wanted, leaf in zip(manifest.inputs, leaves, strict=True):
+        if not wanted.dtype:
+            if isinstance(leaf, Tensor) or leaf != wanted.value:
+                raise InputError(
+                    f"input {wanted.name}: expected {wanted.value!r}, which the program holds; got "
+                    f"{leaf!r}"
+                )
+            continue
+        _check_tensor(manifest, wanted, leaf, sizes)
+
+
+def _check_tensor(
+    manifest: Manifest, wanted: Leaf, leaf: Any, sizes: dict[str, tuple[int, str]]
+) -> None:
+    place = f"input {wanted.name}"
+    if not isinstance(leaf, Tensor):
+        raise InputError(f"{place}: expected a tensor, got {type(leaf).__name__}")
+    try:
+        # Before its sizes are read, which some layouts do not have.
+        arguments.tensor("Artifact", place, leaf)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from None
+    dtype = str(leaf.dtype).removeprefix("torch.")
+    if dtype != wanted.dtype:
+        raise InputError(
+            f"{place}: expected {wanted.dtype}, got {dtype}; a program has one dtype, so convert "
+            "the input or export the model in this one"
+        )
+    if leaf.dim() != len(wanted.shape):
+        raise InputError(
+            f"{place}: expected {len(wanted.shape)} dimensions, got shape {tuple(leaf.shape)}"
+        )
+    for axis, (size, got) in enumerate(zip(wanted.shape, leaf.shape, strict=True)):
+        if isinstance(size, str):
+            known, where = sizes.setdefault(size, (got, f"{wanted.name}[{axis}]"))
+            dimension = manifest.dimensions[size]
+            if got < dimension.min or (dimension.max is not None and got > dimension.max):
+                raise InputError(f"{place}: axis {axis}: expected {dimension}, got {got}")
+            if got != known:
+                raise InputError(
+                    f"{place}: axis {axis}: expected {size} = {known} as in {where}, got {got}"
+                )
+        elif got != size:
+            raise InputError(f"{place}: axis {axis}: expected {size}, got {got}")
+    if leaf.device.type not in (manifest.device, "cpu"):
+        raise InputError(
+            f"{place}: expected a tensor on {manifest.device}, got one on {leaf.device.type}; move "
+            f"it with .to({manifest.device!r}), or export the model on that device"
+        )

@@ -1,0 +1,1 @@
+"""Checks of the model and of the program that was recorded."""

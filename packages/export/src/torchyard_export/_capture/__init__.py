@@ -1,0 +1,1 @@
+"""Running a model to record it as a program."""
