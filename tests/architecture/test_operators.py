@@ -10,7 +10,7 @@ import pytest
 from tests.architecture.tree import module_name, parsed, sources
 
 _CORE = "torchyard"
-_REGISTRY = "torchyard._operators"
+_REGISTRY = "torchyard._ops.operators"
 _REGISTERING = {"Library", "custom_op", "triton_op"}
 # Module -> why it registers past the registry.
 _PAST = {

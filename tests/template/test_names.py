@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 
 from tests.architecture.tree import PACKAGES, ROOT
 from torchyard import Manifest
-from torchyard._manifest import parse_manifest
+from torchyard._plugins.manifest import parse_manifest
 
 _TEMPLATE = ROOT / "plugins" / "template"
 _QUESTIONS = yaml.safe_load((_TEMPLATE / "copier.yml").read_text(encoding="utf-8"))

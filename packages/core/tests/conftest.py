@@ -70,7 +70,7 @@ def site(tmp_path: Path) -> Path:
 def invoke(make_registry: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Return a function that runs the command in this process, on a registry of just the toys."""
     registry = make_registry(TOY, GOOD)
-    monkeypatch.setattr("torchyard._registry._process", [registry])
+    monkeypatch.setattr("torchyard._registry.registry._process", [registry])
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(cli, arguments)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
-from torchyard._installed import installed_sources
+from torchyard._plugins.installed import installed_sources
 
 MANIFEST = "torchyard.toml"
 

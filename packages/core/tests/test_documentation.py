@@ -16,7 +16,7 @@ import pytest
 
 from torchyard import ReasonCode, hookspecs
 from torchyard import _environ as environ
-from torchyard import _manifest as manifest
+from torchyard._plugins import manifest
 
 from .distribution import run
 

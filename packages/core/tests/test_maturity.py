@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 from torchyard import MaturityError, PrototypeWarning, Stage, features, note_use
-from torchyard import _maturity as maturity
+from torchyard._features import maturity
 
 _ROW = """
 [[feature]]

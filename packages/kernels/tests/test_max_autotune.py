@@ -26,7 +26,7 @@ def forget():
 def path(tmp_path, monkeypatch):
     """Keep what is measured in a folder of the test; measure nobody who compiles."""
     file = tmp_path / "tuned.json"
-    monkeypatch.setattr("torchyard._tuned.tuned_path", lambda: file)
+    monkeypatch.setattr("torchyard._registry.tuned.tuned_path", lambda: file)
     candidates = _tuning._candidates
     monkeypatch.setattr(
         _tuning,

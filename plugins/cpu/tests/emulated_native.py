@@ -27,7 +27,7 @@ import pytest
 import torch
 from torch import Tensor, UntypedStorage
 
-import torchyard._platform
+import torchyard._platforms.platform
 import torchyard_cpu
 from torchyard_cpu._isa import FEATURES
 
@@ -224,7 +224,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     for function in _DIRECT:
         setattr(module, function, lambda *_: None)
     sys.modules[_NAME] = torchyard_cpu._native = module  # type: ignore[attr-defined]
-    torchyard._platform._cpu_features = lambda: features  # type: ignore[assignment]
+    torchyard._platforms.platform._cpu_features = lambda: features  # type: ignore[assignment]
     importlib.import_module("torchyard_cpu._pointwise").array = Numbers  # type: ignore[attr-defined]
 
 

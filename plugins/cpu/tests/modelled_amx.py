@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchyard import _platform
+from torchyard._platforms import platform
 from torchyard_cpu import _isa, _native
 
 _TILES = frozenset({"amx_tile", "amx_bf16"})
@@ -21,7 +21,7 @@ def pytest_configure(config: pytest.Config) -> None:
             f"expected a native module that was built with TORCHYARD_AMX_MODEL on a processor with "
             f"AVX-512 BF16, got one that lacks {', '.join(sorted(lacking))}"
         )
-    _platform._cpu_features = lambda: found  # type: ignore[assignment]
+    platform._cpu_features = lambda: found  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,12 +12,8 @@ from torchyard._version import __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from torchyard._check import Check, CheckStatus
-    from torchyard._claim import Claim
-    from torchyard._contract import ContractDefinition, ContractId, Request, RequestField
-    from torchyard._decision import Candidate, Decision, Outcome, Source
-    from torchyard._deprecation import PluginDeprecationWarning
-    from torchyard._device import DeviceStatus
+    from torchyard._contracts.contract import ContractDefinition, ContractId, Request, RequestField
+    from torchyard._contracts.implementation import Claim, Implementation, ReasonCode, Verdict
     from torchyard._environ import child_environ, plugin_setting, restart_count, setting
     from torchyard._errors import (
         LockError,
@@ -29,85 +25,91 @@ if TYPE_CHECKING:
         UnknownContractError,
         UnsupportedError,
     )
-    from torchyard._implementation import Implementation
-    from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
-    from torchyard._manifest import Manifest
-    from torchyard._maturity import Feature, PrototypeWarning, Stage, features, note_use
-    from torchyard._measured import MeasuredFile, digest_of
-    from torchyard._operators import Operators
-    from torchyard._platform import Platform, cpu_model, probe_platform
-    from torchyard._plugin import Plugin, PluginSource, PluginState
-    from torchyard._policy import Policy
-    from torchyard._registry import Registry, registry, resolve, use
-    from torchyard._resolver import decide, require
-    from torchyard._transforms import active_transform, differentiable_jvp, is_batch_of_gradients
-    from torchyard._uncompiled import uncompiled
-    from torchyard._verdict import ReasonCode, Verdict
-    from torchyard._workload import SpeedLimits, Workload
+    from torchyard._features.maturity import Feature, PrototypeWarning, Stage, features, note_use
+    from torchyard._ops.operators import Operators
+    from torchyard._ops.transforms import (
+        active_transform,
+        differentiable_jvp,
+        is_batch_of_gradients,
+    )
+    from torchyard._ops.uncompiled import uncompiled
+    from torchyard._platforms.platform import Platform, cpu_model, probe_platform
+    from torchyard._plugins.check import Check, CheckStatus
+    from torchyard._plugins.deprecation import PluginDeprecationWarning
+    from torchyard._plugins.device_status import DeviceStatus
+    from torchyard._plugins.manifest import Manifest
+    from torchyard._plugins.plugin import Plugin, PluginSource, PluginState
+    from torchyard._plugins.workload import SpeedLimits, Workload
+    from torchyard._registry.decision import Candidate, Decision, Outcome, Source
+    from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
+    from torchyard._registry.measured import MeasuredFile, digest_of
+    from torchyard._registry.policy import Policy
+    from torchyard._registry.registry import Registry, registry, resolve, use
+    from torchyard._registry.resolver import decide, require
     from torchyard.hookspecs import hookimpl
 
 _HOMES = {
-    "Candidate": "_decision",
-    "Check": "_check",
-    "CheckStatus": "_check",
-    "Claim": "_claim",
-    "ContractDefinition": "_contract",
-    "ContractId": "_contract",
-    "Decision": "_decision",
-    "DecisionChange": "_lock",
-    "DecisionDump": "_lock",
-    "DeviceStatus": "_device",
-    "Feature": "_maturity",
-    "Implementation": "_implementation",
+    "Candidate": "_registry.decision",
+    "Check": "_plugins.check",
+    "CheckStatus": "_plugins.check",
+    "Claim": "_contracts.implementation",
+    "ContractDefinition": "_contracts.contract",
+    "ContractId": "_contracts.contract",
+    "Decision": "_registry.decision",
+    "DecisionChange": "_registry.lock",
+    "DecisionDump": "_registry.lock",
+    "DeviceStatus": "_plugins.device_status",
+    "Feature": "_features.maturity",
+    "Implementation": "_contracts.implementation",
     "LockError": "_errors",
-    "Manifest": "_manifest",
+    "Manifest": "_plugins.manifest",
     "ManifestError": "_errors",
     "MaturityError": "_errors",
-    "MeasuredFile": "_measured",
-    "Operators": "_operators",
-    "Outcome": "_decision",
-    "Platform": "_platform",
-    "Plugin": "_plugin",
-    "PluginDeprecationWarning": "_deprecation",
-    "PluginSource": "_plugin",
-    "PluginState": "_plugin",
-    "Policy": "_policy",
+    "MeasuredFile": "_registry.measured",
+    "Operators": "_ops.operators",
+    "Outcome": "_registry.decision",
+    "Platform": "_platforms.platform",
+    "Plugin": "_plugins.plugin",
+    "PluginDeprecationWarning": "_plugins.deprecation",
+    "PluginSource": "_plugins.plugin",
+    "PluginState": "_plugins.plugin",
+    "Policy": "_registry.policy",
     "PolicyError": "_errors",
-    "PrototypeWarning": "_maturity",
-    "ReasonCode": "_verdict",
-    "Registry": "_registry",
-    "Request": "_contract",
-    "RequestField": "_contract",
-    "Source": "_decision",
-    "SpeedLimits": "_workload",
-    "Stage": "_maturity",
+    "PrototypeWarning": "_features.maturity",
+    "ReasonCode": "_contracts.implementation",
+    "Registry": "_registry.registry",
+    "Request": "_contracts.contract",
+    "RequestField": "_contracts.contract",
+    "Source": "_registry.decision",
+    "SpeedLimits": "_plugins.workload",
+    "Stage": "_features.maturity",
     "TorchyardError": "_errors",
     "TransformError": "_errors",
     "UnknownContractError": "_errors",
     "UnsupportedError": "_errors",
-    "Verdict": "_verdict",
-    "Workload": "_workload",
-    "active_transform": "_transforms",
+    "Verdict": "_contracts.implementation",
+    "Workload": "_plugins.workload",
+    "active_transform": "_ops.transforms",
     "child_environ": "_environ",
-    "cpu_model": "_platform",
-    "decide": "_resolver",
-    "diff_dumps": "_lock",
-    "differentiable_jvp": "_transforms",
-    "digest_of": "_measured",
-    "features": "_maturity",
+    "cpu_model": "_platforms.platform",
+    "decide": "_registry.resolver",
+    "diff_dumps": "_registry.lock",
+    "differentiable_jvp": "_ops.transforms",
+    "digest_of": "_registry.measured",
+    "features": "_features.maturity",
     "hookimpl": "hookspecs",
-    "is_batch_of_gradients": "_transforms",
-    "note_use": "_maturity",
+    "is_batch_of_gradients": "_ops.transforms",
+    "note_use": "_features.maturity",
     "plugin_setting": "_environ",
-    "probe_platform": "_platform",
-    "read_dump": "_lock",
-    "registry": "_registry",
-    "require": "_resolver",
-    "resolve": "_registry",
+    "probe_platform": "_platforms.platform",
+    "read_dump": "_registry.lock",
+    "registry": "_registry.registry",
+    "require": "_registry.resolver",
+    "resolve": "_registry.registry",
     "restart_count": "_environ",
     "setting": "_environ",
-    "uncompiled": "_uncompiled",
-    "use": "_registry",
+    "uncompiled": "_ops.uncompiled",
+    "use": "_registry.registry",
 }
 
 __all__ = [

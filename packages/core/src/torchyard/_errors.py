@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchyard._decision import Decision
+    from torchyard._registry.decision import Decision
 
 
 class TorchyardError(Exception):

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from torchyard._check import Check
-    from torchyard._device import DeviceStatus
-    from torchyard._implementation import Implementation
-    from torchyard._workload import SpeedLimits, Workload
+    from torchyard._contracts.implementation import Implementation
+    from torchyard._plugins.check import Check
+    from torchyard._plugins.device_status import DeviceStatus
+    from torchyard._plugins.workload import SpeedLimits, Workload
 
 __all__ = [
     "PROJECT",

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from torchyard import Feature, Stage
 from torchyard._errors import MaturityError
-from torchyard._maturity import parse_features
+from torchyard._features.maturity import parse_features
 from torchyard_release._errors import ReleaseError
 from torchyard_release._fragments import Fragment, read_fragments
 from torchyard_release._history_range import Since, since

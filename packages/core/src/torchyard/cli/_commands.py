@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from torchyard._activation import PluginCodeError
 from torchyard._errors import TorchyardError
 from torchyard._failure import show
-from torchyard._manifest import CommandEntry
-from torchyard._packages import COMMANDS, how_to_install
-from torchyard._plugin import Plugin
-from torchyard._registry import registry
+from torchyard._plugins.activation import PluginCodeError
+from torchyard._plugins.manifest import CommandEntry
+from torchyard._plugins.packages import COMMANDS, how_to_install
+from torchyard._plugins.plugin import Plugin
+from torchyard._registry.registry import registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from torchyard._dump import dump_decisions
 from torchyard._errors import LockError
-from torchyard._lock import DecisionChange, DecisionDump, diff_dumps, read_dump
-from torchyard._registry import registry
+from torchyard._registry.dump import dump_decisions
+from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
+from torchyard._registry.registry import registry
 from torchyard.cli._output import answer_only, console, json_option, write_json
 from torchyard.cli._torch import load_torch
 

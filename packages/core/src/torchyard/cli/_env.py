@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 
 from torchyard._environ import configuration, present_settings, thread_settings, user_names
-from torchyard._installed import torchyard_distributions
-from torchyard._platform import cpu_model
-from torchyard._registry import registry
+from torchyard._platforms.platform import cpu_model
+from torchyard._plugins.installed import torchyard_distributions
+from torchyard._registry.registry import registry
 from torchyard.cli._output import answer_only, json_option, write_json
 from torchyard.cli._torch import load_torch
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import click
 
-from torchyard._contract import ContractDefinition, Request
-from torchyard._decision import Decision, Outcome, request_fields
+from torchyard._contracts.contract import ContractDefinition, Request
 from torchyard._errors import TorchyardError
 from torchyard._failure import describe
-from torchyard._registry import registry
+from torchyard._registry.decision import Decision, Outcome, request_fields
+from torchyard._registry.registry import registry
 from torchyard.cli._output import answer_only, console, json_option, write_json
 from torchyard.cli._torch import load_torch
 

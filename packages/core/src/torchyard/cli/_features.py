@@ -7,8 +7,8 @@ from typing import Final
 
 import click
 
-from torchyard._maturity import Feature, Stage, features_of
-from torchyard._maturity import features as all_features
+from torchyard._features.maturity import Feature, Stage, features_of
+from torchyard._features.maturity import features as all_features
 from torchyard.cli._output import console, json_option, write_json
 
 _STYLES: Final = {

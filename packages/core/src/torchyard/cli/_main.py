@@ -10,7 +10,7 @@ import click
 
 from torchyard._version import __version__
 from torchyard.cli._decisions import decisions
-from torchyard.cli._doctor import doctor
+from torchyard.cli._doctor.command import doctor
 from torchyard.cli._env import env
 from torchyard.cli._explain import explain
 from torchyard.cli._features import features

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import click
 
-from torchyard._plugin import Plugin, PluginState
-from torchyard._registry import registry
+from torchyard._plugins.plugin import Plugin, PluginState
+from torchyard._registry.registry import registry
 from torchyard.cli._commands import CommandClash, find_plugin_commands
 from torchyard.cli._output import answer_only, console, json_option, write_json
 from torchyard.cli._progress import Steps

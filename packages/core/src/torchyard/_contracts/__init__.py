@@ -1,0 +1,1 @@
+"""Contracts, requests, and the implementations of them that plugins offer."""

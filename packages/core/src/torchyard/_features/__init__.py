@@ -1,0 +1,1 @@
+"""Features: how far each has come on each device."""

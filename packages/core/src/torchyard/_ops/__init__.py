@@ -1,0 +1,1 @@
+"""Ops registered with torch: their overloads, derivatives and transforms. Needs torch."""

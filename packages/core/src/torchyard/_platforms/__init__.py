@@ -1,0 +1,1 @@
+"""Platforms: what is known of a machine, as data."""

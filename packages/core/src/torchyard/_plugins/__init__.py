@@ -1,0 +1,1 @@
+"""Plugins: found, read, checked, and their code called."""

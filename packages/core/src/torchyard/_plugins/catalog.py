@@ -1,0 +1,444 @@
+"""The catalog: what the installed plugins declare and, asked for it, offer."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from torchyard._contracts.contract import ContractDefinition, ContractId
+from torchyard._contracts.implementation import Implementation, ReasonCode, Verdict
+from torchyard._environ import setting
+from torchyard._errors import UnknownContractError, UnknownPluginError
+from torchyard._platforms.platform import Platform, imported_torch, privateuse1_name, probe_platform
+from torchyard._plugins.activation import Activator, PluginCodeError
+from torchyard._plugins.check import Check, CheckStatus
+from torchyard._plugins.device_status import DeviceStatus
+from torchyard._plugins.discovery import check_given, discover
+from torchyard._plugins.installed import installed_sources
+from torchyard._plugins.manifest import CommandEntry, DefinesEntry, ImplementsEntry, Order
+from torchyard._plugins.ownership import check_slot
+from torchyard._plugins.packages import owner_of
+from torchyard._plugins.plugin import Plugin, PluginSource, PluginState
+from torchyard._plugins.workload import SpeedLimits, Workload
+from torchyard._registry.decision import Candidate, Outcome
+from torchyard._version import __version__
+
+_ANY: Final = "*"
+
+
+class Catalog:
+    """What is installed. Making one reads manifests; only asking for an offer imports a plugin.
+
+    Args:
+        sources: the announced plugins; None reads the installed distributions.
+        platform: the machine to decide for; None probes this one.
+        environ: read instead of this process's environment and configuration.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[PluginSource] | None = None,
+        *,
+        platform: Platform | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        check_given(sources, platform, environ)
+        self._environ = environ
+        self._probes = platform is None
+        self._saw_torch = imported_torch() is not None
+        self._platform = platform or probe_platform()
+        self._activator = Activator()
+        self._lock = threading.RLock()
+        self._offers: dict[tuple[str, str, str], tuple[Implementation, ...]] = {}
+        self.plugins: Final = discover(
+            installed_sources() if sources is None else sources,
+            core_version=__version__,
+            torch_version=self._platform.torch,
+            slot_holder=privateuse1_name() if self._probes else None,
+            environ=environ,
+        )
+
+    @property
+    def platform(self) -> Platform:
+        """The machine that this registry decides for."""
+        if self._probes and not self._saw_torch and imported_torch() is not None:
+            self._look_again()
+        return self._platform
+
+    @property
+    def environ(self) -> Mapping[str, str] | None:
+        """What is read instead of this process's environment; None where that is read."""
+        return self._environ
+
+    def plugin(self, name: str) -> Plugin:
+        """Return a plugin by name; LookupError lists the known ones.
+
+        Where several distributions announce a name, the one that keeps it is returned.
+        """
+        found = [plugin for plugin in self.plugins if plugin.name == name]
+        if not found:
+            known = ", ".join(sorted({plugin.name for plugin in self.plugins})) or "none"
+            raise UnknownPluginError(f"plugin {name!r}: not installed; installed plugins: {known}")
+        return next((plugin for plugin in found if plugin.usable), found[0])
+
+    def contracts(self) -> tuple[ContractId, ...]:
+        """Return the contracts that installed components define, sorted."""
+        return tuple(
+            sorted(
+                entry.contract
+                for plugin in self._usable()
+                for entry in plugin.manifest.defines  # type: ignore[union-attr]
+            )
+        )
+
+    def contract(self, text: str) -> ContractId:
+        """Read ``op/version`` or ``op`` (its newest version) of an installed component."""
+        known = self.contracts()
+        matches = [item for item in known if text in {str(item), item.op}]
+        if not matches:
+            names = ", ".join(map(str, known)) or "none; install a component"
+            raise UnknownContractError(
+                f"contract {text!r}: no installed component defines it{owner_of(text)}; known "
+                f"contracts: {names}"
+            )
+        return matches[-1]
+
+    def definition(self, contract: ContractId) -> ContractDefinition:
+        """Import and return a component's definition of a contract."""
+        found = self._defines(contract)
+        if found is None:
+            raise UnknownContractError(
+                f"contract {str(contract)!r}: no usable component defines it"
+                f"{owner_of(str(contract))}; `torchyard plugins` shows which are installed"
+            )
+        return self._definition(found[0], found[1].module, contract)
+
+    def minor(self, contract: ContractId) -> int | None:
+        """Return the newest minor of a contract that is defined here; None where none defines it.
+
+        Read from the component's manifest: nothing is imported.
+        """
+        found = self._defines(contract)
+        return None if found is None else found[1].minor
+
+    def commands(self) -> tuple[tuple[Plugin, CommandEntry], ...]:
+        """Return the subcommands that plugins add to the command line, sorted by name."""
+        found = [
+            (plugin, command)
+            for plugin in self._usable()
+            for command in plugin.manifest.commands  # type: ignore[union-attr]
+        ]
+        return tuple(sorted(found, key=lambda item: (item[1].name, item[0].name)))
+
+    def load_command(self, plugin: Plugin, command: CommandEntry) -> Any:
+        """Import a plugin's subcommand; PluginCodeError where its module is broken."""
+        module, _, attribute = command.target.partition(":")
+        with self._guarded():
+            return self._activator.load_attribute(plugin, module, attribute)
+
+    def devices(self) -> tuple[tuple[Plugin, str], ...]:
+        """Return the device types that usable plugins own, with their plugin, sorted."""
+        return tuple(
+            sorted(
+                (
+                    (plugin, device.name)
+                    for plugin in self._usable()
+                    for device in plugin.manifest.devices  # type: ignore[union-attr]
+                ),
+                key=lambda item: item[1],
+            )
+        )
+
+    def probe_device(self, device: str) -> DeviceStatus:
+        """Ask the plugin that owns a device type whether it can be used now."""
+        for plugin, name in self.devices():
+            if name != device:
+                continue
+            assert plugin.manifest is not None
+            module = next(d.module for d in plugin.manifest.devices if d.name == device)
+            if not module:
+                here = device in self.platform.devices
+                text = "torch has it" if here else "torch does not offer it in this process"
+                return DeviceStatus(device, here, text, count=int(here))
+            try:
+                with self._guarded():
+                    return self._activator.call_for_one(
+                        plugin, module, "torchyard_probe_device", DeviceStatus, device=device
+                    )
+            except PluginCodeError as error:
+                return DeviceStatus(device, False, str(error), plugin.hint, 0)
+        return DeviceStatus(
+            device, False, "no usable plugin owns this device type", "see `torchyard plugins`", 0
+        )
+
+    def checks(self, plugin: Plugin) -> tuple[Check, ...]:
+        """Return a plugin's own checks; what its code raises becomes a failed check."""
+        if plugin.manifest is None or not plugin.manifest.doctor or not plugin.usable:
+            return ()
+        try:
+            with self._guarded():
+                return self._activator.call_for_sequence(
+                    plugin, plugin.manifest.doctor, "torchyard_checks", Check, retire=False
+                )
+        except PluginCodeError as error:
+            return (Check("checks", CheckStatus.FAIL, str(error), "report it to its author"),)
+
+    def speed_limits(self, device: str) -> SpeedLimits | str:
+        """Return what a device can do, measured by the plugin that owns it; or why not."""
+        for plugin, name in self.devices():
+            assert plugin.manifest is not None
+            if name != device or not plugin.manifest.measure.limits:
+                continue
+            try:
+                with self._guarded():
+                    return self._activator.call_for_one(
+                        plugin,
+                        plugin.manifest.measure.limits,
+                        "torchyard_speed_limits",
+                        SpeedLimits,
+                        device=device,
+                    )
+            except PluginCodeError as error:
+                return str(error)
+        return f"no usable plugin measures what {device} can do"
+
+    def workloads(self, plugin: Plugin, device: str) -> tuple[Workload, ...]:
+        """Return a component's work on a device; PluginCodeError where its module is broken."""
+        if plugin.manifest is None or not plugin.manifest.measure.workloads or not plugin.usable:
+            return ()
+        with self._guarded():
+            return self._activator.call_for_sequence(
+                plugin,
+                plugin.manifest.measure.workloads,
+                "torchyard_workloads",
+                Workload,
+                retire=False,
+                device=device,
+            )
+
+    def activate(self, plugin: Plugin) -> None:
+        """Import everything that a plugin offers, and call its hooks; its state says how it went.
+
+        ``load`` of an implementation is not called: it may need a device that is not here. Modules
+        for a contract that no component here defines are left alone, as nobody can ask for them.
+        """
+        if plugin.manifest is None:
+            return
+        manifest = plugin.manifest
+        try:
+            with self._guarded():
+                for entry in filter(self._asked_for, manifest.implements):
+                    self._offer(plugin, entry)
+                for defined in manifest.defines:
+                    self._activator.load_attribute(plugin, defined.module, "DEFINITIONS")
+                for command in manifest.commands:
+                    self.load_command(plugin, command)
+                for device in filter(lambda device: device.module, manifest.devices):
+                    self._activator.call_for_one(
+                        plugin,
+                        device.module,
+                        "torchyard_probe_device",
+                        DeviceStatus,
+                        device=device.name,
+                    )
+                if manifest.doctor:
+                    self._activator.call_for_sequence(
+                        plugin, manifest.doctor, "torchyard_checks", Check
+                    )
+        except PluginCodeError:
+            return
+
+    def order(self, contract: ContractId, device: str) -> tuple[str, ...]:
+        """Return the device's list for a contract.
+
+        The list of the plugin that owns the device comes first; behind it the list of the component
+        that defines the contract, the one for the device or else the one for any device.
+        """
+        owned: list[Order] = []
+        defined: list[Order] = []
+        for plugin in self.plugins:
+            if plugin.manifest is None or not plugin.ranks:
+                continue
+            lists = [order for order in plugin.manifest.orders if order.contract == contract]
+            owned += [
+                order
+                for order in lists
+                if order.device == device and plugin.manifest.declares(device)
+            ]
+            if plugin.manifest.defines_contract(contract):
+                defined += [
+                    *(order for order in lists if order.device == device),
+                    *(order for order in lists if order.device == _ANY),
+                ]
+        names = [name for order in [*owned, *defined[:1]] for name in order.names]
+        return tuple(dict.fromkeys(names))
+
+    def implementations(
+        self, contract: ContractId, device: str
+    ) -> tuple[tuple[Implementation, ...], tuple[Candidate, ...]]:
+        """Return what usable plugins offer, and a candidate for each plugin that offers nothing."""
+        offered: list[Implementation] = []
+        absent: list[Candidate] = []
+        for plugin in self.plugins:
+            if plugin.manifest is None:
+                # Nobody knows what it would have implemented, so it may have been this.
+                absent.append(_absent(plugin))
+                continue
+            entries = [
+                entry
+                for entry in plugin.manifest.implements
+                if entry.contract.op == contract.op and entry.serves(device)
+            ]
+            if not plugin.usable:
+                # Another version of the contract may be the very reason why.
+                absent.extend([_absent(plugin)] if entries else [])
+                continue
+            try:
+                with self._guarded():
+                    found = [
+                        item
+                        for entry in entries
+                        if entry.contract == contract and self._fits(entry)
+                        for item in self._offer(plugin, entry)
+                    ]
+                    self._once(plugin, found)
+                offered.extend(found)
+            except PluginCodeError:
+                absent.append(_absent(plugin))
+        return tuple(offered), tuple(absent)
+
+    def load(self, implementation: Implementation) -> Callable[..., Any]:
+        """Call an implementation's ``load``; PluginCodeError where that fails its plugin."""
+        with self._guarded():
+            return self._activator.load_implementation(
+                self.plugin(implementation.plugin), implementation
+            )
+
+    def _guarded(self) -> _Guard:
+        """Hold the lock around code of a plugin, and notice when that code failed the plugin."""
+        return _Guard(self)
+
+    def _plugins_changed(self) -> None:
+        """Forget what was concluded from the plugins' states or from the machine."""
+
+    def _look_again(self) -> None:
+        """Take in what torch tells now that somebody imported it: devices, and who has the slot."""
+        with self._lock:
+            self._saw_torch = True
+            self._platform = probe_platform()
+            check_slot(
+                self.plugins, privateuse1_name(), setting("TORCHYARD_PRIVATEUSE1", self._environ)
+            )
+            self._plugins_changed()
+
+    def _usable(self) -> list[Plugin]:
+        return [plugin for plugin in self.plugins if plugin.usable and plugin.manifest is not None]
+
+    def _defines(self, contract: ContractId) -> tuple[Plugin, DefinesEntry] | None:
+        for plugin in self._usable():
+            for entry in plugin.manifest.defines:  # type: ignore[union-attr]
+                if entry.contract == contract:
+                    return plugin, entry
+        return None
+
+    def _fits(self, entry: ImplementsEntry) -> bool:
+        """Return whether the component is new enough for a module; yes where there is none."""
+        minor = self.minor(entry.contract)
+        return minor is None or entry.minor <= minor
+
+    def _asked_for(self, entry: ImplementsEntry) -> bool:
+        """Return whether a component is here that may ask for a module."""
+        return self.minor(entry.contract) is not None and self._fits(entry)
+
+    def _definition(self, plugin: Plugin, module: str, contract: ContractId) -> ContractDefinition:
+        definition: object = None
+        try:
+            with self._guarded():
+                table = self._activator.load_attribute(plugin, module, "DEFINITIONS")
+        except PluginCodeError as error:
+            raise UnknownContractError(f"contract {str(contract)!r}: {error}") from error
+        if isinstance(table, Mapping):
+            definition = table.get(str(contract))
+        if not isinstance(definition, ContractDefinition):
+            raise UnknownContractError(
+                f"contract {str(contract)!r}: module {module!r} must hold it in DEFINITIONS as a "
+                f"ContractDefinition"
+            )
+        return definition
+
+    def _offer(self, plugin: Plugin, entry: ImplementsEntry) -> tuple[Implementation, ...]:
+        contract = str(entry.contract)
+        key = (plugin.name, entry.module, contract)
+        if plugin.usable and key in self._offers:
+            return self._offers[key]
+        offered = self._activator.call_for_sequence(
+            plugin,
+            entry.module,
+            "torchyard_implementations",
+            Implementation,
+            contract=contract,
+            minor=self.minor(entry.contract) or 0,
+        )
+        for item in offered:
+            if item.plugin != plugin.name or item.contract != contract:
+                self._broke_promise(
+                    plugin,
+                    f"expected implementations of {contract} named '{plugin.name}.*', got "
+                    f"{item.name!r} of {item.contract}",
+                )
+        # What needs a minor knows it.
+        offered = tuple(
+            dataclasses.replace(item, minor=entry.minor) if item.minor < entry.minor else item
+            for item in offered
+        )
+        self._offers[key] = offered
+        return offered
+
+    def _once(self, plugin: Plugin, offered: list[Implementation]) -> None:
+        names = [item.name for item in offered]
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            self._broke_promise(plugin, f"expected each name once, got {repeated} more than once")
+
+    def _broke_promise(self, plugin: Plugin, text: str) -> None:
+        plugin.retire(
+            PluginState.FAILED,
+            ReasonCode.PLUGIN,
+            f"hook torchyard_implementations: {text}",
+            f"report it to the author of {plugin.source.distribution or plugin.name!r}",
+        )
+        raise PluginCodeError(plugin.reason)
+
+
+class _Guard:
+    """Hold a catalog's lock; on the way out tell it whether a plugin's state was changed."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._lock = catalog._lock
+        self._usable: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._usable = [plugin.usable for plugin in self._catalog.plugins]
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._usable != [plugin.usable for plugin in self._catalog.plugins]:
+                self._catalog._plugins_changed()
+        finally:
+            self._lock.release()
+
+
+def _absent(plugin: Plugin) -> Candidate:
+    return Candidate(
+        f"{plugin.name}.*",
+        Outcome.REFUSED,
+        Verdict.no(
+            plugin.code or ReasonCode.PLUGIN,
+            f"plugin {plugin.name} is {plugin.state}: {plugin.reason}",
+            plugin.hint,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The registry: which implementation computes a request, and why."""

@@ -1,0 +1,366 @@
+"""The registry: decisions of this process, and the callables that they lead to."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from torchyard import arguments
+from torchyard._contracts.contract import ContractId, Request
+from torchyard._contracts.implementation import Implementation, ReasonCode
+from torchyard._environ import decision_settings, setting
+from torchyard._errors import PolicyError
+from torchyard._platforms.platform import Platform, imported_torch
+from torchyard._plugins.activation import PluginCodeError
+from torchyard._plugins.catalog import Catalog
+from torchyard._plugins.plugin import PluginSource
+from torchyard._registry.decision import Decision, Source
+from torchyard._registry.lock import DecisionDump, read_dump
+from torchyard._registry.policy import (
+    Policy,
+    context_demands,
+    contract_of,
+    demanded,
+    demanding,
+    parse_enlisted,
+)
+from torchyard._registry.resolver import decide, require
+from torchyard._registry.tuned import TunedDecisions
+
+_LOG: Final = logging.getLogger("torchyard")
+# Far more than a model has shapes; a bound, so that a server with endless shapes keeps its memory.
+_KEPT_DECISIONS: Final = 4096
+# Sets of settings and demands under which conclusions are kept at once.
+_KEPT_STANDINGS: Final = 64
+
+
+class Registry(Catalog):
+    """Everything that torchyard knows of what is installed, and the decisions made from it.
+
+    Making one reads the plugins' manifests and imports no plugin. Use :func:`registry` for this
+    process's own; make one by hand to decide for another machine or another set of plugins.
+
+    Args:
+        sources: the announced plugins; None reads the installed distributions.
+        platform: the machine to decide for; None probes this one.
+        environ: read instead of this process's environment and configuration.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[PluginSource] | None = None,
+        *,
+        platform: Platform | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._decisions: dict[Hashable, Decision] = {}
+        self._served: dict[Hashable, Callable[..., Any]] = {}
+        self._loaded: dict[tuple[str, str], Callable[..., Any]] = {}
+        self._contracts: dict[str, ContractId] = {}
+        self._locks: dict[str, DecisionDump] = {}
+        self._conclusions: dict[Hashable, dict[str, Any]] = {}
+        # The settings and demands that were asked for last, their conclusions, and where these are.
+        self._latest: tuple[object, object, dict[str, Any], object] = None, None, {}, None
+        self._noticed: set[Hashable] = set()
+        # Classes of requests that were seen to be requests.
+        self._requests: set[type] = set()
+        self._tuned: TunedDecisions | None = None
+        super().__init__(sources, platform=platform, environ=environ)
+        _REGISTRIES.add(self)
+
+    def decide(
+        self, contract: str | ContractId, request: Request, *, use: str | None = None
+    ) -> Decision:
+        """Decide which implementation serves a request, without asking that one does.
+
+        Args:
+            contract: ``op/version`` or a parsed one.
+            request: what is asked for.
+            use: demand this implementation, as a call's own argument would.
+
+        Returns:
+            The decision, cached per request and policy; ``chosen`` may be None.
+        """
+        return self._decided(self._key(contract, request, use))
+
+    def resolve(
+        self, contract: str | ContractId, request: Request, *, use: str | None = None
+    ) -> Callable[..., Any]:
+        """Return the callable that serves a request.
+
+        An implementation whose ``load`` fails takes its plugin out of use, and the request is
+        decided again without it; a demand for it is not, and ends in the error.
+
+        Raises:
+            UnsupportedError: nothing may serve it; the message holds the whole trace.
+        """
+        key = self._key(contract, request, use)
+        served = self._served.get(key)
+        while served is None:
+            decision = self._decided(key)
+            chosen = require(decision)
+            try:
+                served = self._load(decision.contract, chosen)
+            except PluginCodeError:
+                # Its plugin is out of use now: the next decision goes without it, and says so.
+                continue
+            self._notice(decision)
+            with self._lock:
+                # Between the decision and here, another thread's plugin may have failed.
+                if self._decisions.get(key) is decision:
+                    self._served[key] = served
+        return served
+
+    def conclusions(self) -> dict[str, Any]:
+        """Return where a component keeps what it concluded from decisions, under keys of its own.
+
+        The same dictionary as long as each request would be decided as before, and a new one as
+        soon as a setting that decides, the context's demands, a plugin's state, or what torch
+        offers is another. Costs half a microsecond, so that a component may ask at every call.
+
+        What follows from a decision belongs into the dictionary that was returned before it was
+        taken: then a change that comes between the two drops it.
+        """
+        if not self._saw_torch and self._probes and imported_torch() is not None:
+            self._look_again()
+        settings, demands = decision_settings(self._environ), context_demands()
+        # Nearly always the same objects as before, and then nothing need be looked up.
+        before, demanded_before, latest, kept = self._latest
+        conclusions = self._conclusions
+        if before is settings and demanded_before is demands and kept is conclusions:
+            return latest
+        found = conclusions.get((settings, demands))
+        if found is None:
+            with self._lock:
+                if len(conclusions) >= _KEPT_STANDINGS:
+                    conclusions.clear()
+                found = conclusions.setdefault((settings, demands), {})
+        self._latest = settings, demands, found, conclusions
+        return found
+
+    def remember(
+        self,
+        contract: str | ContractId,
+        request: Request,
+        implementation: str,
+        measured: Mapping[str, Any],
+    ) -> Path:
+        """Choose an implementation for the bucket of a request, here and in later processes.
+
+        Args:
+            contract: ``op/version`` or a parsed one.
+            request: one of the bucket.
+            implementation: what was measured to be the fastest.
+            measured: what that was seen from, as JSON-ready data; kept beside it.
+
+        Returns:
+            The file, of the user's cache folder. It is keyed by the machine, by torch's version and
+            by those of all plugins, and merged into under a lock.
+
+        Raises:
+            ValueError: this registry is for another machine.
+            OSError, TypeError, KeyError: the file is there and is no such file.
+        """
+        if not self._probes:
+            raise ValueError("remember: expected this machine's registry, got one for another")
+        if isinstance(contract, str):
+            contract = ContractId.parse(contract)
+        with self._lock:
+            self._measured(contract)
+            assert self._tuned is not None
+            path = self._tuned.remember(
+                contract, str(request.bucket()), implementation, dict(measured)
+            )
+            self._plugins_changed()
+        return path
+
+    def _measured(self, contract: ContractId) -> tuple[tuple[str, str], ...]:
+        if not self._probes:
+            return ()
+        if self._tuned is None:
+            self._tuned = TunedDecisions(self._platform, self.plugins)
+        return self._tuned.of(contract)
+
+    def _key(
+        self, contract: str | ContractId, request: Request, use: str | None
+    ) -> tuple[ContractId, Request, object, str, str, str]:
+        if not self._saw_torch and self._probes and imported_torch() is not None:
+            self._look_again()
+        if isinstance(contract, str):
+            parsed = self._contracts.get(contract)
+            if parsed is None:
+                parsed = self._contracts[contract] = ContractId.parse(contract)
+            contract = parsed
+        if type(request) not in self._requests or type(contract) is not ContractId:
+            self._check(contract, request)
+        if use is not None:
+            arguments.text("Registry", "use", use)
+        uses, enlist, lock, tuned = decision_settings(self._environ)
+        return contract, request, demanded(contract, use, uses), enlist, lock, tuned
+
+    def _check(self, contract: object, request: object) -> None:
+        """Check of what kind they are; of each class of requests once, as calls are many."""
+        arguments.instance(
+            "Registry", "contract", contract, ContractId, "'op/version' or a ContractId"
+        )
+        if isinstance(request, type) or not (
+            isinstance(getattr(request, "device", None), str)
+            and callable(getattr(request, "bucket", None))
+        ):
+            raise arguments.wrong_kind(
+                "Registry",
+                "request",
+                "a request of the contract, with a device and a bucket()",
+                request,
+            )
+        self._requests.add(type(request))
+
+    def _decided(self, key: tuple[ContractId, Request, Any, str, str, str]) -> Decision:
+        decision = self._decisions.get(key)
+        if decision is not None:
+            return decision
+        contract, request, demand, enlist, lock, tuned = key
+        with self._lock:
+            implementations, absent = self.implementations(contract, request.device)
+            decision = decide(
+                str(contract),
+                request,
+                self._platform,
+                implementations,
+                self.order(contract, request.device),
+                policy=Policy(
+                    use=demand,
+                    enlist=parse_enlisted(enlist),
+                    locked=self._locked(lock.strip(), contract),
+                    lock_path=lock.strip(),
+                    tuned=() if tuned.strip() == "off" else self._measured(contract),
+                ),
+                absent=absent,
+            )
+            if len(self._decisions) >= _KEPT_DECISIONS:
+                self._plugins_changed()
+            self._decisions[key] = decision
+        return decision
+
+    def _load(self, contract: str, chosen: Implementation) -> Callable[..., Any]:
+        with self._lock:
+            loaded = self._loaded.get((contract, chosen.name))
+            if loaded is None:
+                loaded = self.load(chosen)
+                self._loaded[contract, chosen.name] = loaded
+        return loaded
+
+    def _plugins_changed(self) -> None:
+        self._decisions.clear()
+        self._served.clear()
+        # Another one, so that what is kept beside it is seen to be of the former.
+        self._conclusions = {}
+
+    def _notice(self, decision: Decision) -> None:
+        """Log once what an automatic choice skipped: a choice is never silently a slower one.
+
+        One that is made for other requests was no choice here.
+        """
+        skipped = tuple(
+            candidate
+            for candidate in decision.skipped()
+            if candidate.verdict.code is not ReasonCode.PURPOSE
+        )
+        if decision.source is not Source.ORDER or not skipped:
+            return
+        key = (
+            decision.contract,
+            decision.request.device,
+            decision.name,
+            tuple((candidate.name, candidate.verdict.code) for candidate in skipped),
+        )
+        with self._lock:
+            if key in self._noticed or setting("TORCHYARD_NOTICES", self._environ) == "off":
+                return
+            self._noticed.add(key)
+        reasons = "; ".join(
+            f"{candidate.name} ({candidate.verdict.code}: {candidate.verdict.text})"
+            for candidate in skipped
+        )
+        _LOG.warning(
+            "%s on %s is served by %s; skipped %s. `torchyard explain` shows the whole trace; "
+            "TORCHYARD_NOTICES=off silences this.",
+            decision.contract,
+            decision.request.device,
+            decision.name,
+            reasons,
+        )
+
+    def locked(self, path: str) -> DecisionDump:
+        """Return a file of decisions to follow; read once, LockError where it cannot be."""
+        if path not in self._locks:
+            self._locks[path] = read_dump(Path(path))
+        return self._locks[path]
+
+    def _locked(self, path: str, contract: ContractId) -> tuple[tuple[str, str], ...]:
+        if not path:
+            return ()
+        buckets = self.locked(path).decisions.get(str(contract), {})
+        return tuple((bucket, name) for bucket, name in buckets.items() if name is not None)
+
+
+_REGISTRIES: Final[weakref.WeakSet[Registry]] = weakref.WeakSet()
+_process: list[Registry] = []
+_process_lock = threading.RLock()
+
+
+def registry() -> Registry:
+    """Return this process's registry; made on first use, and safe to ask for again and again."""
+    if not _process:
+        with _process_lock:
+            if not _process:
+                _process.append(Registry())
+    return _process[0]
+
+
+def resolve(contract: str, request: Request, *, use: str | None = None) -> Callable[..., Any]:
+    """Return the callable that serves a request, by this process's registry."""
+    return registry().resolve(contract, request, use=use)
+
+
+@contextmanager
+def use(**implementations: str) -> Iterator[None]:
+    """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
+
+    A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
+    (``attention_v1``). The demand never falls back: what cannot be served raises
+    UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
+
+    Raises:
+        PolicyError: a keyword or a name that cannot be one, or an op that no installed component
+            defines, of which a demand would be without effect.
+    """
+    known = {item for made in (registry(), *_REGISTRIES) for item in made.contracts()}
+    for keyword in implementations:
+        contract = contract_of(keyword)
+        if not any(contract in {str(item), item.op} for item in known):
+            ops = ", ".join(sorted({item.op for item in known})) or "none; install a component"
+            raise PolicyError(
+                f"use({keyword}=...): expected an op of an installed component, got {contract!r}; "
+                f"the ops are: {ops}"
+            )
+    with demanding(implementations):
+        yield
+
+
+def _renew_locks() -> None:
+    """Give a forked child its own locks: a thread that it does not have may hold the old ones."""
+    global _process_lock
+    _process_lock = threading.RLock()
+    for known in _REGISTRIES:
+        known._lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)

@@ -1,0 +1,219 @@
+"""The resolver: pure, so that every machine can be decided for on any machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from torchyard import arguments
+from torchyard._contracts.contract import Request
+from torchyard._contracts.implementation import Implementation, ReasonCode, Verdict
+from torchyard._errors import PolicyError, UnsupportedError
+from torchyard._platforms.platform import Platform
+from torchyard._registry.decision import Candidate, Decision, Outcome, Source
+from torchyard._registry.policy import Policy, Use
+
+_NO_POLICY: Final = Policy()
+
+
+def decide(
+    contract: str,
+    request: Request,
+    platform: Platform,
+    implementations: Sequence[Implementation],
+    order: Sequence[str],
+    *,
+    policy: Policy = _NO_POLICY,
+    absent: Sequence[Candidate] = (),
+) -> Decision:
+    """Choose an implementation for a request, or say why none may serve it.
+
+    Args:
+        contract: ``op/version``.
+        request: what is asked for.
+        platform: the machine to decide for.
+        implementations: what the usable plugins offer.
+        order: the device's list, strongest first, the reference last.
+        policy: what the user asked for.
+        absent: candidates of plugins that offer nothing now, for the trace.
+
+    Returns:
+        A decision; ``chosen`` is None where nothing may serve the request. The same arguments
+        give the same decision, whatever the order of ``implementations``.
+    """
+    by_name = {item.name: item for item in implementations}
+    ranked = rank(order, implementations, policy.enlist)
+    demand = policy.use or _locked(request, policy)
+    if demand is not None:
+        return _decide_demanded(
+            contract, request, platform, by_name, ranked, demand, policy, absent
+        )
+    tuned = _tuned(request, policy)
+    fastest = None if tuned is None else by_name.get(tuned.implementation)
+    if tuned is not None and fastest is not None and fastest.verdict(request, platform).supported:
+        return _decide_demanded(contract, request, platform, by_name, ranked, tuned, policy, absent)
+    trace: list[Candidate] = []
+    chosen: Implementation | None = None
+    for name in sorted(policy.enlist - by_name.keys() - set(ranked)):
+        # Where it would have stood only its plugin knows, but the user wanted it.
+        reason = _reason(name, absent)
+        if reason is not None:
+            trace.append(Candidate(name, Outcome.REFUSED, reason))
+    for name in ranked:
+        implementation = by_name.get(name)
+        if implementation is None:
+            # It stands where the list has it, so that what a choice went without is seen.
+            verdict = _reason(name, absent) or _not_installed(name)
+            trace.append(Candidate(name, Outcome.REFUSED, verdict))
+            continue
+        verdict = implementation.verdict(request, platform)
+        if not verdict.supported:
+            outcome = Outcome.REFUSED
+        elif chosen is None:
+            chosen, outcome = implementation, Outcome.CHOSEN
+        else:
+            outcome = Outcome.NOT_NEEDED
+        trace.append(Candidate(name, outcome, verdict))
+    for name in sorted(set(by_name) - set(ranked)):
+        verdict = by_name[name].verdict(request, platform)
+        if verdict.supported:
+            verdict = Verdict.no(
+                ReasonCode.NOT_LISTED,
+                f"supported, but no list of device {request.device!r} names it",
+                f"opt in with TORCHYARD_ENLIST={name}, or demand it with TORCHYARD_USE",
+            )
+        trace.append(Candidate(name, Outcome.NOT_LISTED, verdict))
+    trace.extend(_unnamed(absent, trace))
+    return Decision(contract, request, chosen, Source.ORDER, tuple(trace))
+
+
+def require(decision: Decision) -> Implementation:
+    """Return the chosen implementation, or raise UnsupportedError with the whole trace."""
+    arguments.instance("require", "decision", decision, Decision)
+    if decision.chosen is None:
+        raise UnsupportedError(
+            f"nothing may serve this request; every candidate and its reason:\n{decision.render()}",
+            decision,
+        )
+    return decision.chosen
+
+
+def rank(
+    order: Sequence[str], implementations: Sequence[Implementation], enlist: frozenset[str]
+) -> tuple[str, ...]:
+    """Place the enlisted implementations into a device's list.
+
+    One that says ``before`` stands right in front of the first implementation that it names; one
+    that says only ``after`` right behind the last; one that says neither stands in front of the
+    list's last entry, which is the reference. What an enlisted one names is placed before it is.
+    """
+    ranked = list(order)
+    waiting = sorted(
+        (item for item in implementations if item.name in enlist and item.name not in ranked),
+        key=lambda item: item.name,
+    )
+    while waiting:
+        names = {item.name for item in waiting}
+        ready = [item for item in waiting if not names & {*item.before, *item.after}]
+        if not ready:
+            raise PolicyError(
+                f"{', '.join(sorted(names))}: each stands before or after another of them, in a "
+                f"circle; remove one from TORCHYARD_ENLIST or demand it with TORCHYARD_USE"
+            )
+        ranked.insert(_place(ready[0], ranked), ready[0].name)
+        waiting.remove(ready[0])
+    return tuple(ranked)
+
+
+def _place(item: Implementation, ranked: Sequence[str]) -> int:
+    before = [ranked.index(name) for name in item.before if name in ranked]
+    after = [ranked.index(name) for name in item.after if name in ranked]
+    if before and after and max(after) >= min(before):
+        raise PolicyError(
+            f"{item.name}: stands before {list(item.before)} and after {list(item.after)}, which "
+            f"the order {list(ranked)} cannot satisfy; remove it from TORCHYARD_ENLIST or demand "
+            f"it with TORCHYARD_USE"
+        )
+    if before:
+        return min(before)
+    if after:
+        return max(after) + 1
+    return max(len(ranked) - 1, 0)
+
+
+def _decide_demanded(
+    contract: str,
+    request: Request,
+    platform: Platform,
+    by_name: dict[str, Implementation],
+    ranked: Sequence[str],
+    demand: Use,
+    policy: Policy,
+    absent: Sequence[Candidate],
+) -> Decision:
+    trace: list[Candidate] = []
+    implementation = by_name.get(demand.implementation)
+    chosen: Implementation | None = None
+    if implementation is None:
+        verdict = _reason(demand.implementation, absent) or _not_installed(
+            demand.implementation, demand, policy
+        )
+        trace.append(Candidate(demand.implementation, Outcome.REFUSED, verdict))
+    else:
+        verdict = implementation.verdict(request, platform)
+        if verdict.supported:
+            chosen = implementation
+        outcome = Outcome.CHOSEN if verdict.supported else Outcome.REFUSED
+        trace.append(Candidate(implementation.name, outcome, verdict))
+    others = [name for name in ranked if name in by_name]
+    others += sorted(set(by_name) - set(others))
+    for name in others:
+        if name != demand.implementation:
+            verdict = by_name[name].verdict(request, platform)
+            trace.append(Candidate(name, Outcome.NOT_ASKED, verdict))
+    trace.extend(_unnamed(absent, trace))
+    return Decision(contract, request, chosen, demand.source, tuple(trace))
+
+
+def _locked(request: Request, policy: Policy) -> Use | None:
+    if not policy.locked:
+        return None
+    name = dict(policy.locked).get(request.bucket())
+    return None if name is None else Use(name, Source.LOCK)
+
+
+def _tuned(request: Request, policy: Policy) -> Use | None:
+    if not policy.tuned:
+        return None
+    name = dict(policy.tuned).get(request.bucket())
+    return None if name is None else Use(name, Source.TUNED)
+
+
+def _reason(name: str, absent: Sequence[Candidate]) -> Verdict | None:
+    """Return why the plugin of an implementation offers nothing now, where it is known."""
+    plugin = f"{name.partition('.')[0]}.*"
+    return next((candidate.verdict for candidate in absent if candidate.name == plugin), None)
+
+
+def _unnamed(absent: Sequence[Candidate], trace: Sequence[Candidate]) -> list[Candidate]:
+    """Return the absent plugins that no candidate of the trace speaks for yet."""
+    spoken_for = {candidate.name.partition(".")[0] for candidate in trace}
+    return [candidate for candidate in absent if candidate.name.partition(".")[0] not in spoken_for]
+
+
+def _not_installed(name: str, demand: Use | None = None, policy: Policy = _NO_POLICY) -> Verdict:
+    plugin = name.partition(".")[0]
+    wanted = {
+        None: "named by the device's list",
+        Source.ARGUMENT: "asked for by the call's argument",
+        Source.CONTEXT: "asked for by torchyard.use",
+        Source.ENVIRONMENT: "asked for by TORCHYARD_USE",
+        Source.LOCK: f"asked for by the lock file {policy.lock_path}",
+        Source.TUNED: "measured to be the fastest",
+        Source.ORDER: "asked for",
+    }[None if demand is None else demand.source]
+    return Verdict.no(
+        ReasonCode.MISSING,
+        f"{wanted}, but no usable plugin offers it",
+        f"install the distribution of plugin {plugin!r}, or see `torchyard plugins`",
+    )

@@ -1,0 +1,1 @@
+"""``torchyard doctor``: checks of this installation."""

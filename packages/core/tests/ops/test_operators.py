@@ -1,0 +1,64 @@
+"""What of a package's sources its ops are named after."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchyard._ops.operators import _digest
+
+PACKAGES = ["kept_ops", "kept_programs"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for package in PACKAGES:
+        (tmp_path / package / "inner").mkdir(parents=True)
+        (tmp_path / package / "__init__.py").write_text("")
+        (tmp_path / package / "inner" / "_ops.py").write_text("first = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("kept_ops/inner/_ops.py", "first = 2\n"),
+        ("kept_ops/inner/_more.py", ""),
+        ("kept_programs/__init__.py", "first = 1\n"),
+    ],
+    ids=["edited", "added", "of the other package"],
+)
+def test_any_change_of_a_source_gives_another_name(folder: Path, path: str, text: str) -> None:
+    before = _digest(PACKAGES)
+    assert _digest(PACKAGES) == before
+    (folder / path).write_text(text)
+    assert _digest(PACKAGES) != before
+
+
+def test_what_is_moved_or_renamed_gives_another_name(folder: Path) -> None:
+    before = _digest(PACKAGES)
+    source = folder / "kept_ops" / "inner" / "_ops.py"
+    source.rename(source.with_name("_kernels.py"))
+    assert _digest(PACKAGES) != before
+
+
+def test_what_is_no_source_changes_no_name(folder: Path) -> None:
+    before = _digest(PACKAGES)
+    (folder / "kept_ops" / "__pycache__").mkdir()
+    (folder / "kept_ops" / "__pycache__" / "_ops.pyc").write_bytes(b"compiled")
+    (folder / "kept_ops" / "torchyard.toml").write_text("")
+    assert _digest(PACKAGES) == before
+
+
+def test_nothing_of_the_package_is_imported(folder: Path) -> None:
+    _digest(PACKAGES)
+    assert not set(PACKAGES) & set(sys.modules)
+
+
+def test_a_package_without_sources_is_never_the_same(folder: Path) -> None:
+    for source in (folder / "kept_ops").rglob("*.py"):
+        source.unlink()
+    assert _digest(PACKAGES) != _digest(PACKAGES)
