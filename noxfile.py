@@ -77,17 +77,20 @@ ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
 # What the kernels of matrix tiles are held to.
 AMX_TESTS = (
-    *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
-    *("linear_functions", "linear_kernels", "native_selection", "quantised_linear"),
-    *("recurrent_native", "score_programs"),
+    *("attention/test_float16", "attention/test_max_scores", "attention/test_sweep"),
+    *("attention/test_values", "linear/test_functions", "linear/test_kernels"),
+    *("linear/test_quantised", "recurrent/test_native", "scores/test_programs"),
+    "test_native_selection",
 )
 EMULATED_FILES = [
-    f"plugins/cpu/tests/test_{name}.py"
+    f"plugins/cpu/tests/{name}.py"
     for name in (
-        *("attention_backward_sweep", "attention_backward_values", "attention_decode"),
-        *("attention_float16", "attention_max_scores", "attention_sweep", "attention_values"),
-        *("linear_functions", "linear_kernels", "native_selection", "pointwise"),
-        *("quantised_linear", "recurrent_native", "score_gradients", "score_programs", "topk"),
+        *("attention/test_backward_sweep", "attention/test_backward_values"),
+        *("attention/test_decode", "attention/test_float16", "attention/test_max_scores"),
+        *("attention/test_sweep", "attention/test_values", "linear/test_functions"),
+        *("linear/test_kernels", "linear/test_quantised", "pointwise/test_values"),
+        *("recurrent/test_native", "scores/test_gradients", "scores/test_programs"),
+        *("test_native_selection", "topk/test_values"),
     )
 ]
 # Not those of many threads, since an emulator takes minutes to let 64 wait for one another; not
@@ -102,10 +105,12 @@ EMULATED_TESTS = (
 )
 # What calls every family of native code with random sizes, strides and values.
 SANITIZED_TESTS = [
-    f"plugins/cpu/tests/test_{name}.py"
+    f"plugins/cpu/tests/{name}.py"
     for name in (
-        *("chains", "linear_functions", "linear_kernels", "native_properties", "pointwise"),
-        *("quantised_linear", "recurrent_direct", "recurrent_native", "shared_memory", "topk"),
+        *("linear/test_chains", "linear/test_functions", "linear/test_kernels"),
+        *("linear/test_quantised", "pointwise/test_values", "recurrent/test_direct"),
+        *("recurrent/test_native", "test_native_properties", "test_shared_memory"),
+        "topk/test_values",
     )
 ]
 
@@ -539,7 +544,7 @@ def amx(session: nox.Session) -> None:
     tests = PACKAGES["cpu"] / "tests"
     session.run(
         *("pytest", "-p", "modelled_amx", *session.posargs),
-        *(f"{tests}/test_{name}.py" for name in AMX_TESTS),
+        *(f"{tests}/{name}.py" for name in AMX_TESTS),
         env={"PYTHONPATH": str(tests)},
     )
 

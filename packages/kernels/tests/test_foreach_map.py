@@ -213,13 +213,13 @@ def test_float64_is_computed_in_float64_and_the_native_kernel_says_why_not() -> 
 
 
 def test_functions_of_one_structure_share_what_was_prepared() -> None:
-    from torchyard_cpu import _programs
+    from torchyard_cpu._programs.program import native_program
 
     foreach_map(lambda x: x * 3.5 + 1, [torch.ones(2)])
-    before = _programs.native_program.cache_info().currsize
+    before = native_program.cache_info().currsize
     for _ in range(5):
         assert foreach_map(lambda y: y * 3.5 + 1, [torch.ones(4)])[0][0] == 4.5
-    assert _programs.native_program.cache_info().currsize == before
+    assert native_program.cache_info().currsize == before
 
 
 def test_a_function_that_may_have_changed_is_recorded_anew() -> None:

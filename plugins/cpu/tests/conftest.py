@@ -13,8 +13,8 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
-from torchyard_cpu._attention_forward import call_places
-from torchyard_cpu._tunables import frozen
+from torchyard_cpu._tuning.tunables import frozen
+from torchyard_cpu.attention._forward import call_places
 
 from .errors import largest, ratio, rms
 

@@ -225,7 +225,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
         setattr(module, function, lambda *_: None)
     sys.modules[_NAME] = torchyard_cpu._native = module  # type: ignore[attr-defined]
     torchyard._platforms.platform._cpu_features = lambda: features  # type: ignore[assignment]
-    importlib.import_module("torchyard_cpu._pointwise").array = Numbers  # type: ignore[attr-defined]
+    importlib.import_module("torchyard_cpu.pointwise._map").array = Numbers  # type: ignore[attr-defined]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

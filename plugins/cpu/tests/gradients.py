@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_cpu import _native
-from torchyard_cpu._attention_forward import call_places, tensor_place
-from torchyard_cpu._tunables import frozen
+from torchyard_cpu._tuning.tunables import frozen
+from torchyard_cpu.attention._forward import call_places, tensor_place
 
 from .errors import largest, ratio, rms
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._attention_backward import NativeBackward
 from torchyard_cpu._features import features, features_for_arithmetic
-from torchyard_cpu._recurrent_forward import NativeRecurrent
+from torchyard_cpu.attention._backward import NativeBackward
+from torchyard_cpu.recurrent._forward import NativeRecurrent
 
 _PAIRS = _isa.FEATURES["avx512bf16"]
 

@@ -94,7 +94,7 @@ def _run(cases: int, check: Callable[..., None], **drawn: st.SearchStrategy[Any]
 
 
 def _tensors(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    from .test_attention_sweep import tensor
+    from .attention.test_sweep import tensor
 
     torch.manual_seed(call.seed)
     (heads, key_heads), (rows, keys), (size, value_size) = call.heads, call.lengths, call.dims
@@ -142,9 +142,9 @@ def test_any_forward_call_is_within_the_bound(
 def test_any_backward_call_is_within_the_bound(
     gradient_errors: dict[str, list[float]], native_cases: dict[str, int], cases: int
 ) -> None:
+    from .attention.test_sweep import tensor
     from .conftest import block_mask
     from .gradients import Problem, check
-    from .test_attention_sweep import tensor
 
     def judge(call: Call, kernel: tuple[str, str], with_lse: bool) -> None:
         dtype = getattr(torch, kernel[1])
@@ -178,9 +178,9 @@ def test_any_program_gives_what_torch_gives(native_cases: dict[str, int], cases:
     from torchyard_attention import reference
     from torchyard_attention.testing import make_call, request_of
     from torchyard_cpu import attention
-    from torchyard_cpu._attention_forward import NativeForward
+    from torchyard_cpu.attention._forward import NativeForward
 
-    from .test_score_programs_random import FLOATS
+    from .scores.test_programs_random import FLOATS
 
     def check(call: Call, mod: Any, isa: str) -> None:
         torch.manual_seed(call.seed)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from torchyard_cpu import _isa, _native
-from torchyard_cpu._tunables import frozen
+from torchyard_cpu._tuning.tunables import frozen
 from torchyard_cpu.attention import DTYPES
 
 AVX2 = {"avx2", "fma", "f16c"}

@@ -16,14 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyard_attention import create_block_mask, flex_attention, masks
-from torchyard_cpu import _native, _tuned
-from torchyard_cpu._autotune import command
-from torchyard_cpu._tunables import BOUNDS, FROZEN, Tunables, checked, frozen, with_options
+from torchyard_cpu import _native
+from torchyard_cpu._tuning import machine_file
+from torchyard_cpu._tuning.autotune import command
+from torchyard_cpu._tuning.tunables import BOUNDS, FROZEN, Tunables, checked, frozen, with_options
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_tuned, "path", lambda: tmp_path / "cpu-tunables.json")
+    monkeypatch.setattr(machine_file, "path", lambda: tmp_path / "cpu-tunables.json")
     monkeypatch.delenv("TORCHYARD_CPU_TUNED", raising=False)
     return tmp_path / "cpu-tunables.json"
 
@@ -101,17 +102,17 @@ def test_options_of_torch_and_of_other_plugins_have_no_effect() -> None:
 def test_what_was_measured_is_used_on_the_same_machine_only(cache: Path) -> None:
     base, features = frozen("*"), frozenset(_native.cpu_features())
     found = {"kernel_a": {"tunables": {"rows_per_item": 7}, "gain": {}, "date": "2026-01-01"}}
-    _tuned.remember(found, features)
-    assert _tuned.tuned("kernel_a", base, features) == base._replace(rows_per_item=7)
-    assert _tuned.tuned("kernel_b", base, features) == base
-    assert _tuned.tuned("kernel_a", base, features | {"another"}) == base
+    machine_file.remember(found, features)
+    assert machine_file.tuned("kernel_a", base, features) == base._replace(rows_per_item=7)
+    assert machine_file.tuned("kernel_b", base, features) == base
+    assert machine_file.tuned("kernel_a", base, features | {"another"}) == base
 
 
 def test_measuring_can_be_switched_off(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, features = frozen("*"), frozenset(_native.cpu_features())
-    _tuned.remember({"kernel_a": {"tunables": {"rows_per_item": 7}}}, features)
+    machine_file.remember({"kernel_a": {"tunables": {"rows_per_item": 7}}}, features)
     monkeypatch.setenv("TORCHYARD_CPU_TUNED", "off")
-    assert _tuned.tuned("kernel_a", base, features) == base
+    assert machine_file.tuned("kernel_a", base, features) == base
 
 
 @pytest.mark.parametrize(
@@ -128,17 +129,19 @@ def test_measuring_can_be_switched_off(cache: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_a_file_that_does_not_fit_is_named_and_left_alone(cache: Path, content: str) -> None:
     base, features = frozen("*"), frozenset(_native.cpu_features())
-    cache.write_text(content.replace("M", _tuned.machine(features)))
+    cache.write_text(content.replace("M", machine_file.machine(features)))
     before = cache.read_text()
     with pytest.warns(UserWarning, match="not used, the defaults are"):
-        assert _tuned.tuned("kernel_a", base, features) == base
+        assert machine_file.tuned("kernel_a", base, features) == base
     assert cache.read_text() == before
 
 
 def _remember(folder: str, number: int) -> None:
-    _tuned.path = lambda: Path(folder, "cpu-tunables.json")
+    machine_file.path = lambda: Path(folder, "cpu-tunables.json")
     for i in range(5):
-        _tuned.remember({f"kernel_{number}_{i}": {"tunables": {"rows_per_item": 8}}}, frozenset())
+        machine_file.remember(
+            {f"kernel_{number}_{i}": {"tunables": {"rows_per_item": 8}}}, frozenset()
+        )
 
 
 def test_processes_that_write_at_once_lose_nothing(cache: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu import _native
-from torchyard_cpu._programs import (
+from torchyard_cpu._programs.program import (
     COLUMN,
     TILE,
     UNIFORM,

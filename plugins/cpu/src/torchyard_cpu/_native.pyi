@@ -29,7 +29,7 @@ _Pages: TypeAlias = tuple[int, int, int, int, int]
 #         (or 0), bits and first_partial, laid out as torchyard_attention.contract.MaskBlocks, the
 #         widths of kv_indices and full_kv_indices, and the number of blocks that bits holds. Lists
 #         that are out of bounds are a ValueError.
-#     tunables: torchyard_cpu._tunables.Tunables.
+#     tunables: torchyard_cpu._tuning.tunables.Tunables.
 #     score: None, or a program: steps (seven int64 each, as native ScoreStep), how many steps and
 #         slots there are of each shape (uniform, row, column, tile), and the result's operand.
 #     max_scores: address of contiguous float32 [B, Hq, Sq], or 0; asking for it costs time.
@@ -441,10 +441,10 @@ def direct_topk(
 #     bias: address of [outputs], or 0.
 #     out: address of contiguous [batches, rows, outputs], or of what the epilogue makes.
 #     prologue, epilogue: None, or an interpreter's name (:func:`program_kernels`), a program
-#         (torchyard_cpu._programs.NativeProgram.encoded) of one result, how many inputs it has, and
-#         of each captured operand the address and the strides of rows and columns. A prologue reads
-#         and makes x's elements. An epilogue's inputs are float32; of two, each is half of the
-#         outputs, whole panels where the weight is packed.
+#         (torchyard_cpu._programs.program.NativeProgram.encoded) of one result, how many inputs it
+#         has, and of each captured operand the address and the strides of rows and columns. A
+#         prologue reads and makes x's elements. An epilogue's inputs are float32; of two, each is
+#         half of the outputs, whole panels where the weight is packed.
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #
@@ -569,7 +569,7 @@ def select_program(features: Iterable[str], /) -> str: ...
 #
 # Args:
 #     kernel: a name from program_kernels().
-#     program: torchyard_cpu._programs.NativeProgram.encoded.
+#     program: torchyard_cpu._programs.program.NativeProgram.encoded.
 #     sizes: int64 rows and columns of each rectangle.
 #     places: of each rectangle, of each operand and then of each result: address, and the strides
 #         of rows and columns in elements, int64.

@@ -1,4 +1,4 @@
 // A served module has no tensors of torch in its memory, and so no direct calls.
-#include "python/direct.h"
+#include "bindings/direct.h"
 
 int torchyard::add_direct(PyObject*) { return 0; }

@@ -1,0 +1,446 @@
+// foreach_map's calls that are served without Python's help: see torchyard_cpu/_native.pyi,
+// DirectMap.
+#include <cstring>
+#include <new>
+
+#include "bindings/direct.h"
+#include "bindings/direct_type.h"
+#include "bindings/programs/arguments.h"
+#include "bindings/torch_tensors.h"
+#include "programs/dispatch.h"
+#include "programs/pointwise.h"
+
+namespace torchyard {
+
+namespace {
+
+// What an input or a captured tensor must be.
+struct Kind {
+  int64_t dtype;       // of TensorDType; of a plain number 0 float, 1 int, 2 bool
+  int64_t dimensions;  // 0; 1 for any more; -1: a plain number
+};
+
+struct DirectMap {
+  PyObject_HEAD;
+  Torch torch;
+  const ProgramKernel* kernel;
+  ProgramHolder holder;
+  PyObject* program;  // what the holder's steps lie in
+  Kind kinds[kMaxProgramPlaces];
+  int64_t inputs;
+  int64_t dtypes[kMaxProgramPlaces];  // of the results
+  bool in_place;
+};
+
+// float64 holds every integer up to here.
+constexpr int64_t kMostNumber = int64_t{1} << 53;
+
+// One call's working memory.
+struct Call {
+  int64_t groups;
+  int64_t* sizes;
+  ProgramPlace* places;
+  int64_t* numbers;
+  int64_t used;
+};
+
+// The item of a group: of a list its own, of anything else the thing itself. Borrowed; null where
+// the list is of another length.
+PyObject* item_of(PyObject* given, int64_t group, int64_t groups) {
+  if (PyList_Check(given)) {
+    return PyList_Size(given) == groups ? PyList_GetItem(given, group) : nullptr;
+  }
+  if (PyTuple_Check(given)) {
+    return PyTuple_Size(given) == groups ? PyTuple_GetItem(given, group) : nullptr;
+  }
+  return given;
+}
+
+bool is_list(PyObject* given) { return PyList_Check(given) || PyTuple_Check(given); }
+
+// Stores a plain number where an operand will be read; false where it is of another kind.
+bool hold_number(PyObject* number, int64_t dtype, Call* call, ProgramPlace* out) {
+  int64_t* at = call->numbers + call->used++;
+  if (dtype == 0) {
+    if (!PyFloat_Check(number)) return false;
+    const float value = static_cast<float>(PyFloat_AsDouble(number));
+    std::memcpy(at, &value, sizeof(value));
+  } else if (dtype == 1) {
+    if (!PyLong_Check(number) || PyBool_Check(number)) return false;
+    int overflow = 0;
+    *at = PyLong_AsLongLongAndOverflow(number, &overflow);
+    // Others are refused, since an op has float64 for them.
+    if (overflow != 0 || *at > kMostNumber || *at < -kMostNumber) return false;
+  } else {
+    if (!PyBool_Check(number)) return false;
+    const uint8_t value = number == Py_True;
+    std::memcpy(at, &value, sizeof(value));
+  }
+  *out = {reinterpret_cast<char*>(at), 0, 0};
+  return true;
+}
+
+// Whether a tensor's elements fill its memory without gaps or overlaps, in some order of its
+// dimensions.
+bool is_dense(const SeenTensor& t) {
+  int64_t step = 1;
+  bool plain = true;
+  for (int64_t d = t.dim - 1; d >= 0 && plain; --d) {
+    plain = t.sizes[d] == 1 || t.strides[d] == step;
+    step *= t.sizes[d];
+  }
+  if (plain) return true;
+  step = 1;
+  for (int64_t n = 0; n < t.dim; ++n) {
+    int64_t total = 1;
+    bool found = false;
+    for (int64_t d = 0; d < t.dim; ++d) {
+      total *= t.sizes[d];
+      if (t.sizes[d] != 1 && t.strides[d] == step && !found) found = true;
+    }
+    if (step == total) return true;
+    if (!found) return false;
+    for (int64_t d = 0; d < t.dim; ++d) {
+      if (t.sizes[d] != 1 && t.strides[d] == step) {
+        step *= t.sizes[d];
+        break;
+      }
+    }
+  }
+  return false;
+}
+
+bool same_layout(const SeenTensor& a, const SeenTensor& b) {
+  if (a.dim != b.dim) return false;
+  for (int64_t d = 0; d < a.dim; ++d) {
+    if (a.sizes[d] != b.sizes[d] || (a.strides[d] != b.strides[d] && a.sizes[d] != 1)) return false;
+  }
+  return true;
+}
+
+// Adds a tensor to a broadcast shape; false where it does not broadcast.
+bool broaden(const SeenTensor& t, int64_t* dim, int64_t* shape) {
+  if (t.dim > *dim) {
+    std::memmove(shape + t.dim - *dim, shape, static_cast<size_t>(*dim) * sizeof(int64_t));
+    for (int64_t d = 0; d < t.dim - *dim; ++d) shape[d] = 1;
+    *dim = t.dim;
+  }
+  for (int64_t d = 0; d < t.dim; ++d) {
+    int64_t& size = shape[*dim - t.dim + d];
+    if (size == 1) {
+      size = t.sizes[d];
+    } else if (t.sizes[d] != 1 && t.sizes[d] != size) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Where the places of a group's tensors are, and what was seen of them.
+struct Group {
+  SeenTensor seen[kMaxProgramPlaces];
+  int64_t place[kMaxProgramPlaces];
+  int64_t count;
+};
+
+// Gives a group's tensors rows and columns, results last; false where that takes more than two
+// dimensions. The last tensor's order in memory decides.
+bool lay_out(const Group& group, int64_t dim, const int64_t* shape, int64_t* sizes,
+             ProgramPlace* places) {
+  const SeenTensor& leading = group.seen[group.count - 1];
+  int64_t order[kMaxTensorDim];
+  int64_t used = 0;
+  for (int64_t d = 0; d < dim; ++d) {
+    if (shape[d] == 1) continue;
+    int64_t at = used++;
+    for (; at > 0 && leading.strides[order[at - 1]] < leading.strides[d]; --at) {
+      order[at] = order[at - 1];
+    }
+    order[at] = d;
+  }
+  const auto stride = [&](int64_t tensor, int64_t d) {
+    const SeenTensor& t = group.seen[tensor];
+    const int64_t own = d - (dim - t.dim);
+    return own < 0 || t.sizes[own] == 1 ? 0 : t.strides[own];
+  };
+  // The dimension that each of the two merged ones ends with.
+  int64_t last[2] = {-1, -1};
+  int64_t merged = 0;
+  sizes[0] = sizes[1] = 1;
+  for (int64_t i = 0; i < used; ++i) {
+    const int64_t d = order[i];
+    bool joins = merged > 0;
+    for (int64_t t = 0; joins && t < group.count; ++t) {
+      joins = stride(t, last[merged - 1]) == stride(t, d) * shape[d];
+    }
+    if (!joins && merged++ == 2) return false;
+    sizes[merged - 1] = (joins ? sizes[merged - 1] : 1) * shape[d];
+    last[merged - 1] = d;
+  }
+  if (merged == 1) {
+    sizes[1] = sizes[0];
+    sizes[0] = 1;
+    last[1] = last[0];
+    last[0] = -1;
+  }
+  for (int64_t t = 0; t < group.count; ++t) {
+    places[group.place[t]] = {static_cast<char*>(group.seen[t].data),
+                              last[0] < 0 ? 0 : stride(t, last[0]),
+                              last[1] < 0 ? 0 : stride(t, last[1])};
+  }
+  return true;
+}
+
+// Reads one group; false, perhaps with an exception set, where it is not served. New results are
+// added to `lists`.
+bool read_group(const DirectMap& map, PyObject* lists, PyObject* captured, PyObject* out, int64_t g,
+                Call* call, PyObject** made) {
+  const Program& program = map.holder.program;
+  ProgramPlace* places = call->places + g * (program.operand_count + program.result_count);
+  Group group;
+  group.count = 0;
+  int64_t dim = 0;
+  int64_t shape[kMaxTensorDim] = {};
+  for (int64_t i = 0; i < program.operand_count; ++i) {
+    PyObject* item = i < map.inputs
+                         ? item_of(PyTuple_GetItem(lists, i), g, call->groups)
+                         : item_of(PyTuple_GetItem(captured, i - map.inputs), g, call->groups);
+    const Kind& kind = map.kinds[i];
+    if (item == nullptr) return false;
+    if (kind.dimensions < 0) {
+      if (!hold_number(item, kind.dtype, call, places + i)) return false;
+      continue;
+    }
+    SeenTensor& seen = group.seen[group.count];
+    if (!map.torch.see(item, &seen) || map.torch.dtype_index(seen.dtype) != kind.dtype ||
+        (seen.dim > 0) != (kind.dimensions > 0)) {
+      return false;
+    }
+    group.place[group.count] = i;
+    if (seen.dim == 0) {
+      places[i] = {static_cast<char*>(seen.data), 0, 0};
+      continue;
+    }
+    if (!broaden(seen, &dim, shape)) return false;
+    ++group.count;
+  }
+  int64_t strides[kMaxTensorDim];
+  if (!map.in_place) contiguous_strides(dim, shape, strides);
+  for (int64_t r = 0; r < program.result_count; ++r) {
+    SeenTensor& seen = group.seen[group.count];
+    group.place[group.count++] = program.operand_count + r;
+    if (!map.in_place) {
+      const int32_t dtype = map.torch.dtype(static_cast<TensorDType>(map.dtypes[r]));
+      seen = {shape, strides, nullptr, dtype, dim};
+      void* tensor = map.torch.make(dim, shape, dtype, &seen.data);
+      PyObject* given = tensor == nullptr ? nullptr : map.torch.give(tensor);
+      if (given == nullptr || PyList_SetItem(made[r], g, given) != 0 || seen.data == nullptr) {
+        return false;
+      }
+      continue;
+    }
+    PyObject* item = item_of(PyTuple_GetItem(out, r), g, call->groups);
+    if (item == nullptr || !map.torch.see(item, &seen) ||
+        map.torch.dtype_index(seen.dtype) != map.dtypes[r] || seen.dim != dim) {
+      return false;
+    }
+    for (int64_t d = 0; d < dim; ++d) {
+      // Nor may one place be written to as several elements.
+      if (seen.sizes[d] != shape[d] || (seen.strides[d] == 0 && shape[d] > 1)) return false;
+    }
+  }
+  const SeenTensor& leading = group.seen[group.count - 1];
+  bool alike = is_dense(leading);
+  for (int64_t t = 0; alike && t + 1 < group.count; ++t)
+    alike = same_layout(group.seen[t], leading);
+  int64_t* sizes = call->sizes + 2 * g;
+  if (!alike) return lay_out(group, dim, shape, sizes, places);
+  sizes[0] = 1;
+  sizes[1] = 1;
+  for (int64_t d = 0; d < dim; ++d) sizes[1] *= shape[d];
+  for (int64_t t = 0; t < group.count; ++t) {
+    places[group.place[t]] = {static_cast<char*>(group.seen[t].data), 0, 1};
+  }
+  return true;
+}
+
+// Whether the arguments are as many as the map takes; counts the groups.
+bool count_groups(const DirectMap& map, PyObject* lists, PyObject* captured, PyObject* out,
+                  int64_t* groups) {
+  const Program& program = map.holder.program;
+  if (!PyTuple_Check(lists) || PyTuple_Size(lists) != map.inputs || !PyTuple_Check(captured) ||
+      PyTuple_Size(captured) != program.operand_count - map.inputs ||
+      map.in_place != (out != Py_None)) {
+    return false;
+  }
+  if (map.in_place && (!PyTuple_Check(out) || PyTuple_Size(out) != program.result_count)) {
+    return false;
+  }
+  *groups = -1;
+  for (int64_t i = 0; i < map.inputs && *groups < 0; ++i) {
+    PyObject* given = PyTuple_GetItem(lists, i);
+    if (is_list(given)) *groups = PyList_Check(given) ? PyList_Size(given) : PyTuple_Size(given);
+  }
+  for (int64_t r = 0; map.in_place && r < program.result_count; ++r) {
+    if (!is_list(PyTuple_GetItem(out, r))) return false;
+  }
+  return *groups > 0;
+}
+
+// Returns a tuple with tuples in place of lists, which another thread may change while the kernel
+// reads what is in them; None for None. Null with an exception set.
+PyObject* hold(PyObject* given) {
+  if (!PyTuple_Check(given)) return Py_NewRef(given);
+  const Py_ssize_t count = PyTuple_Size(given);
+  PyObject* held = PyTuple_New(count);
+  for (Py_ssize_t i = 0; held != nullptr && i < count; ++i) {
+    PyObject* item = PyTuple_GetItem(given, i);
+    PyObject* kept = PyList_Check(item) ? PyList_AsTuple(item) : Py_NewRef(item);
+    if (kept == nullptr || PyTuple_SetItem(held, i, kept) != 0) Py_CLEAR(held);
+  }
+  return held;
+}
+
+// Computes a call; None where it is not served.
+PyObject* compute(const DirectMap& map, PyObject* lists, PyObject* captured, PyObject* out) {
+  const Program& program = map.holder.program;
+  Call call;
+  if (!count_groups(map, lists, captured, out, &call.groups)) Py_RETURN_NONE;
+  const int64_t per_group = program.operand_count + program.result_count;
+  const size_t bytes = static_cast<size_t>(call.groups) *
+                       (16 + static_cast<size_t>(per_group) * (sizeof(ProgramPlace) + 8));
+  char* memory = static_cast<char*>(PyMem_Malloc(bytes));
+  if (memory == nullptr) return PyErr_NoMemory();
+  call.places = reinterpret_cast<ProgramPlace*>(memory);
+  call.sizes = reinterpret_cast<int64_t*>(call.places + call.groups * per_group);
+  call.numbers = call.sizes + 2 * call.groups;
+  call.used = 0;
+  PyObject* results = map.in_place ? nullptr : PyTuple_New(program.result_count);
+  bool fits = map.in_place || results != nullptr;
+  PyObject* made[kMaxProgramPlaces];
+  for (int64_t r = 0; fits && !map.in_place && r < program.result_count; ++r) {
+    made[r] = PyList_New(call.groups);
+    fits = made[r] != nullptr && PyTuple_SetItem(results, r, made[r]) == 0;
+  }
+  for (int64_t g = 0; fits && g < call.groups; ++g) {
+    fits = read_group(map, lists, captured, out, g, &call, made);
+  }
+  bool done = true;
+  if (fits) {
+    const PointwiseArgs args = {&program, call.groups, call.sizes, call.places};
+    Py_BEGIN_ALLOW_THREADS;
+    done = pointwise(args, *map.kernel, map.torch.threads());
+    Py_END_ALLOW_THREADS;
+  }
+  PyMem_Free(memory);
+  if (fits && done) {
+    if (!map.in_place) return results;
+    Py_RETURN_TRUE;
+  }
+  Py_XDECREF(results);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (!done) return PyErr_NoMemory();
+  Py_RETURN_NONE;
+}
+
+// serve(lists, captured, out)
+PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 3) {
+    PyErr_Format(PyExc_TypeError, "serve: expected 3 arguments, got %zd", argc);
+    return nullptr;
+  }
+  PyObject* lists = hold(argv[0]);
+  PyObject* out = hold(argv[2]);
+  PyObject* results = lists == nullptr || out == nullptr
+                          ? nullptr
+                          : compute(*reinterpret_cast<DirectMap*>(self), lists, argv[1], out);
+  Py_XDECREF(lists);
+  Py_XDECREF(out);
+  return results;
+}
+
+void dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  DirectMap* map = reinterpret_cast<DirectMap*>(self);
+  map->torch.disconnect();
+  Py_XDECREF(map->program);
+  PyObject_Free(self);
+  Py_DECREF(reinterpret_cast<PyObject*>(type));
+}
+
+PyMethodDef methods[] = {
+    {"serve", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve)), METH_FASTCALL,
+     "Compute a call of the map's kinds; None for any other."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+    {Py_tp_methods, methods},
+    {0, nullptr},
+};
+
+PyType_Spec spec = {"torchyard_cpu._native.DirectMap", sizeof(DirectMap), 0,
+                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+
+PyTypeObject* type;
+
+// direct_map(kernel, program, kinds, captured, dtypes, in place, probe, handle, tensor type,
+//            parameter type, wrap, takes)
+PyObject* direct_map(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 12) {
+    PyErr_Format(PyExc_TypeError, "direct_map: expected 12 arguments, got %zd", argc);
+    return nullptr;
+  }
+  const ProgramKernel* kernel = read_kernel(argv[0], find_program, "program_kernels");
+  if (kernel == nullptr) return nullptr;
+  DirectMap* map = PyObject_New(DirectMap, type);
+  if (map == nullptr) return nullptr;
+  new (&map->torch) Torch();
+  Py_INCREF(argv[1]);
+  map->program = argv[1];
+  map->kernel = kernel;
+  map->in_place = argv[5] == Py_True;
+  const Kind* kinds;
+  const int64_t* dtypes;
+  int64_t kind_count, dtype_count;
+  const int64_t captured = PyLong_AsLongLong(argv[3]);
+  bool fits = !(captured == -1 && PyErr_Occurred() != nullptr) &&
+              read_program(argv[1], &map->holder) && read_records(argv[2], &kinds, &kind_count) &&
+              read_records(argv[4], &dtypes, &dtype_count);
+  const Program& program = map->holder.program;
+  if (fits && (kind_count != program.operand_count || dtype_count != program.result_count ||
+               captured < 0 || captured > kind_count)) {
+    PyErr_SetString(PyExc_ValueError, "kinds: expected one per operand, and a dtype per result");
+    fits = false;
+  }
+  for (int64_t i = 0; fits && i < dtype_count; ++i) {
+    fits = dtypes[i] >= 0 && dtypes[i] < kTensorDTypes;
+    if (!fits) PyErr_SetString(PyExc_ValueError, "dtypes: expected those of tensors");
+  }
+  if (fits) {
+    std::memcpy(map->kinds, kinds, static_cast<size_t>(kind_count) * sizeof(Kind));
+    std::memcpy(map->dtypes, dtypes, static_cast<size_t>(dtype_count) * sizeof(int64_t));
+    map->inputs = kind_count - captured;
+    if (map->torch.connect(argv[6], argv[7], argv[8], argv[9], argv[10], argv[11] == Py_True)) {
+      return reinterpret_cast<PyObject*>(map);
+    }
+  }
+  Py_DECREF(reinterpret_cast<PyObject*>(map));
+  if (!fits) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"direct_map", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(direct_map)),
+     METH_FASTCALL, "Return a DirectMap, or None where torch lacks what it needs."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int add_pointwise_direct(PyObject* module) {
+  return add_direct_type(module, &spec, "DirectMap", functions, &type);
+}
+
+}  // namespace torchyard

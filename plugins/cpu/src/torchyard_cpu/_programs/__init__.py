@@ -1,0 +1,1 @@
+"""Pointwise programs: from the text of a recorded function to the steps that native code runs."""

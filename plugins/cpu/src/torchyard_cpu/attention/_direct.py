@@ -1,0 +1,101 @@
+"""Calls that are decided already, served by native code alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.direct import DirectMask, DirectScore
+from torchyard_cpu import _native
+from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._tuning.tunables import Tunables
+from torchyard_cpu.attention._direct_scores import direct_score
+
+__all__ = ["NativeDirect", "native_direct"]
+
+_Kernels = Mapping[torch.dtype, tuple[str, Tunables]]
+
+# In the order of native DType.
+_DTYPES: Final = ("float32", "bfloat16", "float16")
+_MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
+
+
+class NativeDirect:
+    """``torchyard_attention.direct.DirectForward`` by the native module.
+
+    Attributes:
+        serve: computes a call whose request was admitted; None for any other.
+    """
+
+    serve: Callable[
+        [
+            Tensor,
+            Tensor,
+            Tensor,
+            DirectMask | None,
+            float | None,
+            bool,
+            bool,
+            DirectScore | None,
+        ],
+        Tensor | tuple[Tensor, Tensor] | None,
+    ]
+
+    def __init__(self, native: _native.DirectForward) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: AttentionRequest, call: AttentionCall | None = None) -> None:
+        """Serve calls that make this request from now on, where native code alone can.
+
+        Args:
+            request: of a call.
+            call: the call; not needed where it has no score_mod.
+        """
+        if (
+            request.score is ScoreKind.GENERAL
+            or request.dtype not in _DTYPES
+            or not request.unit_stride
+            or request.max_scores
+            or request.grad
+            or request.deterministic
+            or request.page_size
+        ):
+            return
+        words = (
+            _DTYPES.index(request.dtype),
+            request.batch,
+            request.q_heads,
+            request.kv_heads,
+            request.q_length,
+            request.kv_length,
+            request.head_dim,
+            request.value_dim,
+            _MASKS.index(request.mask),
+            *request.block_size,
+            int(request.lse),
+        )
+        if request.score is ScoreKind.NONE:
+            self._native.admit(words)
+        elif call is not None and call.score_mod is not None:
+            sizes = (*call.query.shape[:3], call.key.shape[2])
+            score = direct_score(call.score_mod, sizes) if all(sizes) else None
+            if score is not None:
+                self._native.admit_score(words, call.score_mod.text, *score)
+
+
+def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:
+    """Return one that was admitted nothing; None where torch lacks what the native code needs."""
+    rows = tuple(
+        (*kernels[dtype], *decode_kernels[dtype])
+        for dtype in (getattr(torch, name) for name in _DTYPES)
+    )
+    functions = torch_functions()
+    if functions is None:
+        return None
+    native = _native.direct_forward(rows, *functions)
+    return None if native is None else NativeDirect(native)

@@ -1,0 +1,213 @@
+"""From a linear call's tensors to the native kernel's addresses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchyard_cpu import _native
+from torchyard_cpu._addresses import address
+from torchyard_cpu._chains import LINEAR, native_chain
+from torchyard_cpu._features import features
+from torchyard_cpu._packed_addresses import packed_addresses
+from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
+from torchyard_cpu.linear import DTYPES
+from torchyard_cpu.linear._functions import direct_functions, native_function
+from torchyard_kernels.contracts.chain import Chain
+from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
+
+__all__ = ["DirectFusedLinear", "DirectLinear", "NativeLinear", "row_places", "weight_places"]
+
+_Rows: TypeAlias = tuple[int, int, int, int, int]
+
+_POISON: Final = False
+
+
+class DirectLinear:
+    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+
+    Attributes:
+        serve: computes a call whose request was admitted; None for any other.
+    """
+
+    serve: Callable[[Tensor, Tensor, int, Tensor | None], Tensor | None]
+
+    def __init__(self, native: _native.DirectLinear) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: LinearRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if not request.prologue and not request.epilogue:
+            self._native.admit(_asked(request))
+
+
+class DirectFusedLinear:
+    """Likewise, of calls with functions of one structure."""
+
+    serve: Callable[..., Tensor | None]
+
+    def __init__(self, native: _native.DirectFused) -> None:
+        self._native = native
+        self.serve = native.serve
+
+    def admit(self, request: LinearRequest) -> None:
+        """Serve calls that make this request from now on, where native code alone can."""
+        if request.batch == 1:
+            self._native.admit(_asked(request))
+
+
+def _asked(request: LinearRequest) -> tuple[int, ...]:
+    return (
+        DTYPES.index(request.dtype),
+        request.rows,
+        request.outputs,
+        request.depth,
+        int(bool(request.weight)),
+        int(request.bias),
+        request.batch,
+    )
+
+
+class NativeLinear:
+    """The product, with a kernel chosen for each dtype.
+
+    Args:
+        isa: the instruction set to stay within; empty: all that the processor has.
+    """
+
+    def __init__(self, isa: str) -> None:
+        found = features(isa)
+        self._programs = _native.select_program(found)
+        self._kernels: dict[torch.dtype, str] = {}
+        for dtype in DTYPES:
+            name = _native.select_linear(dtype, found, None)
+            assert name is not None, f"the table has a kernel of {dtype} for any processor"
+            self._kernels[getattr(torch, dtype)] = name
+
+    def direct(self) -> DirectLinear | None:
+        """Return what serves decided calls without this class, and was admitted none."""
+        functions = torch_functions()
+        if functions is None:
+            return None
+        native = _native.direct_linear(tuple(self._kernels.values()), *functions)
+        return None if native is None else DirectLinear(native)
+
+    def direct_fused(self, request: LinearRequest) -> DirectFusedLinear | None:
+        """Return what serves calls with functions like a request's, and was admitted none."""
+        functions = torch_functions()
+        if functions is None:
+            return None
+        before, after, result = direct_functions(request)
+        native = _native.direct_fused(
+            tuple(self._kernels.values()),
+            self._programs,
+            DTYPES.index(request.dtype),
+            TENSOR_DTYPES.index(result),
+            before,
+            after,
+            *functions,
+        )
+        return None if native is None else DirectFusedLinear(native)
+
+    def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
+        """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
+        return native_chain(chain, self._programs, self._product)
+
+    def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:
+        spec, data = weight.spec, weight.tensors[0]
+        if spec.format != "panels" or not data.is_cpu or not spec.columns:
+            return None
+        kernel = self._kernels[getattr(torch, spec.dtype)]
+        return LINEAR, kernel, (spec.rows, spec.columns, *packed_addresses(spec, (data,)))
+
+    def __call__(self, call: LinearCall) -> Tensor:
+        """Compute out. Working memory is x in words and four chunks of panels per thread."""
+        x, weight = call.x, call.weight
+        if isinstance(weight, Packed):
+            batches, outputs, depth = 1, weight.spec.rows, weight.spec.columns
+            place = *packed_addresses(weight.spec, weight.tensors), 1, 0, 0, 0
+        else:
+            weight, place = weight_places(weight)
+            outputs, depth = weight.shape[-2:]
+            batches = weight.shape[0] if weight.ndim == 3 else 1
+        shape = torch.Size((*x.shape[:-1], outputs // 2 if call.gated else outputs))
+        before = after = None
+        dtype = x.dtype
+        # Copies, which must live as long as their addresses are in use.
+        kept: list[Tensor] = []
+        if call.prologue is not None:
+            before, _, kept = native_function(call.prologue, self._programs, x, x.shape)
+        if call.epilogue is not None:
+            after, (dtype,), more = native_function(call.epilogue, self._programs, x, shape)
+            kept += more
+        out = x.new_empty(shape, dtype=dtype)
+        x, rows = row_places(x, batched=not isinstance(weight, Packed) and weight.ndim == 3)
+        sizes = batches, math.prod(shape[:-1]) // max(1, batches), outputs, depth
+        bias = call.bias
+        if bias is not None and bias.stride(0) != 1:
+            bias = bias.contiguous()
+        _native.linear_forward(
+            self._kernels[x.dtype],
+            sizes,
+            rows,
+            place,
+            0 if bias is None else address(bias, "bias"),
+            address(out, "out"),
+            before,
+            after,
+            torch.get_num_threads(),
+            _POISON,
+        )
+        return out
+
+
+def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
+    """Return x, or a copy where its rows cannot be told in two strides, and where its rows lie.
+
+    Args:
+        x: [..., K]; [B, M, K] if ``batched``, where each batch has its own weight.
+    """
+    if x.stride(-1) != 1 and x.shape[-1] > 1:
+        x = x.contiguous()
+    if batched:
+        batch, row, _ = x.stride()
+        return x, (address(x, "x"), batch, 0, max(1, x.shape[1]), row)
+    levels = _levels(x)
+    if levels is None:
+        x = x.contiguous()
+        levels = [(max(1, math.prod(x.shape[:-1])), x.shape[-1])]
+    inner, row = levels[-1]
+    outer = levels[0][1] if len(levels) == 2 else 0
+    return x, (address(x, "x"), 0, outer, inner, row)
+
+
+def _levels(x: Tensor) -> list[tuple[int, int]] | None:
+    """Return (size, stride) of the rows' dimensions, merged where they can be; None above two."""
+    levels: list[tuple[int, int]] = []
+    for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
+        if size == 1:
+            continue
+        if levels and levels[-1][1] == size * stride:
+            levels[-1] = levels[-1][0] * size, stride
+        else:
+            levels.append((max(1, size), stride))
+    if not levels:
+        return [(1, 0)]
+    return levels if len(levels) <= 2 else None
+
+
+def weight_places(weight: Tensor) -> tuple[Tensor, _Rows]:
+    """Return a plain weight, or a copy where no stride is 1, and where it lies."""
+    row, column = weight.stride()[-2:]
+    if weight.shape[-1] <= 1:
+        column = 1
+    elif row != 1 and column != 1:
+        weight = weight.contiguous()
+        row, column = weight.stride()[-2:]
+    batch = weight.stride(0) if weight.ndim == 3 else 0
+    return weight, (address(weight, "weight"), 0, batch, row, column)
