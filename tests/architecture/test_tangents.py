@@ -18,12 +18,12 @@ CONSTANT = {"packed_blocks"}
 
 
 def operators() -> list[Operators]:
-    import torchyard_attention._operators
+    import torchyard_attention._ops._operators
     import torchyard_collectives._ops.operation
     import torchyard_kernels._operators
 
     return [
-        torchyard_attention._operators.OPERATORS,
+        torchyard_attention._ops._operators.OPERATORS,
         torchyard_collectives._ops.operation.OPERATORS,
         torchyard_kernels._operators.OPERATORS,
     ]

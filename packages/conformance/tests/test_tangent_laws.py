@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from torch.utils import _pytree
 
 from torchyard import ContractId, TransformError, registry
-from torchyard_attention._operators import OPERATORS as OF_ATTENTION
+from torchyard_attention._ops._operators import OPERATORS as OF_ATTENTION
 from torchyard_conformance._attention._kernel import Kernel as AttentionKernel
 from torchyard_conformance._attention._laws import LAWS as ATTENTION_LAWS
 from torchyard_conformance._attention._laws import judge as judge_attention

@@ -11,19 +11,24 @@ from torch import Tensor
 
 from torchyard import Decision, note_use, registry
 from torchyard import arguments as checks
-from torchyard_attention import _ops
-from torchyard_attention._arguments import Arguments
-from torchyard_attention._autocast import autocast_inputs
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention._call_checks import check_call, check_flags, check_options
-from torchyard_attention._decided import served
-from torchyard_attention._direct_mask import direct_mask
-from torchyard_attention._evaluate import TracedMod
+from torchyard_attention._block_mask._direct_mask import direct_mask
+from torchyard_attention._block_mask._operand import as_block_mask, check_mask
+from torchyard_attention._mods._evaluate import TracedMod
+from torchyard_attention._mods._recordings import Recording, kept, recorded
+from torchyard_attention._mods._trace import IDENTITY
+from torchyard_attention._ops import _attention
+from torchyard_attention._ops._arguments import Arguments
+from torchyard_attention._ops._decided import served
+from torchyard_attention._ops._request import lse_dtype, request_of
 from torchyard_attention._options import options_text
-from torchyard_attention._program import IDENTITY
-from torchyard_attention._recordings import Recording, kept, recorded
-from torchyard_attention._request import lse_dtype, request_of
-from torchyard_attention._validation import as_block_mask, check_inputs, parse_dropout
+from torchyard_attention._validation import (
+    check_call,
+    check_flags,
+    check_inputs,
+    check_options,
+    parse_dropout,
+)
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
 from torchyard_attention.dropout import Dropout, new_seed
 
@@ -146,7 +151,7 @@ def flex_attention(
     if not torch.compiler.is_compiling():
         note_use("attention.flex_attention", query.device.type)
     arguments = _arguments(prepared)
-    result = _ops.forward(
+    result = _attention.forward(
         arguments,
         lse=aux.lse,
         max_scores=aux.max_scores,
@@ -293,7 +298,9 @@ def _prepare(
     check_options("flex_attention", kernel_options)
     mask = as_block_mask(block_mask)
     query, key, value = autocast_inputs(query, key, value)
-    check_inputs(query, key, value, mask, enable_gqa)
+    check_inputs(query, key, value, enable_gqa)
+    if mask is not None:
+        check_mask(query, key, mask)
     if key.shape[0] != query.shape[0]:
         key = key.expand(query.shape[0], -1, -1, -1)
         value = value.expand(query.shape[0], -1, -1, -1)
@@ -314,3 +321,26 @@ def _prepare(
         torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
         parse_dropout(dropout_p),
     )
+
+
+def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return query, key and value in autocast's dtype where it is on for query's device.
+
+    As torch's own attentions do: tensors of any floating point dtype but float64 are cast, each by
+    itself, and gradients come back in their own dtypes. Where autocast is off, the same tensors.
+    """
+    of = "autocast_inputs"
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        checks.instance(of, name, tensor, Tensor, "a tensor")
+    device = query.device.type
+    # torch raises for a device that has no autocast, such as that of tensors without data.
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    return _cast(query, dtype), _cast(key, dtype), _cast(value, dtype)
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if tensor.dtype == torch.float64 or not tensor.is_floating_point():
+        return tensor
+    return tensor.to(dtype)

@@ -1,25 +1,98 @@
-"""Checks of what a user hands to ``flex_attention``."""
+"""Checks of the arguments that attention's functions have in common, and their messages."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._block_mask import BlockMask
 
-# What torch's own block mask holds once it was sliced: a function that only raises.
-_SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
-# The block size by which torch tells a mask that shows everything, whatever the lengths.
-_OF_EMPTY_MASK: Final = (1 << 30, 1 << 30)
+__all__ = [
+    "FLOATS",
+    "check_call",
+    "check_flags",
+    "check_inputs",
+    "check_options",
+    "floats",
+    "integers",
+    "mask_sizes",
+    "parse_dropout",
+    "positions",
+]
+
+FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_NESTED: Final = (
+    "convert it with torch.nested.to_padded_tensor, and hide the padding with a block mask"
+)
+# A bool is no number of a document or a place: as an index it would choose something else.
+_INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+# No sequence is longer; sums of a few such numbers are within int64.
+_MOST: Final = 1 << 48
+
+
+def check_call(
+    of: str,
+    tensors: dict[str, Any],
+    score_mod: object,
+    scale: object,
+    enable_gqa: object,
+    *,
+    dims: int = 4,
+    shape: str = "[B, H, S, D]",
+) -> None:
+    """Raise TypeError or ValueError that names the argument that is of another kind.
+
+    Args:
+        of: the function.
+        tensors: query, key and value.
+        score_mod, scale, enable_gqa: as of flex_attention.
+        dims, shape: of the tensors.
+    """
+    for name, tensor in tensors.items():
+        nested = isinstance(tensor, torch.Tensor) and tensor.is_nested
+        arguments.tensor(
+            of,
+            name,
+            tensor,
+            dims=dims,
+            dtypes=FLOATS,
+            shape=shape,
+            remedy=_NESTED if nested else "",
+        )
+    if score_mod is not None:
+        arguments.function(of, "score_mod", score_mod)
+    if scale is not None:
+        arguments.number(of, "scale", scale)
+    arguments.boolean(of, "enable_gqa", enable_gqa)
+
+
+def check_flags(of: str, return_aux: object, implementation: object) -> None:
+    """Raise TypeError where a request for auxiliary outputs or a name is none."""
+    if return_aux is not None:
+        for name in ("lse", "max_scores"):
+            if not hasattr(return_aux, name) or isinstance(return_aux, type):
+                raise arguments.wrong_kind(
+                    of, "return_aux", "AuxRequest(lse=, max_scores=) or None", return_aux
+                )
+            arguments.boolean(of, f"return_aux.{name}", getattr(return_aux, name))
+    if implementation is not None:
+        arguments.text(of, "implementation", implementation)
+
+
+def check_options(of: str, kernel_options: object) -> None:
+    """Raise TypeError where kernel options are not None or a dictionary by names."""
+    if kernel_options is None:
+        return
+    for name in arguments.instance(of, "kernel_options", kernel_options, dict):
+        arguments.text(of, "kernel_options", name)
 
 
 def check_inputs(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    block_mask: BlockMask | None,
     enable_gqa: bool,
 ) -> None:
     """Raise ValueError or TypeError that names the argument that does not fit."""
@@ -31,41 +104,6 @@ def check_inputs(
                 f"{tensor.dtype} on {tensor.device}"
             )
     _check_shapes(query, key, value, enable_gqa)
-    if block_mask is not None:
-        _check_mask(query, key, block_mask)
-
-
-def as_block_mask(block_mask: Any) -> BlockMask | None:
-    """Return torch's block mask as this package's; leave None and this package's as they are."""
-    if block_mask is None or isinstance(block_mask, BlockMask):
-        return block_mask
-    wanted = ("kv_num_blocks", "kv_indices", "mask_mod", "BLOCK_SIZE", "seq_lengths")
-    if not all(hasattr(block_mask, name) for name in wanted):
-        raise TypeError(
-            f"block_mask: expected a BlockMask of torchyard_attention or of torch, got "
-            f"{type(block_mask).__name__}; make one with create_block_mask"
-        )
-    if block_mask.BLOCK_SIZE == _OF_EMPTY_MASK:
-        return None
-    if getattr(block_mask.mask_mod, "__name__", "") == _SLICED_MASK_MOD:
-        raise ValueError(
-            "block_mask: torch's BlockMask loses its mask_mod when it is sliced; set mask_mod on "
-            "the slice, or slice a BlockMask of torchyard_attention, which keeps its bits"
-        )
-    return BlockMask.from_kv_blocks(
-        block_mask.kv_num_blocks,
-        block_mask.kv_indices,
-        block_mask.full_kv_num_blocks,
-        block_mask.full_kv_indices,
-        BLOCK_SIZE=block_mask.BLOCK_SIZE,
-        mask_mod=block_mask.mask_mod,
-        seq_lengths=block_mask.seq_lengths,
-    )
-
-
-def parse_dropout(dropout_p: Any) -> float:
-    """Return the probability as a float; raise TypeError or ValueError where it is none."""
-    return arguments.number("flex_attention", "dropout_p", dropout_p, least=0, most=1)
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> None:
@@ -95,28 +133,36 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -
         raise ValueError("query: expected a head size of at least 1, got 0")
 
 
-def _check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
-    batch, heads, q_length, kv_length = mask.shape
-    if (q_length, kv_length) != (query.shape[2], key.shape[2]):
-        raise ValueError(
-            f"block_mask: expected lengths {(query.shape[2], key.shape[2])}, those of query and "
-            f"key, got {(q_length, kv_length)}; make a mask of that size with create_block_mask"
-        )
-    if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
-        raise ValueError(
-            f"block_mask: expected batch 1 or {query.shape[0]} and heads 1 or {query.shape[1]}, "
-            f"got {batch} and {heads}"
-        )
-    for axis, (size, of_first) in enumerate(zip(query.shape[:2], mask.of_first, strict=True)):
-        if of_first and size > 1:
-            index, noun, argument = (("b", "batch", "B"), ("h", "head", "H"))[axis]
-            raise ValueError(
-                f"block_mask: its mask_mod reads {index}, and the mask is that of {noun} 0 alone, "
-                f"while query has {size}; give {argument}={size} to create_block_mask, or lists of "
-                f"{size} to BlockMask.from_kv_blocks"
-            )
-    if mask.kv_num_blocks.device != query.device:
-        raise ValueError(
-            f"block_mask: expected query's device {query.device}, got "
-            f"{mask.kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
-        )
+def parse_dropout(dropout_p: Any) -> float:
+    """Return the probability as a float; raise TypeError or ValueError where it is none."""
+    return arguments.number("flex_attention", "dropout_p", dropout_p, least=0, most=1)
+
+
+def positions(of: str, name: str, value: object, *, least: int = 0) -> int:
+    """Return a number of positions."""
+    found = arguments.integer(of, name, value, least=least)
+    if found > _MOST:
+        raise arguments.wrong_value(of, name, "less than 2**48 positions", found)
+    return found
+
+
+def mask_sizes(
+    of: str, B: object, H: object, Q_LEN: object, KV_LEN: object
+) -> tuple[int, int, int, int]:
+    """Return batches, heads, queries and keys of a mask; 1 where batches or heads are None."""
+    return (
+        1 if B is None else positions(of, "B", B, least=1),
+        1 if H is None else positions(of, "H", H, least=1),
+        positions(of, "Q_LEN", Q_LEN),
+        positions(of, "KV_LEN", KV_LEN),
+    )
+
+
+def integers(of: str, name: str, value: object, shape: str, dims: tuple[int, ...] = (1,)) -> Tensor:
+    """Return a tensor of integers."""
+    return arguments.tensor(of, name, value, dims=dims, dtypes=_INTEGERS, shape=f"integers {shape}")
+
+
+def floats(of: str, name: str, value: object, shape: str, dims: tuple[int, ...]) -> Tensor:
+    """Return a tensor of floating point numbers."""
+    return arguments.tensor(of, name, value, dims=dims, dtypes=FLOATS, shape=shape)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import torch
 
-from torchyard_attention._evaluate import score_inputs
+from torchyard_attention._mods._evaluate import score_inputs
 from torchyard_programs import Reference, Step, TypedProgram
 from torchyard_programs import typed_program as typed_program_of
 

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_attention import _request
-from torchyard_attention._evaluate import TracedMod
-from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
-from torchyard_attention._trace import SCORE_INPUTS, trace
+from torchyard_attention._mask_blocks._evaluation import first_slots, ordered, pack_bits
+from torchyard_attention._mods._evaluate import TracedMod
+from torchyard_attention._mods._trace import SCORE_INPUTS, trace
+from torchyard_attention._ops import _request
 from torchyard_attention.contract import (
     AttentionCall,
     AttentionRequest,

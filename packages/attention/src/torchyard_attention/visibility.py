@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torchyard_attention._mask_blocks import unpack_bits
+from torchyard_attention._mask_blocks._evaluation import unpack_bits
 from torchyard_attention.contract import MaskBlocks
 
 __all__ = ["dense_visibility"]

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchyard import registry
 from torchyard_attention import BlockMask, create_block_mask, flex_attention, masks
-from torchyard_attention._direct_mask import direct_mask
+from torchyard_attention._block_mask._direct_mask import direct_mask
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchyard_attention import _ops, create_block_mask, flex_attention, masks
+from torchyard_attention import create_block_mask, flex_attention, masks
 from torchyard_attention._api import prepared_arguments
+from torchyard_attention._ops import _attention as _ops
 
 _OP = torch.ops.torchyard_attention.forward.default
 

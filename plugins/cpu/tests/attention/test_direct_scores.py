@@ -17,10 +17,10 @@ from torch.overrides import TorchFunctionMode
 from plugins.cpu.tests.score_mods import MODS
 from torchyard import registry
 from torchyard_attention import create_block_mask, flex_attention, masks, scores
-from torchyard_attention._direct_mask import direct_mask
-from torchyard_attention._evaluate import TracedMod
-from torchyard_attention._request import request_of
-from torchyard_attention._trace import SCORE_INPUTS, trace
+from torchyard_attention._block_mask._direct_mask import direct_mask
+from torchyard_attention._mods._evaluate import TracedMod
+from torchyard_attention._mods._trace import SCORE_INPUTS, trace
+from torchyard_attention._ops._request import request_of
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.direct import DirectMask
 from torchyard_cpu.attention._direct import NativeDirect
@@ -376,7 +376,9 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
                     found = flex_attention(query, key, key, mod, enable_gqa=True)
                     direct += len(calls) == before
                     with _Disturbing(), pytest.MonkeyPatch.context() as patch:
-                        patch.setattr("torchyard_attention._ops.served_op", lambda given: None)
+                        patch.setattr(
+                            "torchyard_attention._ops._attention.served_op", lambda given: None
+                        )
                         expected = flex_attention(query, key, key, mod, enable_gqa=True)
                     assert len(calls) > before
                     assert torch.equal(found, expected)

@@ -265,7 +265,7 @@ def test_a_step_is_read_in_place_whatever_it_holds(monkeypatch: pytest.MonkeyPat
     def refuse(*_: Any) -> None:
         raise AssertionError("keys were copied")
 
-    monkeypatch.setattr("torchyard_attention._paged_op.gathered", refuse)
+    monkeypatch.setattr("torchyard_attention._paged._op.gathered", refuse)
     cache, _ = filled([300, 40], 16, torch.float32)
     query = torch.randn(42, 4, 64)
     for how in ({}, {"score_mod": lambda s, b, h, q, k: s - 0.1 * (q - k)}):

@@ -9,8 +9,6 @@ from torch import Tensor
 from torch._guards import detect_fake_mode
 
 from torchyard import arguments
-from torchyard_attention import _ops
-from torchyard_attention._arguments import versions
 from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
     WriteOrder,
@@ -20,11 +18,13 @@ from torchyard_attention._block_mask._lists import (
 )
 from torchyard_attention._block_mask._mask import BlockMask
 from torchyard_attention._block_mask._recorded import MaskMod, of_first, record_mask
-from torchyard_attention._mask_blocks import first_slots, ordered
-from torchyard_attention._positions import mask_sizes
-from torchyard_attention._program import CAUSAL
-from torchyard_attention._structure import visibility_of
-from torchyard_attention._structured_blocks import blocks_within
+from torchyard_attention._mask_blocks._evaluation import first_slots, ordered
+from torchyard_attention._mask_blocks._intervals import visibility_of
+from torchyard_attention._mask_blocks._structured import blocks_within
+from torchyard_attention._mods._trace import CAUSAL
+from torchyard_attention._ops import _masks
+from torchyard_attention._ops._arguments import versions
+from torchyard_attention._validation import mask_sizes
 from torchyard_attention.contract import MaskBlocks
 
 __all__ = ["create_block_mask"]
@@ -132,7 +132,7 @@ def _blocks(
             )
         if blocks is not None:
             return blocks
-    return _ops.block_mask(text, captured, sizes, block_size, device)
+    return _masks.block_mask(text, captured, sizes, block_size, device)
 
 
 def _without_full_blocks(
@@ -146,5 +146,5 @@ def _without_full_blocks(
     counts, indices = ordered(listed)
     none = torch.zeros_like(counts)
     lists = (counts, indices, none, torch.zeros_like(indices))
-    bits = _ops.partial_bits(text, captured, lists, (sizes[2], sizes[3]), blocks.block_size)
+    bits = _masks.partial_bits(text, captured, lists, (sizes[2], sizes[3]), blocks.block_size)
     return MaskBlocks(blocks.block_size, *lists, bits, first_slots(counts))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._mask_blocks import ordered
-from torchyard_attention._positions import positions
+from torchyard_attention._mask_blocks._evaluation import ordered
+from torchyard_attention._validation import positions
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention import _ops
-from torchyard_attention._arguments import stale, versions
 from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
 from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
@@ -30,7 +28,9 @@ from torchyard_attention._block_mask._recorded import (
     record_mask,
     show_everything,
 )
-from torchyard_attention._mask_blocks import first_slots
+from torchyard_attention._mask_blocks._evaluation import first_slots
+from torchyard_attention._ops import _masks
+from torchyard_attention._ops._arguments import stale, versions
 
 
 class BlockMask(BlockLists):
@@ -146,7 +146,7 @@ class BlockMask(BlockLists):
         return cls(
             lengths,
             *lists,
-            _ops.partial_bits(text, captured, lists, lengths, block_size),
+            _masks.partial_bits(text, captured, lists, lengths, block_size),
             first_slots(lists[0]),
             block_size,
             mask_mod,
@@ -241,7 +241,7 @@ class BlockMask(BlockLists):
         self._outdated = False
 
     def _evaluate(self, text: str, captured: tuple[Tensor, ...]) -> None:
-        self._bits = _ops.partial_bits(
+        self._bits = _masks.partial_bits(
             text, captured, self._lists(), self._seq_lengths, self._block_size
         )
         self._first_partial = first_slots(self._kv_num_blocks)

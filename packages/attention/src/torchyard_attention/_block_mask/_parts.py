@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_attention._block_mask._lists import INDEX_DTYPES, dense_blocks
-from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
+from torchyard_attention._mask_blocks._evaluation import first_slots, ordered, pack_bits
 
 if TYPE_CHECKING:
     from torchyard_attention._block_mask._mask import BlockMask

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_attention._evaluate import scalar_function
-from torchyard_attention._trace import MASK_INPUTS, reads, trace
+from torchyard_attention._mods._evaluate import scalar_function
+from torchyard_attention._mods._trace import MASK_INPUTS, reads, trace
 
 __all__ = [
     "MaskMod",

@@ -12,15 +12,14 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.demo import _stock
 from torchyard_attention.demo._generation import Choice, Session, continuation
 from torchyard_attention.demo._model import Transformer
-from torchyard_attention.demo._ours import Ours
 from torchyard_attention.demo._parity import Parity, compare_results
 from torchyard_attention.demo._settings import Settings
 from torchyard_attention.demo._text import Text
 from torchyard_attention.demo._training import make_optimizer, take_step, wait_for
-from torchyard_attention.demo._ways import Attend, Slopes, Way
+from torchyard_attention.demo._ways import Attend, Slopes, Way, _stock
+from torchyard_attention.demo._ways._ours import Ours
 
 _LEAST_ROUNDS: Final = 3
 _TRIALS: Final = 5

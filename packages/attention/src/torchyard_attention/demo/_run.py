@@ -17,7 +17,6 @@ from torchyard_attention.demo._generation import (
     encode,
 )
 from torchyard_attention.demo._model import count_parameters, seeded_model
-from torchyard_attention.demo._ours import Ours
 from torchyard_attention.demo._plot import save_plot, save_table
 from torchyard_attention.demo._report import Report
 from torchyard_attention.demo._result import Result
@@ -25,6 +24,7 @@ from torchyard_attention.demo._settings import Settings
 from torchyard_attention.demo._text import Text
 from torchyard_attention.demo._training import train, wait_for
 from torchyard_attention.demo._ways import Slopes
+from torchyard_attention.demo._ways._ours import Ours
 
 
 def run(settings: Settings, machine: Machine, text: Text, report: Report) -> Result:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
-from torchyard_attention._evaluate import scalar_function
+from torchyard_attention._mods._evaluate import scalar_function
 from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_attention.implementations._tile_math import finite
 from torchyard_attention.implementations._tiled_forward import tiled_forward

@@ -8,7 +8,12 @@ alike. ``create_block_mask`` evaluates only those blocks of it of which its stru
 
 from __future__ import annotations
 
-from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import (
+    BlockRows,
+    Intervals,
+    StructuredMask,
+    Visibility,
+)
 from torchyard_attention.masks._band import causal, dilated, sliding_window
 from torchyard_attention.masks._block_diffusion import block_diffusion
 from torchyard_attention.masks._document import document, shared_prefix, varlen

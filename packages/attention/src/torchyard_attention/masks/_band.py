@@ -13,8 +13,13 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_attention._positions import positions
-from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import (
+    BlockRows,
+    Intervals,
+    StructuredMask,
+    Visibility,
+)
+from torchyard_attention._validation import positions
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchyard_attention._masks import and_masks, or_masks
-from torchyard_attention._positions import positions
-from torchyard_attention._structure import BlockRows, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import BlockRows, StructuredMask, Visibility
+from torchyard_attention._validation import positions
+from torchyard_attention.masks._combination import and_masks, or_masks
 from torchyard_attention.masks._prefix import QueriesBefore
 
 

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._masks import or_masks
-from torchyard_attention._positions import integers
-from torchyard_attention._structure import (
+from torchyard_attention._mask_blocks._intervals import (
     BlockRows,
     Intervals,
     StructuredMask,
     Visibility,
     repeated,
 )
+from torchyard_attention._validation import integers
+from torchyard_attention.masks._combination import or_masks
 from torchyard_attention.masks._prefix import keys_before
 
 # Each position has a number here: more are a mistake, and would take minutes and all memory.

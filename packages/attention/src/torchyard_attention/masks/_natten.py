@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._positions import positions
-from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import (
+    BlockRows,
+    Intervals,
+    StructuredMask,
+    Visibility,
+)
+from torchyard_attention._validation import positions
 
 # A row of blocks that meets more rows of the image's keys is given one interval for all of them.
 _MOST_ROWS = 32

@@ -8,10 +8,15 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._masks import or_masks
-from torchyard_attention._positions import integers, positions
-from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import (
+    BlockRows,
+    Intervals,
+    StructuredMask,
+    Visibility,
+)
+from torchyard_attention._validation import integers, positions
 from torchyard_attention.masks._band import causal, sliding_window
+from torchyard_attention.masks._combination import or_masks
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

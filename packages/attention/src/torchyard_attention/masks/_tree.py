@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._positions import integers, positions
-from torchyard_attention._structure import BlockRows, Intervals, StructuredMask, Visibility
+from torchyard_attention._mask_blocks._intervals import (
+    BlockRows,
+    Intervals,
+    StructuredMask,
+    Visibility,
+)
+from torchyard_attention._validation import integers, positions
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

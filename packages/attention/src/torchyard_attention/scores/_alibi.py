@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_attention._api import ScoreModFunction
-from torchyard_attention._positions import floats
+from torchyard_attention._validation import floats
 
 _MOST_HEADS: Final = 1 << 20
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_attention._api import ScoreModFunction
-from torchyard_attention._positions import floats, integers
+from torchyard_attention._validation import floats, integers
 
 _MOST_DISTANCE: Final = 1 << 20
 

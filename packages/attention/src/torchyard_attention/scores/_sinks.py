@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchyard_attention._positions import floats
+from torchyard_attention._validation import floats
 
 
 class SinkOutput(NamedTuple):

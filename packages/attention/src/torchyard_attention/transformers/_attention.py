@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention import scores
-from torchyard_attention._api import AuxRequest, ScoreModFunction
-from torchyard_attention._autocast import autocast_inputs
+from torchyard_attention._api import AuxRequest, ScoreModFunction, autocast_inputs
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._given import given_mask
 from torchyard_attention.transformers._packed import mask_of_packed

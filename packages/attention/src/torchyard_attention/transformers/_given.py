@@ -10,7 +10,7 @@ from torch.nn.attention import flex_attention as stock
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._block_mask import BlockMask, create_block_mask
-from torchyard_attention._validation import as_block_mask
+from torchyard_attention._block_mask._operand import as_block_mask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._mask import band_blocks
 from torchyard_attention.transformers._prepared import PreparedMask

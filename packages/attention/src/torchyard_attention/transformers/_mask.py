@@ -11,8 +11,8 @@ from torch import Tensor
 
 from torchyard_attention import masks
 from torchyard_attention._block_mask import DEFAULT_BLOCK_SIZE, BlockMask, create_block_mask
-from torchyard_attention._mask_blocks import first_slots, ordered, pack_bits
-from torchyard_attention._masks import and_masks, create_mask
+from torchyard_attention._mask_blocks._evaluation import first_slots, ordered, pack_bits
+from torchyard_attention.masks._combination import and_masks, create_mask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._patterns import Pattern, read
 from torchyard_attention.transformers._prepared import PreparedMask

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention._varlen import packed_mask
+from torchyard_attention._varlen._api import packed_mask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._prepared import PreparedMask
 

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction
+from torchyard_attention._mods._recordings import recorded
+from torchyard_attention._mods._trace import IDENTITY
+from torchyard_attention._ops._request import lse_dtype
 from torchyard_attention._options import options_text
-from torchyard_attention._paged_op import PagedArguments, paged_forward
-from torchyard_attention._program import IDENTITY
-from torchyard_attention._recordings import recorded
-from torchyard_attention._request import lse_dtype
+from torchyard_attention._paged._op import PagedArguments, paged_forward
 
 __all__ = ["PAGES", "Pages", "pages_of_step"]
 

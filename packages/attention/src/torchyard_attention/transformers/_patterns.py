@@ -20,7 +20,7 @@ from torch import Tensor
 
 from torchyard_attention import masks
 from torchyard_attention._block_mask import MaskMod
-from torchyard_attention._masks import and_masks, or_masks
+from torchyard_attention.masks._combination import and_masks, or_masks
 from torchyard_attention.transformers._structures import Band, Chunks, Place
 
 __all__ = ["Pattern", "read"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torchyard_attention._structure import BlockRows, Intervals, Visibility
+from torchyard_attention._mask_blocks._intervals import BlockRows, Intervals, Visibility
 
 __all__ = ["Band", "Chunks", "KeysBetween", "KeysListed", "Place"]
 

@@ -1,0 +1,71 @@
+"""A block mask as an operand: torch's converted to ours, and checked against query and key."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from torch import Tensor
+
+from torchyard_attention._block_mask._mask import BlockMask
+
+__all__ = ["as_block_mask", "check_mask"]
+
+# What torch's own block mask holds once it was sliced: a function that only raises.
+_SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
+# The block size by which torch tells a mask that shows everything, whatever the lengths.
+_OF_EMPTY_MASK: Final = (1 << 30, 1 << 30)
+
+
+def as_block_mask(block_mask: Any) -> BlockMask | None:
+    """Return torch's block mask as this package's; leave None and this package's as they are."""
+    if block_mask is None or isinstance(block_mask, BlockMask):
+        return block_mask
+    wanted = ("kv_num_blocks", "kv_indices", "mask_mod", "BLOCK_SIZE", "seq_lengths")
+    if not all(hasattr(block_mask, name) for name in wanted):
+        raise TypeError(
+            f"block_mask: expected a BlockMask of torchyard_attention or of torch, got "
+            f"{type(block_mask).__name__}; make one with create_block_mask"
+        )
+    if block_mask.BLOCK_SIZE == _OF_EMPTY_MASK:
+        return None
+    if getattr(block_mask.mask_mod, "__name__", "") == _SLICED_MASK_MOD:
+        raise ValueError(
+            "block_mask: torch's BlockMask loses its mask_mod when it is sliced; set mask_mod on "
+            "the slice, or slice a BlockMask of torchyard_attention, which keeps its bits"
+        )
+    return BlockMask.from_kv_blocks(
+        block_mask.kv_num_blocks,
+        block_mask.kv_indices,
+        block_mask.full_kv_num_blocks,
+        block_mask.full_kv_indices,
+        BLOCK_SIZE=block_mask.BLOCK_SIZE,
+        mask_mod=block_mask.mask_mod,
+        seq_lengths=block_mask.seq_lengths,
+    )
+
+
+def check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
+    batch, heads, q_length, kv_length = mask.shape
+    if (q_length, kv_length) != (query.shape[2], key.shape[2]):
+        raise ValueError(
+            f"block_mask: expected lengths {(query.shape[2], key.shape[2])}, those of query and "
+            f"key, got {(q_length, kv_length)}; make a mask of that size with create_block_mask"
+        )
+    if batch not in (1, query.shape[0]) or heads not in (1, query.shape[1]):
+        raise ValueError(
+            f"block_mask: expected batch 1 or {query.shape[0]} and heads 1 or {query.shape[1]}, "
+            f"got {batch} and {heads}"
+        )
+    for axis, (size, of_first) in enumerate(zip(query.shape[:2], mask.of_first, strict=True)):
+        if of_first and size > 1:
+            index, noun, argument = (("b", "batch", "B"), ("h", "head", "H"))[axis]
+            raise ValueError(
+                f"block_mask: its mask_mod reads {index}, and the mask is that of {noun} 0 alone, "
+                f"while query has {size}; give {argument}={size} to create_block_mask, or lists of "
+                f"{size} to BlockMask.from_kv_blocks"
+            )
+    if mask.kv_num_blocks.device != query.device:
+        raise ValueError(
+            f"block_mask: expected query's device {query.device}, got "
+            f"{mask.kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
+        )

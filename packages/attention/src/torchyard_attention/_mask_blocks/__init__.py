@@ -1,0 +1,1 @@
+"""From a mask_mod's program to the contract's ``MaskBlocks``."""

@@ -1,0 +1,1 @@
+"""score_mods and mask_mods: recorded as programs, and evaluated."""

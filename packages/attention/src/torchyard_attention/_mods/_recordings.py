@@ -1,0 +1,45 @@
+"""Programs of score_mods, kept where a function can be known to do the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch import Tensor
+
+from torchyard_attention._mods._trace import SCORE_INPUTS, trace
+from torchyard_programs import Recordings
+
+__all__ = ["Recording", "is_kept", "kept", "one_text", "recorded"]
+
+# A program and the tensors that it captures, in its order.
+Recording: TypeAlias = tuple[str, tuple[Tensor, ...]]
+
+_ROLE: Final = "score_mod"
+
+
+def recorded(
+    function: Callable[..., Any], dtype: torch.dtype, device: torch.device
+) -> tuple[str, list[Tensor]]:
+    """Record a score_mod, or take what was kept of one that does the same.
+
+    Args:
+        function: the score_mod.
+        dtype: the scores'.
+        device: the query's.
+    """
+    if dtype is not torch.float32 or torch.compiler.is_compiling():
+        return trace(function, _ROLE, SCORE_INPUTS, dtype, device)
+    return _RECORDINGS.recorded(function, device)
+
+
+def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, list[Tensor]]:
+    return trace(function, _ROLE, SCORE_INPUTS, torch.float32, device)
+
+
+_RECORDINGS: Final = Recordings(_record)
+# For float32 scores; see Recordings. That nothing is being compiled is for the caller to know.
+kept: Final[Callable[[Callable[..., Any]], Recording | None]] = _RECORDINGS.kept
+is_kept: Final = _RECORDINGS.is_kept
+one_text: Final = _RECORDINGS.one_text

@@ -1,0 +1,1 @@
+"""The ops as torch sees them: registration, fakes, gradients, transforms."""

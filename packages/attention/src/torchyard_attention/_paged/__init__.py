@@ -1,0 +1,1 @@
+"""Attention over keys and values in the pages of a cache."""

@@ -1,0 +1,1 @@
+"""Attention within each of several packed sequences."""
