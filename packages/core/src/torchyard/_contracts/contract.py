@@ -75,7 +75,7 @@ class Request(Hashable, Protocol):
     """What the registry needs to know of a request: a frozen, hashable description, no tensors.
 
     A request may have an attribute ``contract_minor`` besides: the minor of the contract that first
-    had what this request asks for; without it, 0. See :func:`request_minor`.
+    had what this request asks for; without it, 0.
     """
 
     @property
@@ -87,11 +87,6 @@ class Request(Hashable, Protocol):
 
         It is coarse in sizes and exact in features, the device among them.
         """
-
-
-def request_minor(request: Request) -> int:
-    """Return the least minor of its contract that can be asked to serve a request."""
-    return int(getattr(request, "contract_minor", 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from torchyard import arguments
-from torchyard._contracts.contract import ContractId, Request, request_minor
+from torchyard._contracts.contract import ContractId, Request
 from torchyard._failure import describe
 from torchyard._platforms.platform import Platform
 
@@ -61,8 +61,10 @@ class Verdict:
     hint: str = ""
 
     def __post_init__(self) -> None:
-        for field in ("text", "hint"):
-            arguments.instance("Verdict", field, getattr(self, field), str, "a string")
+        for field, value in (("text", self.text), ("hint", self.hint)):
+            # Asked here first: verdicts are made for every candidate of every new request.
+            if type(value) is not str:
+                arguments.instance("Verdict", field, value, str, "a string")
         if self.supported != (self.code is None):
             raise ValueError(
                 f"Verdict: a supported verdict has no code and a refusal needs one; got "
@@ -168,7 +170,7 @@ class Implementation:
         So is a request for what the contract had only after the implementation was written: its
         ``supports`` cannot know that field, and would say yes to what it does not compute.
         """
-        needed = request_minor(request)
+        needed = int(getattr(request, "contract_minor", 0))
         if needed > self.minor:
             return Verdict.no(
                 ReasonCode.VERSION,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from torchyard._contracts.contract import ContractId, parse_contract
 from torchyard._errors import ManifestError
+from torchyard._tables import NAME, Table
 
 SCHEMA: Final = 1
 PRIVATEUSE1: Final = "PrivateUse1"
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9_-]*")
 _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _IMPLEMENTATION: Final = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z0-9_.-]+")
 _ANY_DEVICE: Final = "*"
@@ -181,7 +181,7 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
     # interpreter of endless nesting.
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"manifest: expected TOML, got: {error}") from error
-    table = _Table(data, "")
+    table = _ManifestTable(data, "", ManifestError)
     schema = table.take("schema", int)
     if schema != SCHEMA:
         raise ManifestError(
@@ -189,12 +189,12 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
             f"{schema}, or rewrite the manifest"
         )
     name = table.take("name", str)
-    if name != expected_name or not _NAME.fullmatch(name):
+    if name != expected_name or not NAME.fullmatch(name):
         raise ManifestError(
             f"name: expected the entry point's name {expected_name!r} (lower-case letters, digits, "
             f"'-' and '_'), got {name!r}"
         )
-    requires = _Table(table.take("requires", dict), "requires")
+    requires = table.table("requires")
     manifest = Manifest(
         name=name,
         summary=table.take("summary", str),
@@ -207,9 +207,9 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
         defines=tuple(_defines(entry) for entry in table.entries("defines")),
         implements=tuple(_implements(entry) for entry in table.entries("implements")),
         commands=tuple(_command(entry) for entry in table.entries("commands")),
-        orders=tuple(_orders(_Table(table.take("order", dict, {}), "order"))),
-        doctor=_doctor(table.take("doctor", dict, {})),
-        measure=_measure(table.take("measure", dict, {})),
+        orders=tuple(_orders(table.table("order", {}))),
+        doctor=_doctor(table.table("doctor", {})),
+        measure=_measure(table.table("measure", {})),
     )
     requires.finish()
     table.finish()
@@ -249,7 +249,7 @@ def _once(path: str, what: str, values: Sequence[str]) -> None:
         raise ManifestError(f"{path}: expected each {what} once, got {repeated} more than once")
 
 
-def _required_modules(requires: _Table) -> tuple[str, ...]:
+def _required_modules(requires: _ManifestTable) -> tuple[str, ...]:
     names = requires.names("modules", ())
     for name in names:
         # Looking for a submodule would import its parent.
@@ -258,7 +258,7 @@ def _required_modules(requires: _Table) -> tuple[str, ...]:
     return names
 
 
-def _device(entry: _Table) -> DeviceEntry:
+def _device(entry: _ManifestTable) -> DeviceEntry:
     slot = entry.take("slot", str, "")
     if slot not in {"", PRIVATEUSE1}:
         raise ManifestError(f"{entry.path}.slot: expected {PRIVATEUSE1!r} or nothing, got {slot!r}")
@@ -272,7 +272,7 @@ def _device(entry: _Table) -> DeviceEntry:
     return device
 
 
-def _defines(entry: _Table) -> DefinesEntry:
+def _defines(entry: _ManifestTable) -> DefinesEntry:
     contract, minor = entry.contract()
     defines = DefinesEntry(
         contract, minor, entry.module("module"), " ".join(entry.take("deprecated", str, "").split())
@@ -281,7 +281,7 @@ def _defines(entry: _Table) -> DefinesEntry:
     return defines
 
 
-def _implements(entry: _Table) -> ImplementsEntry:
+def _implements(entry: _ManifestTable) -> ImplementsEntry:
     devices = entry.names("devices")
     if not devices or not all(map(_is_device, devices)):
         raise ManifestError(
@@ -293,7 +293,7 @@ def _implements(entry: _Table) -> ImplementsEntry:
     return implements
 
 
-def _command(entry: _Table) -> CommandEntry:
+def _command(entry: _ManifestTable) -> CommandEntry:
     target = entry.take("target", str)
     module, colon, attribute = target.partition(":")
     if not (colon and _MODULE.fullmatch(module) and attribute.isidentifier()):
@@ -303,13 +303,13 @@ def _command(entry: _Table) -> CommandEntry:
     return command
 
 
-def _orders(table: _Table) -> list[Order]:
+def _orders(table: _ManifestTable) -> list[Order]:
     orders = []
     for contract, devices in table.data.items():
         path = f"order.{contract!r}"
         if not isinstance(devices, dict):
             raise ManifestError(f"{path}: expected a table of device types, got {devices!r}")
-        per_device = _Table(devices, path)
+        per_device = _ManifestTable(devices, path, ManifestError)
         for device in devices:
             if not _is_device(device):
                 raise ManifestError(f"{path}: expected device types or '*', got {device!r}")
@@ -325,20 +325,18 @@ def _orders(table: _Table) -> list[Order]:
 
 
 def _is_device(text: str) -> bool:
-    return text == _ANY_DEVICE or _NAME.fullmatch(text) is not None
+    return text == _ANY_DEVICE or NAME.fullmatch(text) is not None
 
 
-def _doctor(data: Mapping[str, Any]) -> str:
-    if not data:
+def _doctor(table: _ManifestTable) -> str:
+    if not table.data:
         return ""
-    table = _Table(dict(data), "doctor")
     module = table.module("module")
     table.finish()
     return module
 
 
-def _measure(data: Mapping[str, Any]) -> MeasureEntry:
-    table = _Table(dict(data), "measure")
+def _measure(table: _ManifestTable) -> MeasureEntry:
     measure = MeasureEntry(table.module("limits", ""), table.module("workloads", ""))
     table.finish()
     return measure
@@ -367,65 +365,17 @@ def _specifier(path: str, text: str, *, optional: bool = False) -> str:
     return text
 
 
-_MISSING: Final = object()
-
-
-class _Table:
-    """A TOML table that is read key by key; what nobody read is an error."""
-
-    def __init__(self, data: Mapping[str, Any], path: str) -> None:
-        self.data = data
-        self.path = path
-        self._read: set[str] = set()
-
-    def take(self, key: str, kind: type, default: Any = _MISSING) -> Any:
-        self._read.add(key)
-        value = self.data.get(key, default)
-        if value is _MISSING:
-            raise ManifestError(f"{self._path(key)}: expected a {kind.__name__}, got nothing")
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise ManifestError(f"{self._path(key)}: expected a {kind.__name__}, got {value!r}")
-        return value
-
-    def name(self, key: str) -> str:
-        value = str(self.take(key, str))
-        if not _NAME.fullmatch(value):
-            raise ManifestError(
-                f"{self._path(key)}: expected lower-case letters, digits, '-' and '_', "
-                f"got {value!r}"
-            )
-        return value
-
-    def module(self, key: str, default: Any = _MISSING) -> str:
-        value = str(self.take(key, str, default))
+class _ManifestTable(Table):
+    def module(self, key: str, default: str | None = None) -> str:
+        """Return a module's dotted name; without a default the key must be there."""
+        value = str(self.take(key, str) if default is None else self.take(key, str, default))
         if value and not _MODULE.fullmatch(value):
-            raise ManifestError(f"{self._path(key)}: expected a module's name, got {value!r}")
+            raise ManifestError(f"{self.at(key)}: expected a module's name, got {value!r}")
         return value
 
     def contract(self) -> tuple[ContractId, int]:
+        """Return the contract and the minor of the key ``contract``."""
         try:
             return parse_contract(self.take("contract", str))
         except ValueError as error:
-            raise ManifestError(f"{self._path('contract')}: {error}") from error
-
-    def names(self, key: str, default: Any = _MISSING) -> tuple[str, ...]:
-        value = self.take(key, list, default if default is _MISSING else list(default))
-        if not all(isinstance(item, str) for item in value):
-            raise ManifestError(f"{self._path(key)}: expected a list of strings, got {value!r}")
-        return tuple(value)
-
-    def entries(self, key: str) -> list[_Table]:
-        value = self.take(key, list, [])
-        if not all(isinstance(item, dict) for item in value):
-            raise ManifestError(f"{self._path(key)}: expected [[{key}]] tables, got {value!r}")
-        return [_Table(item, f"{key}[{index}]") for index, item in enumerate(value)]
-
-    def finish(self) -> None:
-        unknown = sorted(set(self.data) - self._read)
-        if unknown:
-            raise ManifestError(
-                f"{self._path(unknown[0])}: unknown key; known here: {sorted(self._read)}"
-            )
-
-    def _path(self, key: str) -> str:
-        return f"{self.path}.{key}" if self.path else key
+            raise ManifestError(f"{self.at('contract')}: {error}") from error

@@ -18,9 +18,9 @@ from torchyard._environ import decision_settings, setting
 from torchyard._errors import PolicyError
 from torchyard._platforms.platform import Platform, imported_torch
 from torchyard._plugins.activation import PluginCodeError
-from torchyard._plugins.catalog import Catalog
+from torchyard._plugins.offers import Offers
 from torchyard._plugins.plugin import PluginSource
-from torchyard._registry.decision import Decision, Source
+from torchyard._registry.decision import Candidate, Decision, Source
 from torchyard._registry.lock import DecisionDump, read_dump
 from torchyard._registry.policy import (
     Policy,
@@ -39,8 +39,14 @@ _KEPT_DECISIONS: Final = 4096
 # Sets of settings and demands under which conclusions are kept at once.
 _KEPT_STANDINGS: Final = 64
 
+# A contract, a request, the call's own demand, the context's demands, and the settings.
+_Key = tuple[ContractId, Request, str | None, object, tuple[str, str, str, str]]
+# The contract's name, what usable plugins offer, a candidate for each plugin that offers nothing,
+# and the device's list.
+_Candidates = tuple[str, tuple[Implementation, ...], tuple[Candidate, ...], tuple[str, ...]]
 
-class Registry(Catalog):
+
+class Registry(Offers):
     """Everything that torchyard knows of what is installed, and the decisions made from it.
 
     Making one reads the plugins' manifests and imports no plugin. Use :func:`registry` for this
@@ -70,6 +76,8 @@ class Registry(Catalog):
         self._noticed: set[Hashable] = set()
         # Classes of requests that were seen to be requests.
         self._requests: set[type] = set()
+        self._policies: dict[Hashable, Policy] = {}
+        self._candidates: dict[Hashable, _Candidates] = {}
         self._tuned: TunedDecisions | None = None
         super().__init__(sources, platform=platform, environ=environ)
         _REGISTRIES.add(self)
@@ -187,9 +195,7 @@ class Registry(Catalog):
             self._tuned = TunedDecisions(self._platform, self.plugins)
         return self._tuned.of(contract)
 
-    def _key(
-        self, contract: str | ContractId, request: Request, use: str | None
-    ) -> tuple[ContractId, Request, object, str, str, str]:
+    def _key(self, contract: str | ContractId, request: Request, use: str | None) -> _Key:
         if not self._saw_torch and self._probes and imported_torch() is not None:
             self._look_again()
         if isinstance(contract, str):
@@ -201,8 +207,7 @@ class Registry(Catalog):
             self._check(contract, request)
         if use is not None:
             arguments.text("Registry", "use", use)
-        uses, enlist, lock, tuned = decision_settings(self._environ)
-        return contract, request, demanded(contract, use, uses), enlist, lock, tuned
+        return contract, request, use, context_demands(), decision_settings(self._environ)
 
     def _check(self, contract: object, request: object) -> None:
         """Check of what kind they are; of each class of requests once, as calls are many."""
@@ -221,32 +226,48 @@ class Registry(Catalog):
             )
         self._requests.add(type(request))
 
-    def _decided(self, key: tuple[ContractId, Request, Any, str, str, str]) -> Decision:
+    def _decided(self, key: _Key) -> Decision:
         decision = self._decisions.get(key)
         if decision is not None:
             return decision
-        contract, request, demand, enlist, lock, tuned = key
+        contract, request, use, demands, settings = key
         with self._lock:
-            implementations, absent = self.implementations(contract, request.device)
+            policy = self._policies.get((contract, use, demands, settings))
+            if policy is None:
+                policy = self._policy(contract, use, settings)
+                self._policies[contract, use, demands, settings] = policy
+            candidates = self._candidates
+            found = candidates.get((contract, request.device))
+            if found is None:
+                implementations, absent = self.implementations(contract, request.device)
+                found = str(contract), implementations, absent, self.order(contract, request.device)
+                candidates[contract, request.device] = found
+            name, implementations, absent, order = found
             decision = decide(
-                str(contract),
+                name,
                 request,
                 self._platform,
                 implementations,
-                self.order(contract, request.device),
-                policy=Policy(
-                    use=demand,
-                    enlist=parse_enlisted(enlist),
-                    locked=self._locked(lock.strip(), contract),
-                    lock_path=lock.strip(),
-                    tuned=() if tuned.strip() == "off" else self._measured(contract),
-                ),
+                order,
+                policy=policy,
                 absent=absent,
             )
             if len(self._decisions) >= _KEPT_DECISIONS:
                 self._plugins_changed()
             self._decisions[key] = decision
         return decision
+
+    def _policy(
+        self, contract: ContractId, use: str | None, settings: tuple[str, str, str, str]
+    ) -> Policy:
+        uses, enlist, lock, tuned = settings
+        return Policy(
+            use=demanded(contract, use, uses),
+            enlist=parse_enlisted(enlist),
+            locked=self._locked(lock.strip(), contract),
+            lock_path=lock.strip(),
+            tuned=() if tuned.strip() == "off" else self._measured(contract),
+        )
 
     def _load(self, contract: str, chosen: Implementation) -> Callable[..., Any]:
         with self._lock:
@@ -259,6 +280,9 @@ class Registry(Catalog):
     def _plugins_changed(self) -> None:
         self._decisions.clear()
         self._served.clear()
+        self._policies.clear()
+        # Another dictionary: what is being gathered meanwhile goes to the former one.
+        self._candidates = {}
         # Another one, so that what is kept beside it is seen to be of the former.
         self._conclusions = {}
 

@@ -89,7 +89,8 @@ def decide(
 
 def require(decision: Decision) -> Implementation:
     """Return the chosen implementation, or raise UnsupportedError with the whole trace."""
-    arguments.instance("require", "decision", decision, Decision)
+    if type(decision) is not Decision:
+        arguments.instance("require", "decision", decision, Decision)
     if decision.chosen is None:
         raise UnsupportedError(
             f"nothing may serve this request; every candidate and its reason:\n{decision.render()}",
