@@ -569,13 +569,12 @@ def rehearsal(session: nox.Session) -> None:
     """
     packages = ("release", "attention", "conformance")
     install(session, *packages, extra=[*group("test"), *group("release")])
-    tests_of_trains = [f"packages/release/tests/test_{name}.py" for name in ("faults", "rehearsal")]
-    session.run("pytest", "-m", "sweep", *tests_of_trains)
+    session.run("pytest", "-m", "sweep", "packages/release/tests/trains")
     session.run("python", "-m", "packages.conformance.tests.planted_faults")
     # Kept, because the scorecard's page, the notes and the index are there.
     folder = tempfile.mkdtemp(prefix="torchyard-rehearsal-")
     session.run("git", "clone", "--quiet", str(ROOT), f"{folder}/clone", external=True)
-    session.run("python", "-m", "packages.release.tests.rehearsal", folder, *session.posargs)
+    session.run("python", "-m", "packages.release.tests.trains.rehearsal", folder, *session.posargs)
 
 
 @nox.session(default=False, reuse_venv=False, tags=["demo", "hw-cpu", "stage-verify"])

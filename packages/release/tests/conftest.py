@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from packages.release.tests import foreign
-from torchyard_release._workspace import Workspace
+from torchyard_release._repository._workspace import Workspace
 
 
 @pytest.fixture

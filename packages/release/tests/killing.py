@@ -74,8 +74,8 @@ def _run(root: Path, words: Sequence[str], at: int, how: str) -> int:
 
 
 def _command(root: str, words: tuple[str, ...], at: int, how: str, pipe: Any) -> None:
-    from torchyard_release import _journal
     from torchyard_release._cli import command
+    from torchyard_release._records import _journal
 
     write, count = _journal._write, 0
 

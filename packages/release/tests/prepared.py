@@ -9,10 +9,10 @@ from typing import Final
 
 from packages.release.tests import foreign
 from packages.release.tests.wheels import write_wheel
-from torchyard_release._candidate import Artifact, Candidate
-from torchyard_release._evidence import Evidence, Outcome, record
-from torchyard_release._keys import make_key
-from torchyard_release._workspace import Workspace
+from torchyard_release._records._candidate import Artifact, Candidate
+from torchyard_release._records._evidence import Evidence, Outcome, record
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._keys import make_key
 
 __all__ = [
     "VERSION",

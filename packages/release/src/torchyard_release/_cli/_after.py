@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._audit import (
+from torchyard_release._audit._audit import (
     Observation,
     YankPlan,
     compare_files,
@@ -17,10 +17,8 @@ from torchyard_release._audit import (
     install_again,
     yank_plan,
 )
-from torchyard_release._bisect import Bisection, Tried
-from torchyard_release._bisect import bisect as search
-from torchyard_release._candidate import read_candidate
-from torchyard_release._clean_room import CleanRoom
+from torchyard_release._audit._bisect import Bisection, Tried
+from torchyard_release._audit._bisect import bisect as search
 from torchyard_release._cli._command import (
     DONE,
     REFUSED,
@@ -31,11 +29,13 @@ from torchyard_release._cli._command import (
 )
 from torchyard_release._cli._publish import open_index
 from torchyard_release._errors import ReleaseError
-from torchyard_release._index_server import IndexServer
-from torchyard_release._promote import promoted, signed_manifest
-from torchyard_release._trust import judged
-from torchyard_release._verification import released_folders
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._clean_room import CleanRoom
+from torchyard_release._gates._verification import released_folders
+from torchyard_release._index._server import IndexServer
+from torchyard_release._publish._promote import promoted, signed_manifest
+from torchyard_release._records._candidate import read_candidate
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._trust import judged
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._build import Built, build_candidate
-from torchyard_release._bump import departing
+from torchyard_release._build._build import Built, build_candidate
 from torchyard_release._cli._command import (
     DONE,
     REFUSED,
@@ -21,7 +20,8 @@ from torchyard_release._cli._command import (
     operation,
     release_command,
 )
-from torchyard_release._workspace import Workspace
+from torchyard_release._copies._bump import departing
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from torchyard_release._bump import bump_tree
 from torchyard_release._cli._command import Answer, group_of, operation, release_command
-from torchyard_release._workspace import Workspace
+from torchyard_release._copies._bump import bump_tree
+from torchyard_release._repository._workspace import Workspace
 
 
 @click.command()

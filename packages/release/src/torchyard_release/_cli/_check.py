@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._check import derive, write_derived
 from torchyard_release._cli._command import DONE, REFUSED, Answer, group_of, release_command
-from torchyard_release._drift import Derived
-from torchyard_release._workspace import Workspace
+from torchyard_release._copies._check import derive, write_derived
+from torchyard_release._copies._drift import Derived
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

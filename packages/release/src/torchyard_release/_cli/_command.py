@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 import click
 
 from torchyard_release._errors import ReleaseError
-from torchyard_release._journal import Journal
-from torchyard_release._workspace import Workspace
+from torchyard_release._records._journal import Journal
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

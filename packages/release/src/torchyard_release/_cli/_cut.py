@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from torchyard_release._cli._command import Answer, group_of, operation, release_command
-from torchyard_release._cut import Cut, cut_branch, cut_candidate
-from torchyard_release._workspace import Workspace
+from torchyard_release._cut._cut import Cut, cut_branch, cut_candidate
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,8 +10,8 @@ import click
 
 from torchyard_release._cli._command import Answer, release_command
 from torchyard_release._errors import ReleaseError
-from torchyard_release._journal import Entry
-from torchyard_release._workspace import Workspace
+from torchyard_release._records._journal import Entry
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from torchyard_release._cli._command import DONE, REFUSED, Answer, operation, release_command
-from torchyard_release._inspection import Inspection, inspect_candidate
-from torchyard_release._scorecard import step_of
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._inspection import Inspection, inspect_candidate
+from torchyard_release._gates._scorecard import step_of
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

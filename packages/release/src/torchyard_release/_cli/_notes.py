@@ -8,9 +8,9 @@ import click
 
 from torchyard_release._atomic import write_atomically
 from torchyard_release._cli._command import Answer, release_command
-from torchyard_release._judgement import scorecard_of
-from torchyard_release._notes import notes_of
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._judgement import scorecard_of
+from torchyard_release._publish._notes import notes_of
+from torchyard_release._repository._workspace import Workspace
 
 
 @click.command()

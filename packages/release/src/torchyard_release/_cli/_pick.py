@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from torchyard_release._cli._command import DONE, REFUSED, Answer, operation, release_command
+from torchyard_release._cut._pick import Missing, Pick, ledger, missing
+from torchyard_release._cut._pick import pick as pick_commit
 from torchyard_release._errors import ReleaseError
-from torchyard_release._pick import Missing, Pick, ledger, missing
-from torchyard_release._pick import pick as pick_commit
-from torchyard_release._workspace import Workspace
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from torchyard_release._bump import departing
-from torchyard_release._calendar import later
 from torchyard_release._cli._command import Answer, release_command
-from torchyard_release._train import Train
-from torchyard_release._workspace import Workspace
+from torchyard_release._copies._bump import departing
+from torchyard_release._declaration._calendar import later
+from torchyard_release._declaration._train import Train
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

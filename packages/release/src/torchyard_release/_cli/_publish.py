@@ -16,13 +16,13 @@ from torchyard_release._cli._command import (
     release_command,
 )
 from torchyard_release._errors import ReleaseError
-from torchyard_release._manifest import Manifest
-from torchyard_release._promote import promoted, signed_manifest
-from torchyard_release._publish import Fate, Parcel, Publication, Step
-from torchyard_release._trust import committed_index, judged
-from torchyard_release._upload import Index
-from torchyard_release._verification import departing
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._verification import departing
+from torchyard_release._index._upload import Index
+from torchyard_release._publish._promote import promoted, signed_manifest
+from torchyard_release._publish._publish import Fate, Parcel, Publication, Step
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._manifest import Manifest
+from torchyard_release._signing._trust import committed_index, judged
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,11 +9,11 @@ import click
 
 from torchyard_release._atomic import write_atomically, write_json_atomically
 from torchyard_release._cli._command import DONE, REFUSED, Answer, release_command
-from torchyard_release._following import following
-from torchyard_release._judgement import scorecard_of
-from torchyard_release._scorecard import Scorecard, Status
-from torchyard_release._scorecard_page import scorecard_page
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._following import following
+from torchyard_release._gates._judgement import scorecard_of
+from torchyard_release._gates._scorecard import Scorecard, Status
+from torchyard_release._gates._scorecard_page import scorecard_page
+from torchyard_release._repository._workspace import Workspace
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,12 +9,12 @@ import click
 
 from torchyard_release._cli._command import Answer, operation, release_command, told
 from torchyard_release._errors import ReleaseError
-from torchyard_release._keys import make_key, read_private_key, read_public_key
-from torchyard_release._manifest import check_files, read_manifest
-from torchyard_release._promote import approve as approve_candidate
-from torchyard_release._promote import promote as promote_candidate
-from torchyard_release._trust import MANIFEST, judged
-from torchyard_release._workspace import Workspace
+from torchyard_release._publish._promote import approve as approve_candidate
+from torchyard_release._publish._promote import promote as promote_candidate
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._keys import make_key, read_private_key, read_public_key
+from torchyard_release._signing._manifest import check_files, read_manifest
+from torchyard_release._signing._trust import MANIFEST, judged
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")

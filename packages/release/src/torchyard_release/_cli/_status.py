@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from torchyard_release._cli._command import Answer, release_command
-from torchyard_release._cut import candidate_numbers
-from torchyard_release._following import following
-from torchyard_release._journal import Entry
-from torchyard_release._judgement import recorded_evidence, scorecard_of
-from torchyard_release._scorecard import Scorecard
-from torchyard_release._trust import judged
-from torchyard_release._workspace import Workspace
+from torchyard_release._cut._cut import candidate_numbers
+from torchyard_release._gates._following import following
+from torchyard_release._gates._judgement import recorded_evidence, scorecard_of
+from torchyard_release._gates._scorecard import Scorecard
+from torchyard_release._records._journal import Entry
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._trust import judged
 
 if TYPE_CHECKING:
     from rich.console import Console

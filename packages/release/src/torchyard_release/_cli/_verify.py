@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from torchyard_release._attempts import attempt, can_try
 from torchyard_release._cli._command import (
     DONE,
     REFUSED,
@@ -16,12 +15,13 @@ from torchyard_release._cli._command import (
     release_command,
 )
 from torchyard_release._errors import ReleaseError
-from torchyard_release._evidence import Evidence, Outcome, record
-from torchyard_release._judgement import scorecard_of
-from torchyard_release._scorecard import Status
-from torchyard_release._trust import judged
-from torchyard_release._verification import Bench, cells_of, try_cell
-from torchyard_release._workspace import Workspace
+from torchyard_release._gates._attempts import attempt, can_try
+from torchyard_release._gates._judgement import scorecard_of
+from torchyard_release._gates._scorecard import Status
+from torchyard_release._gates._verification import Bench, cells_of, try_cell
+from torchyard_release._records._evidence import Evidence, Outcome, record
+from torchyard_release._repository._workspace import Workspace
+from torchyard_release._signing._trust import judged
 
 if TYPE_CHECKING:
     from rich.console import Console

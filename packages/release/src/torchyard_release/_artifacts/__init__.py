@@ -1,0 +1,1 @@
+"""Built files, read: what each contains and says, and what it should."""

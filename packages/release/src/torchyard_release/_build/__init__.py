@@ -1,0 +1,1 @@
+"""Building a candidate's artifacts, twice, from its tag."""

@@ -1,0 +1,1 @@
+"""Promotion, publishing and the release notes."""

@@ -1,0 +1,1 @@
+"""The repository that a train is made of, and its git."""

@@ -1,0 +1,1 @@
+"""Keys, the signed manifest, and which of a candidate's records are trusted."""
