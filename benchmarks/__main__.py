@@ -13,21 +13,24 @@ from rich.console import Console
 from rich.progress import Progress
 
 import torchyard
-from benchmarks.calls import measure_calls
-from benchmarks.cases import Case
-from benchmarks.cold import measure_cold
-from benchmarks.collectives import measure_collectives
-from benchmarks.context_parallel import measure_context_parallel
-from benchmarks.foreach import measure_foreach
-from benchmarks.graphs import measure_graphs
-from benchmarks.limits import Limits, Probe
-from benchmarks.linear import measure_linear
-from benchmarks.linear_functions import measure_functions
-from benchmarks.measure import Effort, Row, WrongResultError, measure
-from benchmarks.memory import measure_memory
-from benchmarks.plot import draw_short
-from benchmarks.recurrent import measure_recurrent
-from benchmarks.report import (
+from benchmarks.attention.cold import measure_cold
+from benchmarks.attention.context_parallel import measure_context_parallel
+from benchmarks.attention.memory import measure_memory
+from benchmarks.attention.scaling import measure_scaling
+from benchmarks.attention.suites import SUITES
+from benchmarks.groups.collectives import measure_collectives
+from benchmarks.kernels.foreach import measure_foreach
+from benchmarks.kernels.graphs import measure_graphs
+from benchmarks.kernels.linear import measure_linear
+from benchmarks.kernels.linear_functions import measure_functions
+from benchmarks.kernels.recurrent import measure_recurrent
+from benchmarks.kernels.topk import measure_topk
+from benchmarks.measuring.cases import Case
+from benchmarks.measuring.limits import Limits, Probe
+from benchmarks.measuring.measure import Effort, Row, WrongResultError, measure
+from benchmarks.overhead.calls import measure_calls
+from benchmarks.reporting.plot import draw_short
+from benchmarks.reporting.report import (
     bars_table,
     brief_table,
     findings_table,
@@ -35,9 +38,6 @@ from benchmarks.report import (
     rows_table,
     write_json,
 )
-from benchmarks.scaling import measure_scaling
-from benchmarks.suites import SUITES
-from benchmarks.topk import measure_topk
 
 __all__: list[str] = []
 

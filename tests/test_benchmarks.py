@@ -13,21 +13,21 @@ from torch import Tensor
 
 import torchyard
 import torchyard_kernels
-from benchmarks import linear_functions
-from benchmarks import measure as measuring
 from benchmarks.__main__ import _chosen
-from benchmarks.calls import _alone, measure_calls
-from benchmarks.cases import Bar, Case, Part, Rival
-from benchmarks.contestants import OURS, Contestant, contestants, ruler
-from benchmarks.findings import at_least, at_most
-from benchmarks.limits import Limits, Probe
-from benchmarks.linear import check, measure_linear
-from benchmarks.linear_functions import measure_functions
-from benchmarks.measure import Effort, Row, WrongResultError, measure, met
-from benchmarks.paged import paged
-from benchmarks.recurrent import RecurrentCase, _cases, _measured, judged
-from benchmarks.recurrent_calls import _native, overhead
-from benchmarks.suites import SUITES
+from benchmarks.attention.paged import paged
+from benchmarks.attention.suites import SUITES
+from benchmarks.kernels import linear_functions
+from benchmarks.kernels.linear import check, measure_linear
+from benchmarks.kernels.linear_functions import measure_functions
+from benchmarks.kernels.recurrent import RecurrentCase, _cases, _measured, judged
+from benchmarks.measuring import measure as measuring
+from benchmarks.measuring.cases import Bar, Case, Part, Rival
+from benchmarks.measuring.contestants import OURS, Contestant, contestants, ruler
+from benchmarks.measuring.findings import at_least, at_most
+from benchmarks.measuring.limits import Limits, Probe
+from benchmarks.measuring.measure import Effort, Row, WrongResultError, measure, met
+from benchmarks.overhead.calls import _alone, measure_calls
+from benchmarks.overhead.recurrent_calls import _native, overhead
 from torchyard_attention import explain
 
 _LIMITS = Limits(float32_flops=1e12, read_bytes=1e10)

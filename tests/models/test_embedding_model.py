@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks import embedding
-from benchmarks.models import OURS, Task, compare
+from benchmarks.models import embedding
+from benchmarks.models.comparison import OURS, Task, compare
 from torchyard_attention.tolerance import FACTOR
 
 TEXTS = embedding.sources(12)

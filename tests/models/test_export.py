@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import embedding
+from benchmarks.models import embedding
 from packages.export.tests.models.attending import Encoder, encoder
 from torchyard_export import Artifact, export, load
 

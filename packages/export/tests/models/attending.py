@@ -53,7 +53,7 @@ def decoder() -> dict[str, Any]:
 
 def encoder() -> dict[str, Any]:
     """Return all-MiniLM-L6-v2 and its call; ModuleNotFoundError where it is not installed."""
-    from benchmarks import embedding
+    from benchmarks.models import embedding
 
     batch = embedding.tokens(embedding.sources(6))
 

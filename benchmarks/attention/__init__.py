@@ -1,0 +1,1 @@
+"""Suites of attention, and of attention over many ranks."""

@@ -1,0 +1,1 @@
+"""Suites of linear, topk, recurrent layers, foreach_map and captured graphs."""

@@ -1,0 +1,1 @@
+"""A language model end to end, beside other runtimes."""

@@ -1,0 +1,1 @@
+"""Measuring a case: contestants, rounds, the machine's limits, probes in other processes."""

@@ -1,0 +1,1 @@
+"""Whole models of transformers, beside their own attention."""

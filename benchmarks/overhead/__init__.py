@@ -1,0 +1,1 @@
+"""The time around a kernel."""
