@@ -15,9 +15,9 @@ from torch.nn import functional as F
 from benchmarks.measuring.findings import Finding
 from benchmarks.measuring.measure import WrongResultError
 from torchyard_kernels import Graph, GraphParityError, UncapturableError, capture
-from torchyard_kernels._graphs import _recorded
-from torchyard_kernels._graphs._called import called
-from torchyard_kernels._graphs._interpreted import interpreted
+from torchyard_kernels.graphs import _recorded
+from torchyard_kernels.graphs.implementations._eager_replay import called
+from torchyard_kernels.graphs.implementations._jit_replay import interpreted
 
 __all__ = ["measure_graphs"]
 

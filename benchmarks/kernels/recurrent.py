@@ -18,7 +18,7 @@ from benchmarks.measuring.findings import Finding, at_least
 from benchmarks.measuring.limits import Limits, Probe
 from benchmarks.measuring.measure import WrongResultError
 from benchmarks.overhead.recurrent_calls import overhead
-from torchyard_kernels.contracts.recurrent import RecurrentKind, gates
+from torchyard_kernels.recurrent.contract import RecurrentKind, gates
 
 __all__ = ["RecurrentCase", "judged", "measure_recurrent"]
 

@@ -16,7 +16,7 @@ from benchmarks.measuring.measure import WrongResultError
 from benchmarks.overhead.calls import around
 from torchyard import registry
 from torchyard_kernels import topk
-from torchyard_kernels.contracts.topk import TOPK, TopKRequest
+from torchyard_kernels.topk.contract import TOPK, TopKRequest
 
 __all__ = ["measure_topk"]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 import torchyard_kernels
 from benchmarks.measuring.findings import Finding
 from benchmarks.overhead.calls import around
-from torchyard_kernels.contracts.recurrent import RecurrentKind
+from torchyard_kernels.recurrent.contract import RecurrentKind
 
 __all__ = ["overhead"]
 

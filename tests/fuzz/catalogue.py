@@ -70,7 +70,11 @@ NO_USERS: Final = {
     "torchyard_cpu": _OURS,
     "torchyard_export.contract": _SPI,
     "torchyard_export.targets": _OURS,
-    "torchyard_kernels.contracts": _SPI,
+    **{
+        f"torchyard_kernels.{op}": "users call what torchyard_kernels itself has of it"
+        for op in ("graphs", "linear", "pointwise", "recurrent", "topk")
+    },
+    "torchyard_kernels.direct": _SPI,
     "torchyard_simulated": _OURS,
 }
 

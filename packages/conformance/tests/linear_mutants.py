@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels.contracts.linear import LinearCall, Packed
+from torchyard_kernels.linear.contract import LinearCall, Packed
 
 from .sound_kernels import SoundKernel, SoundLinear
 

@@ -8,7 +8,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels.contracts.pointwise import PointwiseCall
+from torchyard_kernels.pointwise.contract import PointwiseCall
 
 from .sound_kernels import SoundKernel, SoundPointwise
 

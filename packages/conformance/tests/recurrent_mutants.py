@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from torchyard_kernels.contracts.recurrent import (
+from torchyard_kernels.recurrent.contract import (
     RecurrentCall,
     RecurrentGradients,
     RecurrentResult,

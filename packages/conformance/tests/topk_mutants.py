@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import torch
 
 from torchyard import Platform, ReasonCode, Verdict
-from torchyard_kernels.contracts.topk import Order, TopKCall, TopKResult
+from torchyard_kernels.topk.contract import Order, TopKCall, TopKResult
 
 from .sound_kernels import SoundKernel, SoundTopK
 

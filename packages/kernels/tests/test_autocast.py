@@ -22,8 +22,8 @@ from torchyard_kernels import (
     matmul,
     topk,
 )
-from torchyard_kernels.contracts.linear import LINEAR, LinearRequest
-from torchyard_kernels.contracts.recurrent import FORWARD, RecurrentKind, RecurrentRequest
+from torchyard_kernels.linear.contract import LINEAR, LinearRequest
+from torchyard_kernels.recurrent.contract import FORWARD, RecurrentKind, RecurrentRequest
 
 LOW = (torch.bfloat16, torch.float16)
 INT8 = (("activation", 0), ("asymmetric", 0), ("group", 0))

@@ -16,8 +16,8 @@ import torchyard
 from torchyard import registry
 from torchyard_kernels import topk
 from torchyard_kernels._calls import Calls, _Known
-from torchyard_kernels._topk._ops import CALLS
-from torchyard_kernels.contracts.topk import TOPK, TopKRequest
+from torchyard_kernels.topk._ops import CALLS
+from torchyard_kernels.topk.contract import TOPK, TopKRequest
 
 REQUEST = TopKRequest("cpu", "float32", 3, 10, 2)
 

@@ -14,9 +14,9 @@ import torchyard
 import torchyard_kernels as tk
 from torchyard import registry
 from torchyard_kernels import _calls
-from torchyard_kernels._linear import _fused_calls
-from torchyard_kernels._linear import _ops as linear_ops
-from torchyard_kernels._pointwise import _ops as pointwise_ops
+from torchyard_kernels.linear import _fused_calls
+from torchyard_kernels.linear import _ops as linear_ops
+from torchyard_kernels.pointwise import _ops as pointwise_ops
 
 OPS = torch.ops.torchyard_kernels
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -313,6 +313,6 @@ def test_execution_graphs_and_compiled_ones_reach_it(ways, name):
 
 
 def pointwise_text(function):
-    from torchyard_kernels._pointwise._recordings import recorded
+    from torchyard_kernels.pointwise._recordings import recorded
 
     return recorded(function, "foreach_map", ([torch.zeros(1)],))[0]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchyard_kernels import foreach_map, linear
-from torchyard_kernels._linear import _recordings as of_linear
-from torchyard_kernels._pointwise import _recordings as of_map
+from torchyard_kernels.linear._functions import recordings as of_linear
+from torchyard_kernels.pointwise import _recordings as of_map
 from torchyard_programs import ProgramError
 
 Function = Callable[..., Tensor]

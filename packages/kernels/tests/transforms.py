@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, line
 from torch.utils.checkpoint import checkpoint
 
 import torchyard_kernels as tk
-from torchyard_kernels._recurrent._cells import State, step
-from torchyard_kernels.contracts.recurrent import CellWeights, RecurrentKind
+from torchyard_kernels.recurrent._cells import State, step
+from torchyard_kernels.recurrent.contract import CellWeights, RecurrentKind
 
 Function = Callable[[Tensor], Tensor]
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchyard_programs import ProgramError, Recordings, _recordings, trace
+from torchyard_programs import ProgramError, Recordings, trace
+from torchyard_programs._cache import recordings as _recordings
 
 Mod = Callable[..., Tensor]
 

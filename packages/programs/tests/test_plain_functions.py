@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from packages.programs.tests.recordings import Mod, held
-from torchyard_programs import Recordings, _recordings, trace
+from torchyard_programs import Recordings, trace
+from torchyard_programs._cache import recordings as _recordings
 
 _CPU = torch.device("cpu")
 _INPUTS = (("x", torch.float32),)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from torchyard_programs._repeatable import is_fixed, repeatable
+from torchyard_programs._cache.repeatable import is_fixed, repeatable
 
 FACTOR = 2.0
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torchyard
 from tests.fuzz.harness import call_of
 from tests.fuzz.kinds import BOOL, FUNCTION, OTHER, REFUSED, TEXT, Kind, choice, optional
-from torchyard_kernels.contracts.topk import TOPK, TopKRequest
+from torchyard_kernels.topk.contract import TOPK, TopKRequest
 
 __all__ = ["CALLS"]
 

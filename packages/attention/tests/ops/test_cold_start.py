@@ -11,7 +11,8 @@ import torch
 from torchyard_attention import flex_attention
 from torchyard_attention._mods import _evaluate
 from torchyard_attention._mods._evaluate import infer_dtypes, score_inputs
-from torchyard_programs import _typing, parse
+from torchyard_programs import parse
+from torchyard_programs._program import inference
 
 _FIRST = """
 import sys, torch
@@ -47,7 +48,7 @@ def test_dtypes_do_not_depend_on_values(text: str, dtype: torch.dtype) -> None:
     dtypes = infer_dtypes(text, torch.float32, traits)
 
     assert dtypes["%1"] == dtype
-    steps = _typing.inferred_on(
+    steps = inference.inferred_on(
         parse(text), score_inputs(torch.float32), traits, torch.device("meta")
     )
     assert dtypes == {name: step.dtype for name, step in steps.items()}

@@ -12,21 +12,21 @@ from torchyard_kernels._accelerate._report import (
     Report,
     Skipped,
 )
-from torchyard_kernels._graphs._api import capture
-from torchyard_kernels._graphs._errors import GraphBucketError, GraphParityError, UncapturableError
-from torchyard_kernels._graphs._graph import Graph, GraphMemory
-from torchyard_kernels._graphs._padding import Padding
-from torchyard_kernels._linear._api import bmm, linear, matmul
-from torchyard_kernels._linear._errors import PackedGradientError, PackedWriteError
-from torchyard_kernels._linear._packed_weight import PackedWeight
-from torchyard_kernels._linear._quantize import quantize
-from torchyard_kernels._linear._tuning import Tuned, max_autotune
-from torchyard_kernels._pointwise._api import foreach_map, foreach_map_
-from torchyard_kernels._pointwise._errors import InPlaceGradientError
-from torchyard_kernels._recurrent._api import gru, lstm, rnn
-from torchyard_kernels._recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
-from torchyard_kernels._recurrent._packed import PackedRecurrent
-from torchyard_kernels._topk._api import (
+from torchyard_kernels.graphs._api import capture
+from torchyard_kernels.graphs._errors import GraphBucketError, GraphParityError, UncapturableError
+from torchyard_kernels.graphs._graph import Graph, GraphMemory
+from torchyard_kernels.graphs._padding import Padding
+from torchyard_kernels.linear._api import bmm, linear, matmul
+from torchyard_kernels.linear._errors import PackedGradientError, PackedWriteError
+from torchyard_kernels.linear._tuning import Tuned, max_autotune
+from torchyard_kernels.linear._weights.packed_weight import PackedWeight
+from torchyard_kernels.linear._weights.quantize import quantize
+from torchyard_kernels.pointwise._api import foreach_map, foreach_map_
+from torchyard_kernels.pointwise._errors import InPlaceGradientError
+from torchyard_kernels.recurrent._api import gru, lstm, rnn
+from torchyard_kernels.recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
+from torchyard_kernels.recurrent._packed import PackedRecurrent
+from torchyard_kernels.topk._api import (
     TopK,
     kthvalue,
     masked_topk,

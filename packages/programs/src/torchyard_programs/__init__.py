@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from torchyard_programs._build import build
+from torchyard_programs._cache.recordings import Recordings
 from torchyard_programs._captured import is_readable_on, stored
 from torchyard_programs._derivatives import is_transformed, pullback, pushforward
 from torchyard_programs._errors import ProgramError
-from torchyard_programs._program import Operation, Program, Reference, parse
-from torchyard_programs._recordings import Recordings
-from torchyard_programs._trace import result_count, trace
-from torchyard_programs._typed import Step, TypedProgram, typed_program
-from torchyard_programs._typing import Input, Traits, infer, is_pointwise
+from torchyard_programs._program.build import build
+from torchyard_programs._program.inference import Input, Traits, infer, is_pointwise
+from torchyard_programs._program.program import Operation, Program, Reference, parse
+from torchyard_programs._program.typed import Step, TypedProgram, typed_program
+from torchyard_programs._recording.tracer import result_count, trace
 from torchyard_programs._undisturbed import is_undisturbed
 
 __all__ = [

@@ -19,8 +19,16 @@ from torchyard_cpu._programs.program import (
     native_program,
 )
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
-from torchyard_kernels.contracts.chain import Chain, Copy, Form, Place, Pointwise, Product, Scale
-from torchyard_kernels.contracts.linear import Packed, Spread
+from torchyard_kernels.linear.contract import Packed, Spread
+from torchyard_kernels.linear.contract.chain import (
+    Chain,
+    Copy,
+    Form,
+    Place,
+    Pointwise,
+    Product,
+    Scale,
+)
 
 __all__ = ["LINEAR", "QUANTISED", "native_chain"]
 

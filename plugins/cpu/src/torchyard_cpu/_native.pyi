@@ -217,7 +217,7 @@ def recurrent_pack(
 #     input: address, and the strides of step and sequence, in elements.
 #     addresses: of contiguous hidden [layers * directions, B, P] and cell [..., H] (or 0), packed
 #         weights, int64 lengths [B] (or 0), and, to be written, output [T, B, directions * P],
-#         hidden, cell (or 0), and the float32 reserve of torchyard_kernels.contracts.recurrent
+#         hidden, cell (or 0), and the float32 reserve of torchyard_kernels.recurrent.contract
 #         (or 0).
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
@@ -246,7 +246,7 @@ def packed_weights(
     kernel: str, sizes: _RecurrentSizes, tensor: Tensor, packed: int, bias: bool, /
 ) -> PackedWeights: ...
 
-# Serves recurrent calls that were decided before; see torchyard_kernels.contracts.direct. kind is a
+# Serves recurrent calls that were decided before; see torchyard_kernels.direct. kind is a
 # place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
 class DirectRecurrent:
     # `made`: of packed weights what holds PackedWeights as its attribute `native`. They are looked
@@ -352,7 +352,7 @@ def direct_forward(
     /,
 ) -> DirectForward | None: ...
 
-# Select the first k of each row, see torchyard_kernels.contracts.topk.
+# Select the first k of each row, see torchyard_kernels.topk.contract.
 #
 # Args:
 #     kernel: a name that topk_kernels lists.
@@ -392,7 +392,7 @@ def select_topk(dtype: str, features: Iterable[str], /) -> str | None: ...
 # Return (name, dtype, isa) of each selection, best first.
 def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
 
-# Serves topk's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
+# Serves topk's calls that were decided before: see torchyard_kernels.direct.DirectCall.
 class DirectTopK:
     # With three arguments: the k-th least alone, without the dimension. A mask is of x's shape or
     # of its last dimension; with offsets x has one dimension and no mask.
@@ -491,7 +491,7 @@ def select_quantised(features: Iterable[str]) -> str: ...
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
-# Serves linear's calls that were decided before: see torchyard_kernels.contracts.direct.DirectCall.
+# Serves linear's calls that were decided before: see torchyard_kernels.direct.DirectCall.
 class DirectLinear:
     # form: (N, K) of a packed weight, whose `data` is given; -1: the weight is plain, [N, K];
     # -2: it is matmul's second factor, [K, N] or [B, K, N].
@@ -584,7 +584,7 @@ def pointwise(
 ) -> None: ...
 
 # Serves calls of foreach_map that were decided before, from tensors, through torch's C functions:
-# what torchyard_kernels.contracts.pointwise.PointwiseKernel promises of ``serve``.
+# what torchyard_kernels.pointwise.contract.PointwiseKernel promises of ``serve``.
 class DirectMap:
     def serve(
         self,
@@ -622,7 +622,7 @@ def direct_map(
     /,
 ) -> DirectMap | None: ...
 
-# Stages that a layer runs on one row: torchyard_kernels.contracts.chain.
+# Stages that a layer runs on one row: torchyard_kernels.linear.contract.chain.
 class Chain:
     # None for inputs that do not fit.
     def serve(self, *inputs: Tensor) -> Tensor | None: ...

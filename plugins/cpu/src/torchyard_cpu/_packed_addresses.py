@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torchyard_cpu._addresses import address
-from torchyard_kernels.contracts.linear import WeightSpec, panel_shape
-from torchyard_kernels.contracts.quantised import (
+from torchyard_kernels.linear.contract import WeightSpec, panel_shape
+from torchyard_kernels.linear.contract.quantised import (
     BITS,
     QUANTISED_COLUMNS,
     data_shape,

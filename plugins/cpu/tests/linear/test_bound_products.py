@@ -7,7 +7,7 @@ import torch
 
 import torchyard
 from torchyard_kernels import accelerate, linear
-from torchyard_kernels._linear import _packed_product
+from torchyard_kernels.linear import _packed_product
 
 
 @pytest.fixture

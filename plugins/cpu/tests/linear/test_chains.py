@@ -16,10 +16,10 @@ from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.linear._product import NativeLinear
 from torchyard_cpu.quantised._product import NativeQuantised
 from torchyard_kernels import PackedWeight, linear
-from torchyard_kernels._accelerate._decoder import DecoderForm
-from torchyard_kernels._accelerate._row_chains import after_attention, before_attention
-from torchyard_kernels.contracts.chain import MADE, Chain, Copy, Form, Place, Product
-from torchyard_kernels.contracts.linear import Packed, WeightSpec
+from torchyard_kernels._accelerate.decoder._form import DecoderForm
+from torchyard_kernels._accelerate.decoder._row_chains import after_attention, before_attention
+from torchyard_kernels.linear.contract import Packed, WeightSpec
+from torchyard_kernels.linear.contract.chain import MADE, Chain, Copy, Form, Place, Product
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FORM = DecoderForm((1e-6, 1e-5), (), (), "cache")

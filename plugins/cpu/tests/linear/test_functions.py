@@ -12,7 +12,7 @@ from torchyard_cpu import _isa, _native
 from torchyard_cpu.linear import supports
 from torchyard_cpu.linear._product import NativeLinear
 from torchyard_kernels import PackedWeight, linear
-from torchyard_kernels.contracts.linear import LINEAR, LinearCall, LinearRequest, Packed, WeightSpec
+from torchyard_kernels.linear.contract import LINEAR, LinearCall, LinearRequest, Packed, WeightSpec
 
 FEATURES = frozenset(_native.cpu_features())
 ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= FEATURES]

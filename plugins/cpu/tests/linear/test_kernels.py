@@ -15,7 +15,7 @@ from torchyard_cpu import _isa, _native
 from torchyard_cpu.linear import supports
 from torchyard_cpu.linear._product import row_places, weight_places
 from torchyard_kernels import PackedWeight
-from torchyard_kernels.contracts.linear import LinearRequest
+from torchyard_kernels.linear.contract import LinearRequest
 
 FEATURES = frozenset(_native.cpu_features())
 KERNELS = [row for row in _native.linear_kernels() if set(row[3]) <= FEATURES]

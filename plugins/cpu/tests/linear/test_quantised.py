@@ -12,7 +12,7 @@ from torchyard_cpu import _isa, _native
 from torchyard_cpu.quantised import features_of, supports
 from torchyard_cpu.quantised._product import NativeQuantised
 from torchyard_kernels import linear, quantize
-from torchyard_kernels.contracts.linear import (
+from torchyard_kernels.linear.contract import (
     LINEAR,
     LinearCall,
     LinearRequest,

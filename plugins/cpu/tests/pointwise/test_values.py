@@ -21,7 +21,7 @@ from torchyard_cpu._programs.program import ProgramOperand, native_program
 from torchyard_cpu.pointwise import supports
 from torchyard_cpu.pointwise._map import NativePointwise
 from torchyard_kernels import foreach_map, foreach_map_
-from torchyard_kernels.contracts.pointwise import POINTWISE, PointwiseCall, PointwiseRequest
+from torchyard_kernels.pointwise.contract import POINTWISE, PointwiseCall, PointwiseRequest
 from torchyard_programs import trace
 
 FEATURES = frozenset(_native.cpu_features())

@@ -15,8 +15,8 @@ from torchyard_cpu import _native
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.recurrent._direct import DirectRecurrent
 from torchyard_cpu.recurrent._forward import NativeRecurrent
-from torchyard_kernels._recurrent._ops import CALLS
-from torchyard_kernels.contracts.recurrent import RecurrentKind
+from torchyard_kernels.recurrent._ops import CALLS
+from torchyard_kernels.recurrent.contract import RecurrentKind
 
 MODULES = {
     "lstm": (torch.nn.LSTM, tk.lstm, torch.float16),
@@ -61,7 +61,7 @@ def served(monkeypatch):
 
     monkeypatch.setattr(DirectRecurrent, "__init__", counting)
     # The op may serve directly what the dispatcher made plain.
-    monkeypatch.setattr("torchyard_kernels._recurrent._ops._served", lambda *_: None)
+    monkeypatch.setattr("torchyard_kernels.recurrent._ops._served", lambda *_: None)
     registry().conclusions().clear()
     yield calls
     registry().conclusions().clear()

@@ -10,12 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from packages.kernels.tests.recurrent import Case, cases, misses
+from packages.kernels.tests.recurrent.cases import Case, cases, misses
 from torchyard import ReasonCode, probe_platform, registry
 from torchyard_cpu import _isa, _native
 from torchyard_cpu.recurrent import supports, supports_torch
 from torchyard_cpu.recurrent._forward import NativeRecurrent, run_kernel
-from torchyard_kernels.contracts.recurrent import FORWARD, RecurrentKind, RecurrentRequest
+from torchyard_kernels.recurrent.contract import FORWARD, RecurrentKind, RecurrentRequest
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 FEATURES = frozenset(_native.cpu_features())

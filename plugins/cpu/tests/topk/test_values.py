@@ -15,7 +15,7 @@ from torchyard_cpu import _isa, _native
 from torchyard_cpu.topk import MAX_LENGTH, supports
 from torchyard_cpu.topk._selection import NativeTopK
 from torchyard_kernels import kthvalue, masked_topk, segmented_topk, topk
-from torchyard_kernels.contracts.topk import DTYPES, TOPK, Order, TopKCall, TopKRequest
+from torchyard_kernels.topk.contract import DTYPES, TOPK, Order, TopKCall, TopKRequest
 
 _FEATURES = frozenset(_native.cpu_features())
 _KERNELS = [

@@ -13,7 +13,7 @@ from torch import Tensor
 import torchyard_kernels
 from torchyard_conformance._kernels._case import Case, Given, implementation, named_cases
 from torchyard_conformance._kernels._recorded import record
-from torchyard_kernels.contracts.linear import (
+from torchyard_kernels.linear.contract import (
     LINEAR,
     LinearCall,
     LinearRequest,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torchyard_kernels.contracts.recurrent import (
+from torchyard_kernels.recurrent.contract import (
     CellWeights,
     RecurrentCall,
     RecurrentKind,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchyard_conformance._kernels._case import Case, Given, implementation, named_cases
 from torchyard_kernels import foreach_map
-from torchyard_kernels.contracts.pointwise import (
+from torchyard_kernels.pointwise.contract import (
     POINTWISE,
     Operand,
     PointwiseCall,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels.contracts.linear import Spread
+from torchyard_kernels.linear.contract import Spread
 from torchyard_programs import build, parse, trace
 
 __all__ = ["Recorded", "record"]
@@ -17,7 +17,7 @@ __all__ = ["Recorded", "record"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recorded:
-    """A function: ``torchyard_kernels.contracts.linear.Function``.
+    """A function: ``torchyard_kernels.linear.contract.Function``.
 
     Attributes:
         text, captured, inputs: as the contract says.

@@ -18,7 +18,7 @@ from torchyard_conformance._kernels._case import (
 )
 from torchyard_conformance._kernels._naive_recurrent import naive_recurrent
 from torchyard_conformance._kernels._tensors import mapped, named
-from torchyard_kernels.contracts.recurrent import (
+from torchyard_kernels.recurrent.contract import (
     BACKWARD,
     FORWARD,
     CellWeights,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import torchyard_kernels  # noqa: F401  (registers the ops)
 from torchyard_conformance._kernels._case import Case, Given, implementation, named_cases
-from torchyard_kernels.contracts.topk import DTYPES, TOPK, Order, TopKCall, TopKRequest
+from torchyard_kernels.topk.contract import DTYPES, TOPK, Order, TopKCall, TopKRequest
 
 __all__ = ["GRIDS"]
 

@@ -12,8 +12,8 @@ from torchyard_kernels._accelerate._gain import measured_gain
 from torchyard_kernels._accelerate._plan import Plan
 from torchyard_kernels._accelerate._replace import Packing, make
 from torchyard_kernels._accelerate._report import Accelerated, AccelerateError, Report
-from torchyard_kernels.contracts.linear import PANEL_COLUMNS
-from torchyard_kernels.contracts.quantised import GROUPS, QUANTISED_COLUMNS
+from torchyard_kernels.linear.contract import PANEL_COLUMNS
+from torchyard_kernels.linear.contract.quantised import GROUPS, QUANTISED_COLUMNS
 
 __all__ = ["accelerate"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 from torchyard_kernels._accelerate._layers import is_untouched
-from torchyard_kernels._linear._packed_weight import CONVERTIBLE
+from torchyard_kernels.linear._weights.packed_weight import CONVERTIBLE
 
 __all__ = ["GATED", "PROJECTIONS", "gated_parts", "projections_parts", "reason_against"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels._linear._held import Held
-from torchyard_kernels._linear._packed_tensor import PackedTensor
+from torchyard_kernels.linear._weights.packed_tensor import PackedTensor
+from torchyard_kernels.linear._weights.storage import Held
 
 __all__ = ["biases", "is_untouched", "packed_held"]
 

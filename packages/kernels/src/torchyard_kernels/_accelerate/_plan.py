@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from torchyard_kernels._accelerate._decoded import DecoderForward
-from torchyard_kernels._accelerate._decoder import DecoderForm, decoder_form
 from torchyard_kernels._accelerate._find import (
     GATED,
     PROJECTIONS,
@@ -16,11 +14,13 @@ from torchyard_kernels._accelerate._find import (
     projections_parts,
     reason_against,
 )
-from torchyard_kernels._accelerate._gated import GatedForward
 from torchyard_kernels._accelerate._report import AccelerateError, Skipped
-from torchyard_kernels._linear._held import Joint
-from torchyard_kernels._linear._packed_tensor import PackedTensor
-from torchyard_kernels._linear._shared_weight import SharedWeight
+from torchyard_kernels._accelerate.decoder._form import DecoderForm, decoder_form
+from torchyard_kernels._accelerate.decoder._forward import DecoderForward
+from torchyard_kernels._accelerate.gated._forward import GatedForward
+from torchyard_kernels.linear._weights.packed_tensor import PackedTensor
+from torchyard_kernels.linear._weights.shared_weight import SharedWeight
+from torchyard_kernels.linear._weights.storage import Joint
 
 __all__ = ["Group", "Holder", "Plan", "of_transformers"]
 

@@ -11,17 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels._accelerate._cache import grow_in_place, reason_against_growing
-from torchyard_kernels._accelerate._decoded import DecoderForward
 from torchyard_kernels._accelerate._gain import Pair
-from torchyard_kernels._accelerate._gated import GatedForward
 from torchyard_kernels._accelerate._plan import Holder, Plan, of_transformers
 from torchyard_kernels._accelerate._report import Change, Skipped
 from torchyard_kernels._accelerate._undo import Undo
-from torchyard_kernels._linear._held import Held, Joint, Part
-from torchyard_kernels._linear._packed_tensor import PackedTensor, packed_tensor
-from torchyard_kernels._linear._packed_weight import PackedWeight
-from torchyard_kernels._linear._shared_weight import SharedWeight
+from torchyard_kernels._accelerate.decoder._cache import grow_in_place, reason_against_growing
+from torchyard_kernels._accelerate.decoder._forward import DecoderForward
+from torchyard_kernels._accelerate.gated._forward import GatedForward
+from torchyard_kernels.linear._weights.packed_tensor import PackedTensor, packed_tensor
+from torchyard_kernels.linear._weights.packed_weight import PackedWeight
+from torchyard_kernels.linear._weights.shared_weight import SharedWeight
+from torchyard_kernels.linear._weights.storage import Held, Joint, Part
 
 __all__ = ["Made", "Packing", "make"]
 

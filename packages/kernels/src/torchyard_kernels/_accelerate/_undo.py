@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchyard_kernels._accelerate._plan import Holder
 from torchyard_kernels._accelerate._report import AccelerateError
-from torchyard_kernels._linear._packed_tensor import PackedTensor
+from torchyard_kernels.linear._weights.packed_tensor import PackedTensor
 
 __all__ = ["Undo"]
 

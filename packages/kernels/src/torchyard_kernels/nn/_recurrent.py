@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from torchyard import arguments
-from torchyard_kernels._recurrent._api import gru, lstm, rnn
-from torchyard_kernels._recurrent._packed import PackedRecurrent
-from torchyard_kernels.contracts.recurrent import RecurrentKind
 from torchyard_kernels.nn._settings import checked_settings
 from torchyard_kernels.nn._taken_over import refuse_own_code, take_over
+from torchyard_kernels.recurrent._api import gru, lstm, rnn
+from torchyard_kernels.recurrent._packed import PackedRecurrent
+from torchyard_kernels.recurrent.contract import RecurrentKind
 
 __all__ = ["GRU", "LSTM", "RNN", "from_torch"]
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
     check_tensors,
     check_without_effect,
@@ -20,6 +19,7 @@ from torchyard_kernels.optim._options import (
     checked_rate,
 )
 from torchyard_kernels.optim._steps import advanced, check_gradient, evaluated_closure
+from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = ["Adafactor"]
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
     check_without_effect,
     checked_flags,
@@ -24,6 +23,7 @@ from torchyard_kernels.optim._steps import (
     evaluated_closure,
     refuse_options,
 )
+from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = ["AdamW"]
 

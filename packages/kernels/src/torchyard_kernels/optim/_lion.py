@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
     checked_flags,
     checked_numbers,
@@ -18,6 +17,7 @@ from torchyard_kernels.optim._options import (
     checked_rate,
 )
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
+from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = ["Lion"]
 

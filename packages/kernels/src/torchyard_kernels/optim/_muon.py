@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels._pointwise._prepared import PreparedMap
 from torchyard_kernels.optim._options import (
     check_tensors,
     checked_flags,
@@ -20,6 +19,7 @@ from torchyard_kernels.optim._options import (
     checked_rate,
 )
 from torchyard_kernels.optim._steps import check_gradient, evaluated_closure
+from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = ["Muon"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import TorchyardError
-from torchyard_kernels._pointwise._prepared import PreparedMap
+from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = [
     "StepOptionError",

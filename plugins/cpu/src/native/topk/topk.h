@@ -1,4 +1,4 @@
-// The first k elements of each row, in the total order of torchyard_kernels.contracts.topk: best
+// The first k elements of each row, in the total order of torchyard_kernels.topk.contract: best
 // first, equal elements by lowest index, NaN greater than every number, -0.0 equal to 0.0.
 //
 // The order is total, so a result does not depend on how a row is cut: any number of threads, and

@@ -15,7 +15,7 @@ from torchyard import (
     plugin_setting,
 )
 from torchyard_cpu import _isa
-from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearRequest
+from torchyard_kernels.linear.contract import LINEAR, Linear, LinearRequest
 
 __all__ = ["DEVICES", "DTYPES", "FORMATS", "NAME", "supports", "torchyard_implementations"]
 

@@ -22,7 +22,7 @@ from torchyard_cpu._programs.program import (
     native_program,
 )
 from torchyard_cpu._torch_functions import TENSOR_DTYPES
-from torchyard_kernels.contracts.linear import PANEL_COLUMNS, Function, LinearRequest, Spread
+from torchyard_kernels.linear.contract import PANEL_COLUMNS, Function, LinearRequest, Spread
 
 __all__ = ["DirectFunction", "NativeFunction", "direct_functions", "lacking", "native_function"]
 

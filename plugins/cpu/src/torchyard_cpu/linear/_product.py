@@ -17,8 +17,8 @@ from torchyard_cpu._packed_addresses import packed_addresses
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.linear import DTYPES
 from torchyard_cpu.linear._functions import direct_functions, native_function
-from torchyard_kernels.contracts.chain import Chain
-from torchyard_kernels.contracts.linear import LinearCall, LinearRequest, Packed
+from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed
+from torchyard_kernels.linear.contract.chain import Chain
 
 __all__ = ["DirectFusedLinear", "DirectLinear", "NativeLinear", "row_places", "weight_places"]
 
@@ -28,7 +28,7 @@ _POISON: Final = False
 
 
 class DirectLinear:
-    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
 
     Attributes:
         serve: computes a call whose request was admitted; None for any other.
@@ -115,7 +115,7 @@ class NativeLinear:
         return None if native is None else DirectFusedLinear(native)
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
-        """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
+        """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""
         return native_chain(chain, self._programs, self._product)
 
     def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:

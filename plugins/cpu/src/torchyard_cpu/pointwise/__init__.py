@@ -9,7 +9,7 @@ from typing import Final
 from torchyard import Claim, Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
 from torchyard_cpu import _isa
 from torchyard_cpu.attention import DEVICES, NAME
-from torchyard_kernels.contracts.pointwise import PointwiseKernel, PointwiseRequest
+from torchyard_kernels.pointwise.contract import PointwiseKernel, PointwiseRequest
 
 __all__ = ["supports", "torchyard_implementations"]
 

@@ -23,7 +23,7 @@ from torchyard_cpu._programs.program import (
 from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
 from torchyard_cpu.pointwise._numbers import WithNumbers
 from torchyard_cpu.pointwise._rectangles import Rectangle, rectangles
-from torchyard_kernels.contracts.pointwise import NUMBERS, Operand, PointwiseCall, PointwiseRequest
+from torchyard_kernels.pointwise.contract import NUMBERS, Operand, PointwiseCall, PointwiseRequest
 
 __all__ = ["NativePointwise", "lacking", "operands_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from torchyard_kernels.contracts.pointwise import NUMBERS, PointwiseRequest
+from torchyard_kernels.pointwise.contract import NUMBERS, PointwiseRequest
 
 __all__ = ["WithNumbers"]
 

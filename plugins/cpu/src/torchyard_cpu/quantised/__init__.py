@@ -8,8 +8,8 @@ from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
 from torchyard_cpu import _isa
-from torchyard_kernels.contracts.linear import LINEAR, Linear, LinearRequest
-from torchyard_kernels.contracts.quantised import BITS, GROUPS
+from torchyard_kernels.linear.contract import LINEAR, Linear, LinearRequest
+from torchyard_kernels.linear.contract.quantised import BITS, GROUPS
 
 __all__ = ["DTYPES", "NAME", "features_of", "supports", "torchyard_implementations"]
 

@@ -14,10 +14,10 @@ from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import QUANTISED, native_chain
 from torchyard_cpu._packed_addresses import packed_addresses
 from torchyard_cpu.quantised import DTYPES, features_of
-from torchyard_kernels.contracts.bound import BoundProduct
-from torchyard_kernels.contracts.chain import Chain
-from torchyard_kernels.contracts.linear import LinearCall, Packed, WeightSpec
-from torchyard_kernels.contracts.quantised import BITS
+from torchyard_kernels.linear.contract import LinearCall, Packed, WeightSpec
+from torchyard_kernels.linear.contract.bound import BoundProduct
+from torchyard_kernels.linear.contract.chain import Chain
+from torchyard_kernels.linear.contract.quantised import BITS
 
 __all__ = ["NativeQuantised"]
 
@@ -113,7 +113,7 @@ class NativeQuantised:
         return product
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
-        """Return what runs a chain; see ``torchyard_kernels.contracts.chain``."""
+        """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""
         return native_chain(chain, self._programs, self._product)
 
     def _product(self, weight: Packed) -> tuple[int, str, tuple[int, ...]] | None:

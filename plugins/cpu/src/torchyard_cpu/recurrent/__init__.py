@@ -16,7 +16,7 @@ from torchyard import (
     plugin_setting,
 )
 from torchyard_cpu import _isa
-from torchyard_kernels.contracts.recurrent import (
+from torchyard_kernels.recurrent.contract import (
     FORWARD,
     Forward,
     RecurrentKind,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torchyard_cpu import _native
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.recurrent import DTYPES
-from torchyard_kernels.contracts.recurrent import RecurrentKind, RecurrentRequest
+from torchyard_kernels.recurrent.contract import RecurrentKind, RecurrentRequest
 
 __all__ = ["DirectRecurrent", "PackedCells", "Sizes", "direct_call"]
 
@@ -55,7 +55,7 @@ def direct_call(serves: tuple[str, ...] | tuple[Callable[..., Any], ...]) -> Dir
 
 
 class DirectRecurrent:
-    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+    """``torchyard_kernels.direct.DirectCall`` by the native module.
 
     Attributes:
         serve: computes a call whose request was admitted; None for any other.

@@ -11,7 +11,7 @@ from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features, features_for_arithmetic
 from torchyard_cpu.recurrent import DTYPES, TILED
 from torchyard_cpu.recurrent._direct import DirectRecurrent, PackedCells, Sizes, direct_call
-from torchyard_kernels.contracts.recurrent import (
+from torchyard_kernels.recurrent.contract import (
     CellWeights,
     RecurrentCall,
     RecurrentKind,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from torchyard_cpu.recurrent._direct import DirectRecurrent, direct_call
-from torchyard_kernels.contracts.recurrent import RecurrentCall, RecurrentKind, RecurrentResult
+from torchyard_kernels.recurrent.contract import RecurrentCall, RecurrentKind, RecurrentResult
 
 __all__ = ["TorchLayers"]
 

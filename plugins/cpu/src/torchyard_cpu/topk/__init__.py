@@ -16,7 +16,7 @@ from torchyard import (
     plugin_setting,
 )
 from torchyard_cpu import _isa
-from torchyard_kernels.contracts.topk import DTYPES, TOPK, TopKKernel, TopKRequest
+from torchyard_kernels.topk.contract import DTYPES, TOPK, TopKKernel, TopKRequest
 
 __all__ = ["MAX_LENGTH", "NAME", "supports", "torchyard_implementations"]
 

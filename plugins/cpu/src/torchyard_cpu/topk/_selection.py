@@ -12,7 +12,7 @@ from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
 from torchyard_cpu._torch_functions import torch_functions
-from torchyard_kernels.contracts.topk import DTYPES, Order, TopKCall, TopKRequest, TopKResult
+from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest, TopKResult
 
 __all__ = ["DirectTopK", "NativeTopK"]
 
@@ -20,7 +20,7 @@ _ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
 
 
 class DirectTopK:
-    """``torchyard_kernels.contracts.direct.DirectCall`` by the native module.
+    """``torchyard_kernels.direct.DirectCall`` by the native module.
 
     Attributes:
         serve: computes a call whose request was admitted; None for any other.

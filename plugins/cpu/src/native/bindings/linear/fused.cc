@@ -13,7 +13,7 @@ namespace torchyard {
 
 namespace {
 
-// Over what a captured tensor is spread: torchyard_kernels.contracts.linear.Spread, in its order.
+// Over what a captured tensor is spread: torchyard_kernels.linear.contract.Spread, in its order.
 enum Spread : int64_t { kScalar, kOne, kRow, kColumn, kFull };
 
 struct Kind {

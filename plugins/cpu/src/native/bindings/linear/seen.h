@@ -10,7 +10,7 @@ namespace torchyard {
 
 constexpr int kLinearDTypes = 3;
 
-// What torchyard_kernels.contracts.linear.LinearRequest says of a call that may be served so.
+// What torchyard_kernels.linear.contract.LinearRequest says of a call that may be served so.
 struct LinearAsked {
   int64_t dtype;  // of DType
   int64_t rows, outputs, depth;

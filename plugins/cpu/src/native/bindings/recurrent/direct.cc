@@ -16,7 +16,7 @@ namespace torchyard {
 
 namespace {
 
-// What torchyard_kernels.contracts.recurrent.RecurrentRequest says of a call that may be served
+// What torchyard_kernels.recurrent.contract.RecurrentRequest says of a call that may be served
 // here: with no lengths and no gradient.
 struct Asked {
   int64_t dtype;

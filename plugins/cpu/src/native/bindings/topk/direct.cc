@@ -13,7 +13,7 @@ namespace torchyard {
 
 namespace {
 
-// What torchyard_kernels.contracts.topk.TopKRequest says of a call that may be served here.
+// What torchyard_kernels.topk.contract.TopKRequest says of a call that may be served here.
 struct Asked {
   int64_t dtype;
   int64_t rows, length, k;

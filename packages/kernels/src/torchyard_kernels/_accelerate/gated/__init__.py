@@ -1,0 +1,1 @@
+"""A gated layer whose gate and up projections are one product."""

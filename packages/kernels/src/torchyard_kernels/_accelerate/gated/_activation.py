@@ -1,0 +1,129 @@
+"""The activation of a gated layer's halves, computed by the product before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from torchyard import registry
+from torchyard_kernels._accelerate._layers import is_untouched
+from torchyard_kernels.linear._functions.function import Recorded
+from torchyard_kernels.linear._functions.recordings import recorded
+from torchyard_kernels.linear._ops import fused
+from torchyard_kernels.linear._request import request_of
+from torchyard_kernels.linear._weights.packed_weight import PackedWeight
+from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed, WeightSpec
+from torchyard_programs import ProgramError
+
+__all__ = ["Gate"]
+
+# With fewer rows halves are small beside the weight, and a product alone has a shorter way.
+_FEWEST: Final = 17
+
+_module: Any = torch.nn.modules.module
+_GLOBAL_HOOKS: Final = (_module._global_forward_hooks, _module._global_forward_pre_hooks)
+_modes: Final = torch._C._len_torch_dispatch_stack
+_functions: Final = torch._C._len_torch_function_stack
+_transforming: Final = torch._C._are_functorch_transforms_active
+_tracing: Final = torch._C._is_tracing
+_autocasting: Final = torch._C._is_any_autocast_enabled
+
+
+class Gate:
+    """``act(gate) * up`` over the halves of a product, in one call with it."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        # One tuple, which threads replace and never change: of which module and for which dtype a
+        # program was recorded, what the module had as attributes, and the program.
+        self._known: tuple[torch.nn.Module, torch.dtype, dict[str, Any], Recorded | None] | None = (
+            None
+        )
+
+    def product(
+        self, packed: PackedWeight, bias: Tensor | None, act: Callable[[Tensor], Tensor], x: Tensor
+    ) -> Tensor | None:
+        """Return ``act(gate) * up`` for the halves of a product; None: compute them apart.
+
+        That is so where anything but the kernel takes part in a call, where the activation cannot
+        be recorded, and where what serves the product alone does not serve both: then the function
+        would cost more than it saves. That no graph is recorded is for the caller to know.
+
+        Args:
+            packed: rows of gate, then of up.
+            bias: theirs, or None.
+            act: of the gate.
+            x: [..., K].
+        """
+        if not _is_plain(x):
+            return None
+        columns: int = packed.shape[1]
+        if x.dtype != packed.dtype or (bias is not None and bias.dtype != x.dtype):
+            return None
+        if x.shape[-1:] != (columns,) or x.numel() < _FEWEST * columns:
+            return None
+        program = self._recorded(act, x)
+        if program is None:
+            return None
+        tensors, spec = packed.tensors, packed.spec_text
+        held = Packed(WeightSpec.parse(spec), tuple(tensors))
+        alone, both = (
+            registry().decide(LINEAR, request_of(LinearCall(x, held, bias, None, epilogue))).chosen
+            for epilogue in (None, program)
+        )
+        if both is None or both is not alone:
+            return None
+        return fused(x, tensors, spec, bias, None, program)
+
+    def _recorded(self, act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
+        if not isinstance(act, torch.nn.Module):
+            return _recorded(act, x)
+        if act._parameters or act._buffers or act._modules or not is_untouched(act):
+            return None
+        known = self._known
+        if known is None or not _is_of(known[:3], act, x.dtype):
+            attributes = dict(act.__dict__)
+            known = self._known = act, x.dtype, attributes, _recorded(act, x)
+        return known[3]
+
+
+def _is_of(
+    known: tuple[torch.nn.Module, torch.dtype, dict[str, Any]],
+    act: torch.nn.Module,
+    dtype: torch.dtype,
+) -> bool:
+    module, of, attributes = known
+    return (
+        module is act
+        and of == dtype
+        and attributes.keys() == act.__dict__.keys()
+        and all(attributes[name] is value for name, value in act.__dict__.items())
+    )
+
+
+def _recorded(act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
+    try:
+        program = recorded(lambda gate, up: act(gate) * up, "epilogue", True, x)
+        program.check(x.dtype)
+    except ProgramError:
+        return None
+    # A tensor that the activation holds may be another one in the next call.
+    return None if program.captured else program
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Return whether a call is of a tensor alone, and nobody but a profile sees the product."""
+    return type(x) is Tensor and not (
+        _modes()
+        or _functions()
+        or _transforming()
+        or _tracing()
+        or _autocasting()
+        or forward_ad._current_level >= 0
+        or any(_GLOBAL_HOOKS)
+    )

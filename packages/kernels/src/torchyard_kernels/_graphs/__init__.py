@@ -1,1 +1,0 @@
-"""Execution graphs: capture once, replay without Python between the operators."""

@@ -1,1 +1,0 @@
-"""linear, matmul and bmm: api, op, packed weights, implementations in torch."""

@@ -1,1 +1,0 @@
-"""``foreach_map``: pointwise functions over lists of tensors."""

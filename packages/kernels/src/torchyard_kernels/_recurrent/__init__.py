@@ -1,1 +1,0 @@
-"""Recurrent layers: what users call, the ops, and the implementations in torch."""

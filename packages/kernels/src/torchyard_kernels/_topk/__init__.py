@@ -1,1 +1,0 @@
-"""The first k of each row."""

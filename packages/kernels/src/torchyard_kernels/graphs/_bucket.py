@@ -1,0 +1,131 @@
+"""One captured set of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from torchyard import registry
+from torchyard_kernels.graphs._errors import UncapturableError
+from torchyard_kernels.graphs._record import record, storage_of, tensors_in
+from torchyard_kernels.graphs.contract import (
+    GRAPH_CAPTURE,
+    Captured,
+    GraphRequest,
+    GraphSource,
+    Step,
+)
+
+__all__ = ["Bucket", "captured_bucket"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bucket:
+    """A function, captured for the shapes of one example.
+
+    Attributes:
+        inputs: the places of the tensor arguments, in the order in which they are found.
+        captured: what replays.
+        others: the arguments that are no tensors, in their order.
+        taken: the arguments' structure.
+        leaves: what the function's result holds: of tensors, their places in the outputs.
+        form: the result's structure.
+    """
+
+    inputs: tuple[Tensor, ...]
+    captured: Captured
+    others: tuple[Any, ...]
+    taken: TreeSpec
+    leaves: tuple[Any, ...]
+    form: TreeSpec
+
+    def result(self, changed: Callable[[int, Tensor], Tensor] | None = None) -> Any:
+        """Return the function's result, of the tensors that replays write.
+
+        Args:
+            changed: what is returned of an output, which is given by its number; None: itself.
+        """
+        outputs = self.captured.outputs
+        if changed is not None:
+            outputs = tuple(changed(at, output) for at, output in enumerate(outputs))
+        leaves = [outputs[leaf.at] if isinstance(leaf, _Place) else leaf for leaf in self.leaves]
+        return tree_unflatten(leaves, self.form)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Stands for an output in the function's result: its number among them."""
+
+    at: int
+
+
+def captured_bucket(
+    fn: Callable[..., Any],
+    example: tuple[Any, ...],
+    device: torch.device,
+    state: tuple[Tensor, ...],
+    warmup: int,
+) -> Bucket:
+    """Warm up, audit and capture a function.
+
+    State is afterwards what it was before.
+
+    Raises:
+        UncapturableError: names the operator and the line.
+    """
+    leaves, spec = tree_flatten(example)
+    inputs = tuple(leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor))
+    kept = [tensor.detach().clone() for tensor in state]
+    made: list[tuple[list[Any], TreeSpec]] = []
+
+    def run() -> tuple[Tensor, ...]:
+        given = iter(inputs)
+        places = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        found, form = tree_flatten(fn(*tree_unflatten(places, spec)))
+        made[:] = [(found, form)]
+        return tuple(leaf for leaf in found if isinstance(leaf, Tensor))
+
+    for _ in range(warmup):
+        run()
+    steps, outputs = record(run, inputs, state)
+    _check_outputs(outputs, device)
+    _check_gradients(steps)
+    source = GraphSource(run, inputs, state, steps, outputs)
+    chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type))
+    captured: Captured = chosen(source)
+    with torch.no_grad():
+        for tensor, before in zip(state, kept, strict=True):
+            tensor.copy_(before)
+    found, form = made[0]
+    numbers = iter(range(len(outputs)))
+    places = tuple(_Place(next(numbers)) if isinstance(leaf, Tensor) else leaf for leaf in found)
+    others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
+    return Bucket(inputs, captured, others, spec, places, form)
+
+
+def _check_gradients(steps: tuple[Step, ...]) -> None:
+    """Refuse a function that leaves gradients in ``.grad``: replays would not change them."""
+    made = {storage_of(tensor) for step in steps for tensor in tensors_in(step.result)}
+    for tensor in tensors_in([step.args for step in steps]):
+        if tensor.is_leaf and tensor.grad is not None and storage_of(tensor.grad) in made:
+            raise UncapturableError(
+                "Tensor.backward",
+                "it leaves gradients in .grad, which a replay would not; return those of "
+                "torch.autograd.grad",
+                "a call of the function",
+            )
+
+
+def _check_outputs(outputs: tuple[Tensor, ...], device: torch.device) -> None:
+    for tensor in outputs:
+        if tensor.device.type != device.type:
+            raise UncapturableError(
+                "the function's result",
+                f"it lies on {tensor.device}, and the graph's tensors on {device.type}",
+                "its return",
+            )

@@ -1,0 +1,49 @@
+"""What this package offers for ``graph_capture/1``: a recorded plan, and a device's own graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
+from torchyard_kernels.graphs.contract import GRAPH_CAPTURE, Capturer, GraphRequest
+
+__all__ = ["torchyard_implementations"]
+
+# Without graphs of its own.
+_RECORDED: Final = ("cpu",)
+
+
+@hookimpl
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return both; imports no torch."""
+    if contract != GRAPH_CAPTURE:
+        return []
+    return [
+        Implementation(GRAPH_CAPTURE, "kernels.recorded", _supports_recorded, _load_recorded),
+        Implementation(GRAPH_CAPTURE, "kernels.accelerator", _supports_device, _load_accelerator),
+    ]
+
+
+def _supports_recorded(request: GraphRequest, platform: Platform) -> Verdict:
+    if request.device not in _RECORDED:
+        return Verdict.no(ReasonCode.DEVICE, f"records for cpu, got {request.device}")
+    return Verdict.yes("the operators in torch's interpreter, into planned memory")
+
+
+def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
+    if request.device in _RECORDED:
+        return Verdict.no(ReasonCode.DEVICE, "the cpu has no graphs of its own")
+    return Verdict.yes("torch.accelerator.Graph")
+
+
+def _load_recorded() -> Capturer:
+    from torchyard_kernels.graphs.implementations.recorded import recorded
+
+    return recorded
+
+
+def _load_accelerator() -> Capturer:
+    from torchyard_kernels.graphs.implementations.accelerator import accelerated
+
+    return accelerated

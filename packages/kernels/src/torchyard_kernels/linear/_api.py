@@ -1,0 +1,236 @@
+"""linear, matmul and bmm: what users call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
+
+from torchyard_kernels._autocast import cast, is_cast
+from torchyard_kernels.linear import _bound, _fused_calls
+from torchyard_kernels.linear._functions.function import required
+from torchyard_kernels.linear._functions.recordings import (
+    EPILOGUES,
+    GATED_EPILOGUES,
+    PROLOGUES,
+    recorded,
+)
+from torchyard_kernels.linear._ops import CALLS, fused
+from torchyard_kernels.linear._transforms import product
+from torchyard_kernels.linear._tuning import active
+from torchyard_kernels.linear._validation import check_batches, check_linear, check_matmul
+from torchyard_kernels.linear._weights.packed_weight import PackedWeight
+from torchyard_kernels.linear.contract import PLAIN_WEIGHT, SECOND_FACTOR
+from torchyard_programs import is_transformed
+
+__all__ = ["bmm", "linear", "matmul"]
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor | PackedWeight,
+    bias: Tensor | None = None,
+    *,
+    prologue: Callable[[Tensor], Tensor] | None = None,
+    epilogue: Callable[..., Tensor] | None = None,
+) -> Tensor:
+    """Compute ``epilogue(prologue(x) @ weight.T + bias)``; sums are float32.
+
+    Args:
+        x: [..., K], float16, bfloat16, float32 or float64, any strides.
+        weight: [N, K], x's dtype, any strides; or packed, see :class:`PackedWeight`.
+        bias: [N], x's dtype.
+        prologue: a pointwise function of x, such as the scale of an RMSNorm.
+        epilogue: a pointwise function of the result [..., N]; or one of two required parameters
+            ``(gate, up)``, which are the result's halves [..., N / 2].
+
+    Returns:
+        [..., N] (or what the epilogue makes of it), contiguous.
+
+    Functions are recorded as programs (``torchyard_programs``) and run while a tile of the result
+    lies in a cache, where the chosen implementation can; ``torchyard explain`` tells. Where
+    gradients are recorded, in forward mode and under a transform of torch.func they run as torch's
+    operators beside the product.
+
+    Differentiable in x, bias, a plain weight and what functions capture, any number of times; a
+    packed weight is a constant.
+
+    Under :class:`torch.autocast` x, the weight and the bias are cast as by
+    :func:`torch.nn.functional.linear`; where the weight is packed, the others to its dtype.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those; devices that differ.
+        ValueError: shapes that do not fit.
+        ProgramError: a function does something that cannot be recorded.
+        PackedGradientError: the gradient of a packed weight was asked for.
+    """
+    # Nothing is served so where anything is cast.
+    if not is_dynamo_compiling() and active() is None:
+        served: Tensor | None = (
+            _served(x, weight, bias)
+            if prologue is None and epilogue is None
+            else _served_fused(x, weight, bias, prologue, epilogue)
+        )
+        if served is not None:
+            return served
+    if is_cast(x):
+        packed = isinstance(weight, PackedWeight)
+        dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
+        x, weight, bias = cast(dtype, x, weight, bias)
+        if prologue is not None or epilogue is not None:
+            # The functions are part of the product: they compute in what they are given.
+            with torch.autocast(x.device.type, enabled=False):
+                return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
+    check_linear(x, weight, bias)
+    if isinstance(weight, Tensor):
+        held, spec = [weight], ""
+    else:
+        held, spec = weight.tensors, weight.spec_text
+    if prologue is None and epilogue is None:
+        out = product(x, held, spec, bias)
+        if torch.compiler.is_compiling() or type(x) is not Tensor or bias is not None:
+            return out
+        if type(weight) is PackedWeight and weight.format != "panels":
+            _bound.decide(weight, x, None)
+        return out
+    gated = epilogue is not None and required(epilogue) == 2
+    if gated and weight.shape[0] % 2:
+        raise ValueError(
+            f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
+            f"{weight.shape[0]}"
+        )
+    before = None if prologue is None else recorded(prologue, "prologue", False, x)
+    after = None if epilogue is None else recorded(epilogue, "epilogue", gated, x)
+    captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
+    bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
+    recorded_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in bound)
+    if not recorded_gradient and not is_transformed():
+        return fused(x, held, spec, bias, before, after)
+    y = product(x if prologue is None else prologue(x).to(x.dtype), held, spec, bias)
+    if epilogue is None:
+        return y
+    return epilogue(*y.chunk(2, -1)) if gated else epilogue(y)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Compute the product of two tensors as :func:`torch.matmul` does; sums are float32.
+
+    Args:
+        a: [..., M, K] or [K]; b: [..., K, N] or [K]: one of float16, bfloat16, float32, float64.
+
+    Returns:
+        [..., M, N], without what a tensor of one dimension lacks; batch dimensions broadcast.
+
+    Follows :class:`torch.autocast`, as torch's does.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those; devices that differ.
+        ValueError: shapes that do not fit.
+    """
+    if not is_dynamo_compiling() and active() is None:
+        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
+        if served is not None:
+            return served
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
+    check_matmul("matmul", a, b)
+    depth = b.shape[-2] if b.ndim > 1 else b.numel()
+    if a.ndim == 0:
+        raise ValueError("matmul: a: expected [..., M, K] or [K], got shape []")
+    if b.ndim == 0 or a.shape[-1] != depth:
+        raise ValueError(
+            f"matmul: b: expected [..., {a.shape[-1]}, N] or [{a.shape[-1]}] for a "
+            f"{list(a.shape)}, got {list(b.shape)}"
+        )
+    if b.ndim == 1:
+        return product(a, [b[None]], "", None).squeeze(-1)
+    if a.ndim == 1:
+        return matmul(a[None], b).squeeze(-2)
+    if b.ndim == 2:
+        return product(a, [b.mT], "", None)
+    try:
+        batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        raise ValueError(
+            f"matmul: b: expected batch dimensions that broadcast with a's {list(a.shape)}, got "
+            f"{list(b.shape)}"
+        ) from None
+    count = math.prod(batch)
+    left = a.expand(*batch, *a.shape[-2:]).reshape(count, *a.shape[-2:])
+    right = b.expand(*batch, *b.shape[-2:]).reshape(count, *b.shape[-2:])
+    return product(left, [right.mT], "", None).reshape(*batch, a.shape[-2], b.shape[-1])
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """Compute a[i] @ b[i] for each i, as :func:`torch.bmm` does; sums are float32.
+
+    Args:
+        a: [B, M, K]; b: [B, K, N]: one of float16, bfloat16, float32, float64, any strides.
+
+    Returns:
+        [B, M, N], contiguous.
+
+    Follows :class:`torch.autocast`, as torch's does.
+
+    Raises:
+        TypeError: dtypes that differ or are none of those; devices that differ.
+        ValueError: shapes that do not fit.
+    """
+    if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
+        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
+        if served is not None:
+            return served
+    if is_cast(a):
+        a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
+    check_batches(a, b)
+    return product(a, [b.mT], "", None)
+
+
+def _are_batches(a: Tensor, b: Tensor) -> bool:
+    return type(a) is Tensor and type(b) is Tensor and a.ndim == 3 and b.ndim == 3
+
+
+def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor | None:
+    if type(weight) is not PackedWeight:
+        return CALLS.served(x, weight, PLAIN_WEIGHT, bias)
+    # A module finds its buffers after a search that costs as much as the rest.
+    if weight.format == "panels":
+        return CALLS.served(x, weight._buffers.get("data"), weight.shape, bias)
+    # A bound product does not look at the bias, which is a layer's own.
+    return _bound.served(weight, x, None) if bias is None and type(x) is Tensor else None
+
+
+def _served_fused(
+    x: Tensor,
+    weight: Tensor | PackedWeight,
+    bias: Tensor | None,
+    prologue: Callable[[Tensor], Tensor] | None,
+    epilogue: Callable[..., Tensor] | None,
+) -> Tensor | None:
+    if type(x) is not Tensor:
+        return None
+    data: Any = weight
+    form: tuple[int, ...] | int = PLAIN_WEIGHT
+    if type(weight) is PackedWeight:
+        if weight.format != "panels":
+            return None
+        data, form = weight._buffers["data"], weight.shape
+    before = after = _fused_calls.NO_FUNCTION
+    gated = False
+    dtype = x.dtype
+    if prologue is not None:
+        known = PROLOGUES.kept(prologue, dtype)
+        if known is None:
+            return None
+        before = known
+    if epilogue is not None:
+        gated = required(epilogue) == 2
+        known = (GATED_EPILOGUES if gated else EPILOGUES).kept(epilogue, dtype)
+        if known is None:
+            return None
+        after = known
+    return _fused_calls.served(before, after, gated, x, data, form, bias)

@@ -1,0 +1,1 @@
+"""Pointwise functions that run before and after a product."""

@@ -1,0 +1,43 @@
+"""Programs of a layer's functions, kept where a function can be known to do the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels.linear._functions.function import NAMES, Recorded, record, recording_of
+from torchyard_programs import Recordings
+
+__all__ = ["EPILOGUES", "GATED_EPILOGUES", "PROLOGUES", "recorded"]
+
+
+def _of_role(role: str, gated: bool) -> Recordings:
+    """Return recordings of a role, whose context is the inputs' dtype."""
+
+    def recording(
+        function: Callable[..., Tensor], device: torch.device, dtype: torch.dtype
+    ) -> tuple[str, list[Tensor]]:
+        return recording_of(function, role, NAMES[role, gated], dtype, device)
+
+    return Recordings(recording)
+
+
+PROLOGUES: Final = _of_role("prologue", False)
+EPILOGUES: Final = _of_role("epilogue", False)
+GATED_EPILOGUES: Final = _of_role("epilogue", True)
+_OF_ROLE: Final = {
+    ("prologue", False): PROLOGUES,
+    ("epilogue", False): EPILOGUES,
+    ("epilogue", True): GATED_EPILOGUES,
+}
+
+
+def recorded(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -> Recorded:
+    """Record a function, or take what was kept of one that does the same; arguments as `record`."""
+    if torch.compiler.is_compiling():
+        return record(function, role, gated, x)
+    text, captured = _OF_ROLE[role, gated].recorded(function, x.device, x.dtype)
+    return Recorded(text, tuple(captured), NAMES[role, gated])

@@ -1,0 +1,223 @@
+"""The op that torch sees: ``torch.ops.torchyard_kernels.linear``.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels._calls import Calls
+from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels.linear import _fused_calls
+from torchyard_kernels.linear._formats.table import unpacked
+from torchyard_kernels.linear._functions.function import EPILOGUE, GATED, PROLOGUE, Recorded
+from torchyard_kernels.linear._request import request_of, result_shape
+from torchyard_kernels.linear._transforms import (
+    as_rows,
+    batched,
+    product,
+    refuse_packed_gradient,
+    tangent,
+)
+from torchyard_kernels.linear._tuning import active, tune
+from torchyard_kernels.linear.contract import (
+    LINEAR,
+    PLAIN_WEIGHT,
+    SECOND_FACTOR,
+    Linear,
+    LinearCall,
+    Packed,
+    WeightSpec,
+)
+from torchyard_programs import stored
+
+__all__ = ["CALLS", "fused"]
+
+CALLS: Final = Calls(LINEAR)
+
+# weight holds one plain tensor where spec is empty, else the tensors of the spec's format. It is
+# [N, K], or [B, N, K] for x [B, M, K].
+_SCHEMA: Final = "linear(Tensor x, Tensor[] weight, str spec, Tensor? bias) -> Tensor"
+# An empty text: no function. A list with nothing in it is None, because an AOTInductor package
+# hands an op no list for an empty one.
+_FUSED: Final = (
+    "linear_fused(Tensor x, Tensor[] weight, str spec, Tensor? bias, "
+    "str prologue, Tensor[]? prologue_captured, str epilogue, Tensor[]? epilogue_captured, "
+    "bool gated) -> Tensor"
+)
+
+_parsed = lru_cache(maxsize=1024)(WeightSpec.parse)
+
+
+def fused(
+    x: Tensor,
+    weight: list[Tensor],
+    spec: str,
+    bias: Tensor | None,
+    prologue: Recorded | None,
+    epilogue: Recorded | None,
+) -> Tensor:
+    """Call the op that runs functions; it has no gradient."""
+    functions: list[Any] = []
+    for function in (prologue, epilogue):
+        functions += ["", None] if function is None else [function.text, list(function.captured)]
+        functions[-1] = functions[-1] or None
+    gated = epilogue is not None and len(epilogue.inputs) == 2
+    out: Tensor = OPERATORS["linear_fused"](x, weight, spec, bias, *functions, gated)
+    return out
+
+
+@lru_cache(maxsize=1024)
+def _form(spec: str) -> tuple[int, int] | int | None:
+    """Return what a direct call takes beside a weight; None of a format that it does not."""
+    if not spec:
+        return PLAIN_WEIGHT
+    parsed = _parsed(spec)
+    return (parsed.rows, parsed.columns) if parsed.format == "panels" else None
+
+
+def _served_fused(*args: Any) -> Tensor | None:
+    x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
+    form = _form(spec)
+    if form is None:
+        return None
+    first = before, tuple(before_captured or ())
+    last = after, tuple(after_captured or ())
+    return _fused_calls.served(first, last, gated, x, weight[0], form, bias)
+
+
+def _served(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor | None:
+    form = _form(spec)
+    if form is None:
+        return None
+    data = weight[0]
+    if form == PLAIN_WEIGHT and data.ndim == 3:
+        data, form = data.mT, SECOND_FACTOR
+    served: Tensor | None = CALLS.served(x, data, form, bias)
+    return served
+
+
+def _call(*args: Any) -> LinearCall:
+    x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
+    prologue = epilogue = None
+    if before:
+        prologue = Recorded(before, stored(before_captured), PROLOGUE)
+    if after:
+        epilogue = Recorded(after, stored(after_captured), GATED if gated else EPILOGUE)
+    for function in (prologue, epilogue):
+        if function is not None:
+            function.check(x.dtype)
+    held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
+    return LinearCall(x, held, bias, prologue, epilogue)
+
+
+def _fused(*args: Any) -> Tensor:
+    tuned = active() is not None
+    served = None if tuned else _served_fused(*args)
+    if served is not None:
+        return served
+    call = _call(*args)
+    request = request_of(call)
+    if tuned:
+        tune(call, request)
+    # From before the decision: then a change that comes between the two drops it.
+    conclusions = registry().conclusions()
+    chosen: Linear = CALLS.chosen(request)
+    _fused_calls.remember(conclusions, chosen, request)
+    return chosen(call)
+
+
+def _fused_fake(*args: Any) -> Tensor:
+    call = _call(*args)
+    dtype = call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
+    return call.x.new_empty(result_shape(call), dtype=dtype)
+
+
+def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
+    raise RuntimeError(
+        "torchyard_kernels::linear_fused has no gradient; linear() runs functions beside the "
+        "product where gradients are recorded"
+    )
+
+
+def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
+    tuned = active() is not None
+    served = None if tuned else _served(x, weight, spec, bias)
+    if served is not None:
+        return served
+    held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
+    call = LinearCall(x, held, bias)
+    request = request_of(call)
+    if tuned:
+        tune(call, request)
+    chosen: Linear = CALLS.chosen(request)
+    return chosen(call)
+
+
+def _fake(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
+    outputs = _parsed(spec).rows if spec else weight[0].shape[-2]
+    return x.new_empty((*x.shape[:-1], outputs))
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, ctx.spec, _ = inputs
+    ctx.save_for_backward(x, *weight)
+    ctx.save_for_forward(x, *weight)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(ctx: Any, grad: Tensor | None) -> tuple[Any, ...]:
+    if grad is None:
+        return None, None, None, None
+    x, *weight = ctx.saved_tensors
+    wants_x, wants_weight, _, wants_bias = ctx.needs_input_grad
+    if ctx.spec and any(wants_weight):
+        refuse_packed_gradient()
+    grad_x = grad_weight = grad_bias = None
+    if wants_x:
+        grad_x = product(grad, [_plain(ctx.spec, weight).mT], "", None)
+    if any(wants_weight):
+        if weight[0].ndim == 2:
+            grad_rows, rows = as_rows(grad), as_rows(x)
+        else:
+            grad_rows, rows = grad, x
+        grad_weight = product(grad_rows.mT, [rows.mT], "", None)
+    if wants_bias:
+        grad_bias = as_rows(grad).sum(0)
+    return grad_x, [grad_weight, *[None] * (len(weight) - 1)], None, grad_bias
+
+
+def _push_forward(
+    ctx: Any, of_x: Tensor | None, of_weight: list[Tensor | None], _: Any, of_bias: Tensor | None
+) -> Tensor | None:
+    x, *weight = ctx.saved_tensors
+    if ctx.spec and any(part is not None for part in of_weight):
+        refuse_packed_gradient()
+    moved = None if ctx.spec else of_weight[0]
+    return tangent(x, _plain(ctx.spec, weight), of_x, moved, of_bias)
+
+
+def _plain(spec: str, weight: list[Tensor]) -> Tensor:
+    return unpacked(Packed(_parsed(spec), tuple(weight))) if spec else weight[0]
+
+
+OPERATORS.define(
+    _SCHEMA,
+    _linear,
+    _fake,
+    gradient=_differentiate,
+    setup_context=_setup_context,
+    jvp=_push_forward,
+    vmap=batched,
+)
+# No rule but a refusal: linear() runs functions beside the product where something besides a
+# kernel takes part in a call.
+OPERATORS.define(
+    _FUSED, _fused, _fused_fake, gradient=_refuse_gradient, called="linear with functions"
+)

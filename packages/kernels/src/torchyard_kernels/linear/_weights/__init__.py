@@ -1,0 +1,1 @@
+"""Weights of linear layers in packed memory."""

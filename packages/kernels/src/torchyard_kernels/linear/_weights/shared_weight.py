@@ -1,0 +1,102 @@
+"""SharedWeight: a parameter that a linear layer shares with an embedding, or anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels.linear._weights.packed_weight import CONVERTIBLE, PackedWeight
+from torchyard_kernels.linear._weights.product import packed_linear
+
+__all__ = ["SharedWeight"]
+
+_linear: Final[Any] = torch.nn.functional.linear
+_plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
+_DATA: Final[Any] = Tensor.data
+
+
+class SharedWeight(Tensor):
+    """A weight [N, K] in its own memory, with a packed copy by which linear layers multiply.
+
+    The tensor is the one owner of its numbers. The copy knows the memory and the version that it
+    was made of, and is made anew when either has changed. So that writes through ``.data`` count,
+    ``.data`` is what ``detach()`` gives. What writes past torch (an array of numpy over the same
+    memory, another process) is not seen.
+    """
+
+    _pack: Callable[[Tensor], PackedWeight]
+    _copy: tuple[object, PackedWeight] | None
+    _replaced: int
+    _is_param: bool
+
+    @staticmethod
+    def of(
+        weight: Tensor, pack: Callable[[Tensor], PackedWeight], requires_grad: bool
+    ) -> SharedWeight:
+        """Return a parameter over a tensor's memory.
+
+        Args:
+            weight: [N, K].
+            pack: makes the packed copy; can be pickled.
+            requires_grad: of the parameter.
+        """
+        self: Any = Tensor._make_subclass(SharedWeight, weight.detach(), requires_grad)
+        self._pack = pack
+        self._copy = None
+        self._replaced = 0
+        self._is_param = True
+        return self  # type: ignore[no-any-return]
+
+    def packed_copy(self) -> PackedWeight:
+        """Return the packed copy of the numbers as they are now."""
+        with _plain_functions():
+            key = self._replaced, self.data_ptr(), self._version, self.shape, self.stride()
+            known = self._copy
+            if known is not None and known[0] == key:
+                return known[1]
+            with torch.no_grad(), torch.inference_mode(False):
+                packed = self._pack(_DATA.__get__(self))
+        self._copy = key, packed
+        return packed
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SharedWeight:
+        found = memo.get(id(self))
+        if found is None:
+            found = SharedWeight.of(self.detach().clone(), self._pack, self.requires_grad)
+            memo[id(self)] = found
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return SharedWeight.of, (self.detach(), self._pack, self.requires_grad)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is _linear and not torch.compiler.is_compiling():
+            found = _multiplied(*args, **kwargs)
+            if found is not None:
+                return found
+        elif func == _DATA.__get__:
+            func = Tensor.detach
+        elif func == _DATA.__set__:
+            args[0]._replaced += 1
+        with _plain_functions():
+            return func(*args, **kwargs)
+
+
+def _multiplied(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
+    """Return ``linear(x, weight, bias)`` by the packed copy; None: by torch's operators."""
+    if type(weight) is not SharedWeight or isinstance(input, SharedWeight):
+        return None
+    if weight.requires_grad and torch.is_grad_enabled():
+        return None
+    with _plain_functions():
+        packable = weight.ndim == 2 and weight.dtype in CONVERTIBLE and weight.device.type != "meta"
+        # What has no version cannot be told from what it was before.
+        packable = packable and not weight.is_inference()
+    return packed_linear(input, weight.packed_copy(), bias) if packable else None

@@ -1,0 +1,83 @@
+"""What methods of a tensor mean for one whose memory is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels.linear._errors import PackedWriteError
+from torchyard_kernels.linear._weights.storage import Held
+
+__all__ = ["METHODS", "SETTERS"]
+
+_plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
+
+
+def _set_data(weight: Any, value: Any) -> None:
+    """Take another tensor's memory, as assigning to ``.data`` does for any tensor.
+
+    With a plain tensor's the weight is a plain one from then on, whatever its class.
+    """
+    held: Held | None = getattr(value, "_held", None)
+    if held is not None and (held.part is None or value._views):
+        held, value = None, value.unpack()
+    with _plain_functions():
+        Tensor.data.__set__(weight, value)  # type: ignore[attr-defined]
+    weight._held = Held(None, value.detach()) if held is None else held
+    weight._views = ()
+
+
+def _set(weight: Any, *source: Any, **others: Any) -> Any:
+    if len(source) == 1 and isinstance(source[0], Tensor) and not others:
+        _set_data(weight, source[0])
+        return weight
+    with _plain_functions():
+        return Tensor.set_(weight, *source, **others)
+
+
+def _share_memory(weight: Any) -> Any:
+    for tensor in weight.packed_weight.tensors:
+        tensor.share_memory_()
+    return weight
+
+
+def _is_shared(weight: Any) -> bool:
+    return all(tensor.is_shared() for tensor in weight.packed_weight.tensors)
+
+
+def _address(weight: Any) -> Any:
+    raise PackedWriteError(
+        "PackedTensor: its numbers lie in memory in a packed order, and have no address in the "
+        "order of the weight; use unpack(), or state_dict(), which unpacks"
+    )
+
+
+def _numpy(weight: Any, *, force: bool = False) -> Any:
+    found = weight.unpack().numpy(force=force)
+    # It is a copy: what is written to it would be lost.
+    found.flags.writeable = False
+    return found
+
+
+def _as_plain(name: str) -> Callable[..., Any]:
+    return lambda weight, *args, **kwargs: getattr(weight.unpack(), name)(*args, **kwargs)
+
+
+# Also of a weight that a plain tensor took the place of.
+SETTERS: Final[dict[Any, Callable[..., Any]]] = {
+    Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
+    Tensor.set_: _set,
+}
+METHODS: Final[dict[Any, Callable[..., Any]]] = {
+    Tensor.share_memory_: _share_memory,
+    Tensor.is_shared: _is_shared,
+    Tensor.data_ptr: _address,
+    Tensor.storage: _address,
+    Tensor.numpy: _numpy,
+    Tensor.__array__: lambda weight, *args, **kwargs: weight.unpack().__array__(*args, **kwargs),
+    Tensor.tolist: _as_plain("tolist"),
+    Tensor.contiguous: _as_plain("contiguous"),
+}

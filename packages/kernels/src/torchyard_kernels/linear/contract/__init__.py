@@ -1,0 +1,335 @@
+"""The contract ``linear/1``.
+
+With M rows of x, N outputs, K products per output and W the weight [N, K]::
+
+    y[m, n]   = sum_k prologue(x)[m, k] * W[n, k] + bias[n]
+    out[m, n] = epilogue(y)[m, n]
+
+Both functions are pointwise and may be absent. Products and sums are float32, or float64 where the
+inputs are. The sum over k may be rounded to x's dtype before the bias is added; out is rounded to
+it. A prologue's result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's
+dtype, and out has the dtype that torch's promotion gives its result for inputs of x's dtype. An
+epilogue of two inputs takes the halves of y: W holds the rows of [gate; up], and out has N / 2
+columns. Nothing of a row of x reaches another row, NaN and infinities included.
+
+This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+from torchyard import ContractDefinition, RequestField
+from torchyard_kernels._request_fields import parse_flag, parse_sizes
+from torchyard_kernels._request_sizes import rounded_up
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = [
+    "DEFINITIONS",
+    "LINEAR",
+    "PANEL_COLUMNS",
+    "PLAIN_WEIGHT",
+    "SECOND_FACTOR",
+    "Function",
+    "Linear",
+    "LinearCall",
+    "LinearRequest",
+    "Packed",
+    "Spread",
+    "WeightSpec",
+    "panel_shape",
+]
+
+LINEAR: Final = "linear/1"
+# Outputs whose weights lie side by side in the format ``panels``.
+PANEL_COLUMNS: Final = 32
+# What a direct call is given in place of a packed weight's shape: see :class:`Linear`.
+PLAIN_WEIGHT: Final = -1
+SECOND_FACTOR: Final = -2
+
+_SPEC: Final = re.compile(
+    r"([a-z][a-z0-9_]*) ([a-z]+[0-9]+) ([0-9]+)x([0-9]+)((?: [a-z_]+=[0-9]+)*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """What the tensors of a packed weight mean.
+
+    Attributes:
+        format: the layout, such as ``panels``.
+        dtype: the name of the weight's dtype before it was packed, which x must have too.
+        rows: N, outputs.
+        columns: K, products per output.
+        options: of the format, by name, such as ``("group", 128)``.
+    """
+
+    format: str
+    dtype: str
+    rows: int
+    columns: int
+    options: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        options = "".join(f" {name}={value}" for name, value in self.options)
+        return f"{self.format} {self.dtype} {self.rows}x{self.columns}{options}"
+
+    @classmethod
+    def parse(cls, text: str) -> WeightSpec:
+        """Read what ``str`` writes.
+
+        Raises:
+            ValueError: shows the expected form.
+        """
+        match = _SPEC.fullmatch(text)
+        if match is None:
+            raise ValueError(
+                f"spec: expected 'format dtype NxK option=value ...' such as "
+                f"'panels float16 4096x4096', got {text!r}"
+            )
+        options = (option.split("=") for option in match[5].split())
+        return cls(
+            match[1],
+            match[2],
+            int(match[3]),
+            int(match[4]),
+            tuple((name, int(value)) for name, value in options),
+        )
+
+
+def panel_shape(rows: int, columns: int, pair: int) -> tuple[int, int, int, int]:
+    """Return the shape of ``panels``: [ceil(N / 32), ceil(K / P), 32, P].
+
+    Element [p, w, c, e] is W[32 p + c, P w + e], or 0 beyond W. P, here ``pair``, is 2 for bfloat16
+    and 1 for any other dtype, so that a word of 32 bits holds what one instruction multiplies.
+    """
+    return -(-rows // PANEL_COLUMNS), -(-columns // pair), PANEL_COLUMNS, pair
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Packed:
+    """A packed weight's tensors.
+
+    Attributes:
+        spec: what they mean.
+        tensors: contiguous, in the order that the format states.
+    """
+
+    spec: WeightSpec
+    tensors: tuple[Tensor, ...]
+
+
+class Spread(StrEnum):
+    """Over what a captured tensor is spread when it meets a result of rows and columns."""
+
+    SCALAR = "scalar"
+    """One value, of no dimensions: torch promotes after tensors of any."""
+    ONE = "one"
+    ROW = "row"
+    COLUMN = "column"
+    TILE = "tile"
+
+
+class Function(Protocol):
+    """A pointwise function that was recorded: a program and the tensors that it captured."""
+
+    @property
+    def text(self) -> str:
+        """The program's canonical text, see ``torchyard_programs``."""
+
+    @property
+    def captured(self) -> tuple[Tensor, ...]:
+        """The captured tensors, in the program's order; they broadcast to the result."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What the program calls its inputs: ``x``, ``y``, or ``gate`` and ``up``."""
+
+    def apply(self, *inputs: Tensor) -> Tensor:
+        """Return the result by torch's operators."""
+
+    def dtype(self, given: torch.dtype) -> torch.dtype:
+        """Return the result's dtype for inputs of a dtype."""
+
+    def spreads(self, shape: torch.Size) -> tuple[tuple[str, Spread], ...]:
+        """Return dtype and spread of each captured tensor over a shape [..., columns]."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRequest:
+    """Describe a call, without its tensors.
+
+    Attributes:
+        device: torch device type.
+        dtype: the name of x's dtype.
+        rows: M, the product of x's sizes but the last; per batch entry. Above 16 rounded up to a
+            power of two, so that a growing batch does not ask for a decision at every step.
+        outputs: N.
+        depth: K.
+        batch: how many weights there are, each with its own rows of x: 1 for a linear layer.
+        weight: the format of a packed weight; empty for a plain tensor.
+        weight_options: the packed weight's options.
+        bias: whether there is one.
+        deterministic: whether torch was told to use deterministic algorithms.
+        prologue, epilogue: the functions' programs; empty where there are none.
+        gated: whether the epilogue takes the halves of y.
+        prologue_captured, epilogue_captured: dtype and spread of each captured tensor.
+    """
+
+    device: str
+    dtype: str
+    rows: int
+    outputs: int
+    depth: int
+    batch: int = 1
+    weight: str = ""
+    weight_options: tuple[tuple[str, int], ...] = ()
+    bias: bool = False
+    deterministic: bool = False
+    prologue: str = ""
+    epilogue: str = ""
+    gated: bool = False
+    prologue_captured: tuple[tuple[str, str], ...] = ()
+    epilogue_captured: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", rounded_up(self.rows))
+
+    def bucket(self) -> str:
+        """Return the key under which the decision for this request is locked.
+
+        Of functions it says that there are some: a lock is about sizes, not about programs.
+        """
+        words = [self.device, self.dtype, f"{self.batch}x{self.rows}x{self.outputs}x{self.depth}"]
+        if self.weight:
+            options = (f"{name}={value}" for name, value in self.weight_options)
+            words.append(f"weight={','.join((self.weight, *options))}")
+        names = ("bias", "deterministic", "prologue", "epilogue", "gated")
+        words += [name for name in names if getattr(self, name)]
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearCall:
+    """The tensors of a call.
+
+    Attributes:
+        x: [..., K], any strides; [B, M, K] where the weight is [B, N, K].
+        weight: [N, K] or [B, N, K], any strides and x's dtype; or packed, [N, K].
+        bias: [N], x's dtype; None adds nothing.
+        prologue, epilogue: run before and after; None changes nothing.
+    """
+
+    x: Tensor
+    weight: Tensor | Packed
+    bias: Tensor | None = None
+    prologue: Function | None = None
+    epilogue: Function | None = None
+
+    @property
+    def gated(self) -> bool:
+        """Whether the epilogue takes the halves of y."""
+        return self.epilogue is not None and len(self.epilogue.inputs) == 2
+
+
+class Linear(Protocol):
+    """The callable that an implementation of ``linear/1`` loads.
+
+    May have ``direct()``: see ``torchyard_kernels.direct``. What it serves takes (x,
+    weight, form, bias): of a packed weight its ``data`` and (N, K), to which x has to fit; of a
+    plain one [N, K] the tensor and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second
+    factor, [K, N] or [B, K, N] for x [B, M, K], and ``SECOND_FACTOR``.
+    """
+
+    def __call__(self, call: LinearCall) -> Tensor:
+        """Return out, contiguous. Must not keep, alias or change inputs."""
+
+
+_FIELDS: Final = (
+    RequestField("device", "torch device type", "cpu"),
+    RequestField("dtype", "dtype of x and of the weight", "float16"),
+    RequestField("shape", "rows,outputs,depth: M,N,K", "1,4096,4096"),
+    RequestField("batch", "weights, each with rows of its own", "1"),
+    RequestField("weight", "format of a packed weight; empty: a plain tensor", ""),
+    RequestField("weight_options", "name=value of the packed weight, commas between", ""),
+    RequestField("bias", "whether there is one", "false"),
+    RequestField("deterministic", "whether algorithms must be deterministic", "false"),
+    RequestField("prologue", "its program, lines joined by \\n", ""),
+    RequestField("epilogue", "its program, lines joined by \\n", ""),
+    RequestField("gated", "whether the epilogue takes halves", "false"),
+    RequestField("prologue_captured", "dtype:spread of each captured tensor, commas between", ""),
+    RequestField("epilogue_captured", "dtype:spread of each captured tensor, commas between", ""),
+)
+
+
+def _parse_request(text: Mapping[str, str]) -> LinearRequest:
+    """Build a request from text fields, those of ``torchyard explain linear``.
+
+    Raises:
+        ValueError: names the field, what was expected and what came.
+    """
+    rows, outputs, depth = parse_sizes("shape", text["shape"], 3)
+    return LinearRequest(
+        device=text["device"],
+        dtype=text["dtype"],
+        rows=rows,
+        outputs=outputs,
+        depth=depth,
+        batch=parse_sizes("batch", text["batch"], 1)[0],
+        weight=text["weight"],
+        weight_options=_options(text["weight_options"]),
+        bias=parse_flag("bias", text["bias"]),
+        deterministic=parse_flag("deterministic", text["deterministic"]),
+        prologue=text["prologue"].replace("\\n", "\n"),
+        epilogue=text["epilogue"].replace("\\n", "\n"),
+        gated=parse_flag("gated", text["gated"]),
+        prologue_captured=_captured("prologue_captured", text["prologue_captured"]),
+        epilogue_captured=_captured("epilogue_captured", text["epilogue_captured"]),
+    )
+
+
+def _representative_requests(device: str) -> Iterator[LinearRequest]:
+    """Yield the requests whose decisions a release records: decoding, prefill, batches."""
+    for dtype in ("float32", "bfloat16", "float16"):
+        for rows in (1, 16, 128, 1024):
+            for weight in ("", "panels"):
+                yield LinearRequest(device, dtype, rows, 4096, 4096, weight=weight)
+        yield LinearRequest(device, dtype, 128, 128, 64, batch=32)
+
+
+DEFINITIONS: Final = {
+    LINEAR: ContractDefinition(
+        contract=LINEAR,
+        summary="products with a weight, plain or packed, and a bias",
+        fields=_FIELDS,
+        parse=_parse_request,
+        cases=_representative_requests,
+    ),
+}
+
+
+def _options(text: str) -> tuple[tuple[str, int], ...]:
+    options = []
+    for part in text.split(",") if text else ():
+        name, _, value = part.partition("=")
+        if not name.isidentifier() or not value.isdigit():
+            raise ValueError(f"weight_options: expected name=value such as group=128, got {part!r}")
+        options.append((name, int(value)))
+    return tuple(options)
+
+
+def _captured(name: str, text: str) -> tuple[tuple[str, str], ...]:
+    captured = []
+    for part in text.split(",") if text else ():
+        dtype, _, spread = part.partition(":")
+        if not dtype.isidentifier() or spread not in list(Spread):
+            raise ValueError(f"{name}: expected dtype:spread such as float32:row, got {part!r}")
+        captured.append((dtype, spread))
+    return tuple(captured)

@@ -1,0 +1,35 @@
+"""kernels.beside: functions by torch's operators, before and after the best product there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels.linear._request import request_of, result_shape
+from torchyard_kernels.linear.contract import LINEAR, LinearCall
+
+__all__ = ["compute"]
+
+_OTHERWISE: Final = "kernels.torch"
+
+
+def compute(call: LinearCall) -> Tensor:
+    """Compute a call in three parts; the registry chooses who takes the product.
+
+    Where this implementation is demanded by name, nobody else is, and torch takes it.
+    """
+    x = call.x
+    if call.prologue is not None:
+        x = call.prologue.apply(x).expand(x.shape).to(x.dtype)
+    plain = replace(call, x=x, prologue=None, epilogue=None)
+    request = request_of(plain)
+    served = registry().decide(LINEAR, request).chosen is not None
+    y: Tensor = registry().resolve(LINEAR, request, use=None if served else _OTHERWISE)(plain)
+    if call.epilogue is None:
+        return y
+    dtype = call.epilogue.dtype(x.dtype)
+    out = call.epilogue.apply(*(y.chunk(2, -1) if call.gated else (y,)))
+    return out.expand(result_shape(call)).to(dtype).contiguous()

@@ -1,0 +1,64 @@
+"""Programs of functions, kept where a function can be known to do the same again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard import arguments as checks
+from torchyard_kernels.pointwise._arguments import device_of
+from torchyard_programs import ProgramError, Recordings, result_count, trace
+
+__all__ = ["kept", "recorded"]
+
+_CPU: Final = torch.device("cpu")
+# A union of types would be made anew in every call.
+_LISTS: Final = (list, tuple)
+
+
+def recorded(
+    fn: Callable[..., Any], function: str, lists: Sequence[Any]
+) -> tuple[str, tuple[Tensor, ...]]:
+    """Return a function's program and the tensors that it captures.
+
+    Args:
+        fn: the function.
+        function: who asks, for messages.
+        lists: what it is computed for; the program depends on their number alone.
+
+    Raises:
+        ProgramError: it cannot be recorded, or returns nothing.
+    """
+    checks.function(function, "fn", fn)
+    arguments = len(lists)
+    if torch.compiler.is_compiling():
+        text, captured = _record(fn, _device(lists), function, arguments)
+    else:
+        text, captured = _RECORDINGS.recorded(fn, _device(lists), function, arguments)
+    return text, tuple(captured)
+
+
+def _device(lists: Sequence[Any]) -> torch.device:
+    """Return where the first group lies."""
+    group = [item[0] if isinstance(item, _LISTS) and item else item for item in lists]
+    tensors = [item for item in group if isinstance(item, Tensor)]
+    return device_of(tensors) if tensors else _CPU
+
+
+def _record(
+    fn: Callable[..., Any], device: torch.device, function: str, arguments: int
+) -> tuple[str, list[Tensor]]:
+    inputs = tuple([(f"x{index}", None) for index in range(arguments)])
+    text, captured = trace(fn, function, inputs, device, noun="an element")
+    if result_count(text) == 0:
+        raise ProgramError(f"{function}: expected a function that returns something, got ()")
+    return text, captured
+
+
+_RECORDINGS: Final = Recordings(_record)
+# Takes the function, who asks and the number of lists; see Recordings.kept. Not for Dynamo, which
+# may not trace what looks at a function.
+kept: Final = _RECORDINGS.kept

@@ -1,0 +1,214 @@
+"""The ops that torch sees: ``torch.ops.torchyard_kernels.recurrent`` and its backward.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision. One op holds all steps:
+an exported program keeps the number of steps and the batch as symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard import registry
+from torchyard_kernels._calls import Calls
+from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels.recurrent import _transforms
+from torchyard_kernels.recurrent._request import call_of, request_of
+from torchyard_kernels.recurrent.contract import (
+    BACKWARD,
+    FORWARD,
+    CellWeights,
+    Forward,
+    RecurrentCall,
+    RecurrentKind,
+    RecurrentResult,
+    gates,
+    reserve_columns,
+)
+
+__all__ = ["CALLS", "check_lengths", "decided", "recorded"]
+
+CALLS: Final = Calls(FORWARD)
+
+_KINDS: Final = {str(kind): kind for kind in RecurrentKind}
+# Named here, because a look-up through modules costs as much as the question.
+_deterministic = torch._C._get_deterministic_algorithms
+
+_COMMON: Final = (
+    "Tensor input, Tensor hidden, Tensor? cell, Tensor[] weights, Tensor? lengths, "
+    "str kind, int num_layers, bool bidirectional"
+)
+# What a call does not have is an empty tensor in the results.
+_FORWARD_SCHEMA: Final = (
+    f"recurrent({_COMMON}, bool reserve, str use) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+_BACKWARD_SCHEMA: Final = (
+    f"recurrent_backward({_COMMON}, Tensor reserve, Tensor? grad_output, Tensor? grad_hidden, "
+    "Tensor? grad_cell) -> (Tensor, Tensor, Tensor, Tensor[])"
+)
+
+
+def recorded(
+    call: RecurrentCall, weights: Sequence[Tensor], *, reserve: bool, use: str | None
+) -> RecurrentResult:
+    """Compute the outputs through torch's dispatcher.
+
+    Args:
+        call: the call.
+        weights: its weights, flat.
+        reserve: whether gradients will be asked for.
+        use: the implementation that is demanded, or None.
+    """
+    output, hidden, cell, _ = OPERATORS["recurrent"](
+        call.input,
+        call.hidden,
+        call.cell,
+        list(weights),
+        call.lengths,
+        str(call.kind),
+        call.num_layers,
+        call.bidirectional,
+        reserve,
+        use or "",
+    )
+    return RecurrentResult(output, hidden, None if call.cell is None else cell)
+
+
+def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False) -> Forward:
+    """Return the implementation that serves a call.
+
+    Args:
+        call: the call.
+        grad: whether gradients will be asked for.
+        use: the implementation that is demanded, or None.
+        packed: whether its weights can be had packed.
+    """
+    check_lengths(call)
+    request = request_of(call, grad=grad, packed=packed)
+    if use is not None:
+        return registry().resolve(FORWARD, request, use=use)
+    return CALLS.chosen(request)
+
+
+def check_lengths(call: RecurrentCall) -> None:
+    """Raise ValueError where a length lies outside of 1 to T."""
+    if call.lengths is None or not call.lengths.numel():
+        return
+    least, most = (int(value) for value in torch.aminmax(call.lengths))
+    steps = call.input.shape[0]
+    if least < 1:
+        raise ValueError(
+            f"lengths: expected at least 1 step in each sequence, got {least}; leave empty "
+            "sequences out of the batch"
+        )
+    if most > steps:
+        raise ValueError(f"lengths: expected at most {steps}, the input's steps, got {most}")
+
+
+def _served(*args: Any) -> tuple[Tensor, ...] | None:
+    given, hidden, cell, weights, lengths, name, num_layers, bidirectional, reserve, use = args
+    kind = _KINDS.get(name)
+    if kind is None or lengths is not None or reserve or use or _deterministic():
+        return None
+    found = CALLS.served(kind, weights, False, None, given, hidden, cell, num_layers, bidirectional)
+    if found is None:
+        return None
+    missing = [given.new_empty(0) for _ in range(4 - len(found))]
+    return (*found, *missing)
+
+
+def _forward(*args: Any) -> tuple[Tensor, ...]:
+    served = _served(*args)
+    if served is not None:
+        return served
+    *common, reserve, use = args
+    call = call_of(common, reserve=reserve)
+    result = decided(call, grad=reserve, use=use or None)(call)
+    nothing = call.input.new_empty(0)
+    return (
+        result.output,
+        result.hidden,
+        nothing if result.cell is None else result.cell,
+        call.input.new_empty(0) if result.reserve is None else result.reserve,
+    )
+
+
+def _sums_dtype(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
+    *common, reserve, _ = args
+    call = call_of(common, reserve=reserve)
+    steps, batch, _ = call.input.shape
+    outputs = call.hidden.shape[2]
+    hidden_size = call.weights[0].w_hh.shape[0] // gates(call.kind)
+    columns = reserve_columns(call.kind, hidden_size, outputs)
+    kept = (len(call.weights), steps, batch, columns) if reserve else (0,)
+    return (
+        call.input.new_empty((steps, batch, outputs * (2 if call.bidirectional else 1))),
+        call.input.new_empty(call.hidden.shape),
+        call.input.new_empty((0,) if call.cell is None else call.cell.shape),
+        call.input.new_empty(kept, dtype=_sums_dtype(call.input) if reserve else None),
+    )
+
+
+def _backward(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    *common, reserve, grad_output, grad_hidden, grad_cell = args
+    call = call_of(common, reserve=True)
+    chosen = registry().resolve(BACKWARD, request_of(call, grad=True))
+    grads = chosen(call, reserve, grad_output, grad_hidden, grad_cell)
+    return (
+        grads.input,
+        grads.hidden,
+        call.input.new_empty(0) if grads.cell is None else grads.cell,
+        [gradient for one in grads.weights for gradient in _present(one)],
+    )
+
+
+def _present(weights: CellWeights) -> list[Tensor]:
+    return [weight for weight in weights if weight is not None]
+
+
+def _backward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    given, hidden, cell, weights = args[:4]
+    return (
+        given.new_empty(given.shape),
+        hidden.new_empty(hidden.shape),
+        given.new_empty((0,) if cell is None else cell.shape),
+        [weight.new_empty(weight.shape) for weight in weights],
+    )
+
+
+def _isolated(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*args: Any) -> Any:
+        with torch.no_grad():
+            return kernel(*args)
+
+    return run
+
+
+OPERATORS.define(
+    _FORWARD_SCHEMA,
+    _isolated(_forward),
+    _forward_fake,
+    gradient=_transforms.differentiate,
+    setup_context=_transforms.setup_context,
+    jvp=_transforms.push_forward,
+    vmap=_transforms.batched,
+    called="lstm, gru or rnn",
+)
+OPERATORS.define(
+    _BACKWARD_SCHEMA,
+    _isolated(_backward),
+    _backward_fake,
+    gradient=_transforms.differentiate_gradients,
+    setup_context=_transforms.setup_gradients,
+    jvp=_transforms.push_gradients_forward,
+    vmap=_transforms.batched_gradients,
+    called="a gradient of lstm, gru or rnn",
+)

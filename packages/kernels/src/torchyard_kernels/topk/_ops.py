@@ -1,0 +1,231 @@
+"""The ops that torch sees: ``torch.ops.torchyard_kernels.topk`` and ``.segmented_topk``.
+
+The choice of implementation is made inside of the op, from sizes and dtypes only, so eager calls,
+compiled graphs, exported programs and fake tensors take the same decision.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels._calls import Calls
+from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels.topk._validation import check_bounds
+from torchyard_kernels.topk.contract import TOPK, Order, TopKCall, TopKRequest, TopKResult
+
+__all__ = ["CALLS"]
+
+CALLS: Final = Calls(TOPK)
+
+# dim counts from the front.
+_ROWS: Final = (
+    "topk(Tensor x, Tensor? mask, SymInt k, int dim, bool largest, str order) -> (Tensor, Tensor)"
+)
+_SEGMENTS: Final = (
+    "segmented_topk(Tensor x, Tensor offsets, SymInt k, bool largest, str order) "
+    "-> (Tensor, Tensor)"
+)
+_LAST: Final = Order.LAST.value
+# What a direct call is told of the other orders.
+_SORTED: Final = {Order.SORTED.value: True, Order.INDEX.value: False}
+
+
+def _topk(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    served = _served(x, mask, k, dim, largest, order)
+    if served is not None:
+        return served
+    rows = x.movedim(dim, -1)
+    seen = None if mask is None else mask.movedim(dim, -1)
+    values, indices = _selected(TopKCall(rows, k, largest, Order(order), seen))
+    # The dimension that was asked for, in the memory's order that the fake promises.
+    return values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous()
+
+
+def _served(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor] | None:
+    if dim != x.dim() - 1:
+        # Rows that do not lie side by side are not served; asking costs more than seeing it.
+        return None
+    if order == _LAST:
+        found = None if largest or mask is not None else CALLS.served(x, k, dim)
+        # Directly it is kthvalue's, which drops the dimension.
+        return None if found is None else (found[0].unsqueeze(-1), found[1].unsqueeze(-1))
+    ordered = _SORTED.get(order)
+    if ordered is None or (mask is not None and mask.dim() != x.dim()):
+        return None
+    seen = () if mask is None else (mask,)
+    served: tuple[Tensor, Tensor] | None = CALLS.served(x, k, dim, largest, ordered, *seen)
+    return served
+
+
+def _topk_fake(
+    x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    shape = list(x.shape)
+    shape[dim] = 1 if order == Order.LAST else k
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+def _segmented(
+    x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    ordered = _SORTED.get(order)
+    served: tuple[Tensor, Tensor] | None = (
+        None if ordered is None else CALLS.served(x, k, -1, largest, ordered, None, offsets)
+    )
+    if served is not None:
+        return served
+    offsets = offsets.contiguous()
+    check_bounds(x, offsets)
+    return _selected(TopKCall(x, k, largest, Order(order), None, offsets))
+
+
+def _segmented_fake(
+    x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
+) -> tuple[Tensor, Tensor]:
+    shape = (offsets.shape[0] - 1, 1 if order == Order.LAST else k)
+    return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
+
+
+def _selected(call: TopKCall) -> TopKResult:
+    x = call.x
+    length = x.shape[-1]
+    rows = x.numel() // length if length else 0
+    request = TopKRequest(
+        device=x.device.type,
+        dtype=str(x.dtype)[6:],
+        rows=rows if call.offsets is None else call.offsets.numel() - 1,
+        length=length,
+        k=call.k,
+        largest=call.largest,
+        order=call.order,
+        masked=call.mask is not None,
+        segmented=call.offsets is not None,
+        unit_stride=length < 2 or x.stride(-1) == 1,
+    )
+    chosen = CALLS.chosen(request)
+    with torch.no_grad():
+        result: TopKResult = chosen(call)
+    return result
+
+
+def _remember_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    x, mask, _, dim, _, _ = inputs
+    _remember(ctx, x, output[1])
+    ctx.dim, ctx.fills = dim, mask is not None
+
+
+def _remember_segments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _remember(ctx, inputs[0], output[1])
+    ctx.dim, ctx.fills = 0, True
+
+
+def _remember(ctx: Any, x: Tensor, indices: Tensor) -> None:
+    ctx.mark_non_differentiable(indices)
+    ctx.save_for_backward(indices)
+    ctx.save_for_forward(indices)
+    ctx.shape = x.shape
+
+
+def _scattered(ctx: Any, grad: Tensor) -> Tensor:
+    """Return the gradient of x: that of each value at its index; absent ones have none."""
+    (indices,) = ctx.saved_tensors
+    if ctx.fills:
+        grad = torch.where(indices < 0, 0, grad)
+        indices = indices.clamp(min=0)
+    nothing = grad.new_zeros(ctx.shape)
+    if not nothing.numel():
+        return nothing
+    if len(ctx.shape) < indices.dim():
+        grad, indices = grad.reshape(-1), indices.reshape(-1)
+    return nothing.scatter_add(ctx.dim, indices, grad)
+
+
+def _differentiate_rows(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    return _scattered(ctx, grad), None, None, None, None, None
+
+
+def _differentiate_segments(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+    return _scattered(ctx, grad), None, None, None, None
+
+
+def _gathered(ctx: Any, tangent: Tensor, *_: Any) -> tuple[Tensor, None]:
+    """Return the tangents of values: that of x at each index; absent ones have none."""
+    (indices,) = ctx.saved_tensors
+    if not tangent.numel():
+        return tangent.new_zeros(indices.shape), None
+    places = indices.clamp(min=0) if ctx.fills else indices
+    if len(ctx.shape) < indices.dim():
+        found = tangent.gather(0, places.reshape(-1)).reshape(indices.shape)
+    else:
+        found = tangent.gather(ctx.dim, places)
+    return torch.where(indices < 0, 0, found) if ctx.fills else found, None
+
+
+def _topk_vmap(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    mask: Tensor | None,
+    k: int,
+    dim: int,
+    largest: bool,
+    order: str,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    def in_front(tensor: Tensor, at: int | None) -> Tensor:
+        if at is None:
+            return tensor.expand(info.batch_size, *tensor.shape)
+        return tensor.movedim(at, 0)
+
+    seen = None if mask is None else in_front(mask, in_dims[1])
+    found = OPERATORS["topk"](in_front(x, in_dims[0]), seen, k, dim + 1, largest, order)
+    return found, (0, 0)
+
+
+def _segmented_vmap(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    x: Tensor,
+    offsets: Tensor,
+    k: int,
+    largest: bool,
+    order: str,
+) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+    parts = [
+        OPERATORS["segmented_topk"](
+            x if in_dims[0] is None else x.select(in_dims[0], at),
+            offsets if in_dims[1] is None else offsets.select(in_dims[1], at),
+            k,
+            largest,
+            order,
+        )
+        for at in range(info.batch_size)
+    ]
+    values, indices = zip(*parts, strict=True)
+    return (torch.stack(values), torch.stack(indices)), (0, 0)
+
+
+OPERATORS.define(
+    _ROWS,
+    _topk,
+    _topk_fake,
+    gradient=_differentiate_rows,
+    setup_context=_remember_rows,
+    jvp=_gathered,
+    vmap=_topk_vmap,
+)
+OPERATORS.define(
+    _SEGMENTS,
+    _segmented,
+    _segmented_fake,
+    gradient=_differentiate_segments,
+    setup_context=_remember_segments,
+    jvp=_gathered,
+    vmap=_segmented_vmap,
+)

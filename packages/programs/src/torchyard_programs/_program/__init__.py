@@ -1,0 +1,1 @@
+"""Programs: their text, vocabulary, types, and their evaluation."""

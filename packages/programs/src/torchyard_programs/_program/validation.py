@@ -1,0 +1,124 @@
+"""Checks of programs, and of what is given with them: one for each kind of argument."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from torchyard import arguments
+from torchyard_programs._program.program import Program, Reference
+
+if TYPE_CHECKING:
+    import torch
+
+    from torchyard_programs._program.inference import Input, Traits
+
+__all__ = ["MOST_DIMENSIONS", "check_reads", "inputs_of", "names_of", "traits_of"]
+
+# More are a mistake, and an example of one element of so many would take all memory.
+MOST_DIMENSIONS: Final = 1024
+
+
+def check_reads(of: str, program: object, inputs: tuple[str, ...], captured: int | None) -> Program:
+    """Return a program all of whose references are known.
+
+    Args:
+        of: the public function's name.
+        program: the argument.
+        inputs: the names that are given.
+        captured: how many captured tensors are given; None: as many as it reads.
+
+    Raises:
+        TypeError: no program.
+        ValueError: it reads an input that is not given, a step that is not before, or a captured
+            tensor beyond those that are given.
+    """
+    found = arguments.instance(
+        of, "program", program, Program, "a Program", remedy="parse() makes one of a text"
+    )
+    steps: set[str] = set()
+    for operation in found.operations:
+        _check((operation.args, operation.kwargs), of, inputs, steps, captured)
+        steps.add(operation.result.name)
+    _check(found.result, of, inputs, steps, captured)
+    return found
+
+
+def _check(
+    item: Any, of: str, inputs: tuple[str, ...], steps: set[str], captured: int | None
+) -> None:
+    for name in _names(item):
+        if name[0] == "%":
+            if name not in steps:
+                raise arguments.wrong_value(
+                    of, "program", "steps that read earlier ones", f"one that reads {name}"
+                )
+        elif name[0] == "$":
+            if captured is not None and int(name[1:]) >= captured:
+                raise arguments.wrong_value(
+                    of, "captured", f"the tensor {name} that the program reads", f"{captured}"
+                )
+        elif name not in inputs:
+            raise arguments.wrong_value(
+                of,
+                "inputs",
+                f"all that the program reads, {name} among them",
+                ", ".join(inputs) or "none",
+            )
+
+
+def _names(item: Any) -> Iterator[str]:
+    if isinstance(item, Reference):
+        yield item.name
+    elif isinstance(item, tuple):
+        for part in item:
+            yield from _names(part)
+    elif isinstance(item, slice):
+        yield from _names((item.start, item.stop, item.step))
+
+
+def names_of(of: str, value: object) -> tuple[str, ...]:
+    """Return the names of inputs, each another identifier."""
+    return _different(of, arguments.sequence(of, "inputs", value, _identifier))
+
+
+def inputs_of(of: str, value: object) -> tuple[Input, ...]:
+    """Return the inputs, each of another name."""
+    from torchyard_programs._program.inference import Input
+
+    def one(of: str, name: str, item: object) -> Input:
+        return arguments.instance(of, name, item, Input)
+
+    found = arguments.sequence(of, "inputs", value, one)
+    _different(of, tuple([item.name for item in found]))
+    return found
+
+
+def traits_of(of: str, value: object) -> Traits:
+    """Return the dtype and the number of dimensions of each captured tensor."""
+    return arguments.sequence(of, "captured", value, _trait)
+
+
+def _identifier(of: str, name: str, value: object) -> str:
+    found = arguments.text(of, name, value)
+    if not found.isidentifier():
+        raise arguments.wrong_value(of, name, "an identifier", repr(found))
+    return found
+
+
+def _trait(of: str, name: str, value: object) -> tuple[torch.dtype, int]:
+    pair: tuple[object, ...] = arguments.sequence(
+        of, name, value, expected="a dtype and a number of dimensions, a tuple", length=2
+    )
+    return (
+        arguments.dtype(of, f"{name}[0]", pair[0]),
+        arguments.integer(of, f"{name}[1]", pair[1], least=0, most=MOST_DIMENSIONS),
+    )
+
+
+def _different(of: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) != len(names):
+        raise arguments.wrong_value(
+            of, "inputs", "each with another name", f"the names {', '.join(names)}"
+        )
+    return names

@@ -1,0 +1,1 @@
+"""The recording of a Python function as a program."""
