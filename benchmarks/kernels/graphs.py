@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from benchmarks.measuring.findings import Finding
 from benchmarks.measuring.measure import WrongResultError
 from torchyard_kernels import Graph, GraphParityError, UncapturableError, capture
-from torchyard_kernels.graphs import _recorded
+from torchyard_kernels.graphs.implementations import recorded as on_cpu
 from torchyard_kernels.graphs.implementations._eager_replay import called
 from torchyard_kernels.graphs.implementations._jit_replay import interpreted
 
@@ -63,7 +63,7 @@ def _compared(
     ways: dict[str, Callable[..., Any]] = {"eager": fn}
     graphs: dict[str, Graph] = {}
     for name, mechanism in (("interpreter", interpreted), ("calls from Python", called)):
-        with patch.object(_recorded, "interpreted", mechanism):
+        with patch.object(on_cpu, "interpreted", mechanism):
             graphs[name] = capture(fn, *given, state=state)
         try:
             graphs[name].check(*given)

@@ -10,7 +10,7 @@ import torch.nn.utils.prune
 from safetensors.torch import load_file, save_file
 
 from torchyard_kernels import AccelerateError, accelerate, quantize
-from torchyard_kernels.linear import _packed_product
+from torchyard_kernels.linear._weights import product as products
 from torchyard_kernels.linear._weights.packed_tensor import PackedTensor
 
 WEIGHTS = (None, "bfloat16", "float16", "int8", "int4")
@@ -211,18 +211,18 @@ class TestProjections:
         model = torch.nn.Sequential(Mixing(32)).eval()
         accelerate(model, measure=False)
         shapes = []
-        multiply = _packed_product.packed_linear
+        multiply = products.packed_linear
 
         def noting(x, packed, bias):
             shapes.append(tuple(packed.shape))
             return multiply(x, packed, bias)
 
-        monkeypatch.setattr(_packed_product, "packed_linear", noting)
+        monkeypatch.setattr(products, "packed_linear", noting)
         with torch.inference_mode():
             model(torch.randn(3, 32))
         assert shapes == [(256, 32), (32, 64)]
-        assert _packed_product._LAST.x is None
-        assert _packed_product._LAST.outs == {}
+        assert products._LAST.x is None
+        assert products._LAST.outs == {}
 
     def test_layers_of_different_inputs_soon_go_by_themselves(self, monkeypatch):
         model = torch.nn.Sequential(Mixing(32)).eval()
@@ -236,9 +236,9 @@ class TestProjections:
                 for new, old in zip(found, expected, strict=True):
                     torch.testing.assert_close(new, old)
             rows = []
-            multiply = _packed_product.packed_linear
+            multiply = products.packed_linear
             monkeypatch.setattr(
-                _packed_product,
+                products,
                 "packed_linear",
                 lambda x, packed, bias: rows.append(packed.shape[0]) or multiply(x, packed, bias),
             )

@@ -13,7 +13,7 @@ from transformers import DynamicCache, StaticCache
 
 from torchyard import use
 from torchyard_kernels import AccelerateError, accelerate
-from torchyard_kernels._accelerate import _decoded
+from torchyard_kernels._accelerate.decoder import _forward as decoder_forward
 
 SIZES = {
     "hidden_size": 64,
@@ -67,14 +67,14 @@ def decoded(model, cache=None, tokens=TOKENS, **more):
 def steps(monkeypatch):
     """Whether each forward of a layer was a step, in order."""
     found = []
-    own = _decoded._decoded
+    own = decoder_forward._decoded
 
     def noting(*args, **kwargs):
         out = own(*args, **kwargs)
         found.append(out is not None)
         return out
 
-    monkeypatch.setattr(_decoded, "_decoded", noting)
+    monkeypatch.setattr(decoder_forward, "_decoded", noting)
     return found
 
 
@@ -84,7 +84,7 @@ def by_modules(monkeypatch):
 
     def compute(function, *args, **kwargs):
         with monkeypatch.context() as patch:
-            patch.setattr(_decoded, "_decoded", lambda *args, **kwargs: None)
+            patch.setattr(decoder_forward, "_decoded", lambda *args, **kwargs: None)
             return function(*args, **kwargs)
 
     return compute

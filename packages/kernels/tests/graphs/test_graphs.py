@@ -23,7 +23,7 @@ from torchyard_kernels import (
     foreach_map_,
     topk,
 )
-from torchyard_kernels.graphs import _recorded
+from torchyard_kernels.graphs.implementations import recorded as on_cpu
 from torchyard_kernels.graphs.implementations._jit_replay import NotExpressibleError
 
 from .models import Decoder, chain
@@ -37,7 +37,7 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         def refuse(plan: object) -> Any:
             raise NotExpressibleError("anything")
 
-        monkeypatch.setattr(_recorded, "interpreted", refuse)
+        monkeypatch.setattr(on_cpu, "interpreted", refuse)
     return str(request.param)
 
 

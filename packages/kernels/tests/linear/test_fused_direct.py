@@ -10,7 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 import torchyard
 from torchyard import registry
 from torchyard_kernels import PackedWeight, linear
-from torchyard_kernels.linear import _api, _fused_calls, _ops, _recordings
+from torchyard_kernels.linear import _api, _fused_calls, _ops
+from torchyard_kernels.linear._functions import recordings
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -28,8 +29,8 @@ def counted(monkeypatch):
 
 def by_op(x, held, bias, *, prologue=None, epilogue=None, gated=False):
     """Return what the op gives, as a call that was never decided does."""
-    before = None if prologue is None else _recordings.record(prologue, "prologue", False, x)
-    after = None if epilogue is None else _recordings.record(epilogue, "epilogue", gated, x)
+    before = None if prologue is None else recordings.record(prologue, "prologue", False, x)
+    after = None if epilogue is None else recordings.record(epilogue, "epilogue", gated, x)
     packed = isinstance(held, PackedWeight)
     tensors, spec = (held.tensors, held.spec_text) if packed else ([held], "")
     return _ops.fused(x, tensors, spec, bias, before, after)
@@ -164,7 +165,7 @@ def test_of_several_kinds_the_one_that_was_served_last_is_asked_first(counted):
         kinds = next(
             kinds
             for (_, last, _), kinds in registry().conclusions()[_fused_calls._KEY].items()
-            if last == _recordings.record(twice, "epilogue", False, x).text
+            if last == recordings.record(twice, "epilogue", False, x).text
         )
         assert kinds[0][0].dtype == str(dtype)[6:]
     assert sorted(request.dtype for request, *_ in kinds) == ["bfloat16", "float16", "float32"]

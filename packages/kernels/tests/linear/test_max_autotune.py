@@ -11,8 +11,9 @@ from torch.nn.functional import gelu, silu
 import torchyard
 from torchyard import Source, registry
 from torchyard_kernels import PackedWeight, bmm, linear, max_autotune
-from torchyard_kernels.linear import _compiled, _tuning
+from torchyard_kernels.linear import _tuning
 from torchyard_kernels.linear.contract import LINEAR, LinearRequest
+from torchyard_kernels.linear.implementations import compiled
 
 REQUEST = LinearRequest("cpu", "float32", 5, 48, 32)
 
@@ -183,8 +184,8 @@ def test_what_is_compiled_is_the_call(dtype):
 
 @pytest.mark.sweep
 def test_torch_compiles_a_call_of_its_own_code(monkeypatch):
-    monkeypatch.setattr(_compiled, "_LEAST_WORK", 0)
-    _compiled._compiled.cache_clear()
+    monkeypatch.setattr(compiled, "_LEAST_WORK", 0)
+    compiled._compiled.cache_clear()
     with torchyard.use(linear="kernels.compiled"):
         for rows in (3, 7):
             x, weight = torch.randn(rows, 32), torch.randn(48, 32)

@@ -7,17 +7,15 @@ import torch
 
 import torchyard
 from torchyard_kernels import accelerate, linear
-from torchyard_kernels.linear import _packed_product
+from torchyard_kernels.linear._weights import product as products
 
 
 @pytest.fixture
 def ways(monkeypatch):
     """Count the calls that take the way of any call."""
     calls = []
-    general = _packed_product.linear
-    monkeypatch.setattr(
-        _packed_product, "linear", lambda *given: calls.append(1) or general(*given)
-    )
+    general = products.linear
+    monkeypatch.setattr(products, "linear", lambda *given: calls.append(1) or general(*given))
     return calls
 
 
