@@ -74,7 +74,7 @@ NO_USERS: Final = {
         f"torchyard_kernels.{op}": "users call what torchyard_kernels itself has of it"
         for op in ("graphs", "linear", "pointwise", "recurrent", "topk")
     },
-    "torchyard_kernels.direct": _SPI,
+    "torchyard_kernels.fast_path": _SPI,
     "torchyard_simulated": _OURS,
 }
 

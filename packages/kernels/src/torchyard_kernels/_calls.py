@@ -14,7 +14,7 @@ from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
     from torchyard import Request
-    from torchyard_kernels.direct import DirectCall
+    from torchyard_kernels.fast_path import DirectCall
 
 __all__ = ["Calls", "foremost"]
 

@@ -246,7 +246,7 @@ def packed_weights(
     kernel: str, sizes: _RecurrentSizes, tensor: Tensor, packed: int, bias: bool, /
 ) -> PackedWeights: ...
 
-# Serves recurrent calls that were decided before; see torchyard_kernels.direct. kind is a
+# Serves recurrent calls that were decided before; see torchyard_kernels.fast_path. kind is a
 # place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
 class DirectRecurrent:
     # `made`: of packed weights what holds PackedWeights as its attribute `native`. They are looked
@@ -392,7 +392,7 @@ def select_topk(dtype: str, features: Iterable[str], /) -> str | None: ...
 # Return (name, dtype, isa) of each selection, best first.
 def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
 
-# Serves topk's calls that were decided before: see torchyard_kernels.direct.DirectCall.
+# Serves topk's calls that were decided before: see torchyard_kernels.fast_path.DirectCall.
 class DirectTopK:
     # With three arguments: the k-th least alone, without the dimension. A mask is of x's shape or
     # of its last dimension; with offsets x has one dimension and no mask.
@@ -491,7 +491,7 @@ def select_quantised(features: Iterable[str]) -> str: ...
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
-# Serves linear's calls that were decided before: see torchyard_kernels.direct.DirectCall.
+# Serves linear's calls that were decided before: see torchyard_kernels.fast_path.DirectCall.
 class DirectLinear:
     # form: (N, K) of a packed weight, whose `data` is given; -1: the weight is plain, [N, K];
     # -2: it is matmul's second factor, [K, N] or [B, K, N].

@@ -14,7 +14,7 @@ from torchyard_kernels.linear.contract import LINEAR, LinearRequest
 from torchyard_programs import is_undisturbed
 
 if TYPE_CHECKING:
-    from torchyard_kernels.direct import DirectCall
+    from torchyard_kernels.fast_path import DirectCall
 
 __all__ = ["NO_FUNCTION", "remember", "served"]
 

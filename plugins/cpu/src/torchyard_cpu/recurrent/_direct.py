@@ -55,7 +55,7 @@ def direct_call(serves: tuple[str, ...] | tuple[Callable[..., Any], ...]) -> Dir
 
 
 class DirectRecurrent:
-    """``torchyard_kernels.direct.DirectCall`` by the native module.
+    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
 
     Attributes:
         serve: computes a call whose request was admitted; None for any other.

@@ -20,7 +20,7 @@ _ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
 
 
 class DirectTopK:
-    """``torchyard_kernels.direct.DirectCall`` by the native module.
+    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
 
     Attributes:
         serve: computes a call whose request was admitted; None for any other.

@@ -242,7 +242,7 @@ class LinearCall:
 class Linear(Protocol):
     """The callable that an implementation of ``linear/1`` loads.
 
-    May have ``direct()``: see ``torchyard_kernels.direct``. What it serves takes (x,
+    May have ``direct()``: see ``torchyard_kernels.fast_path``. What it serves takes (x,
     weight, form, bias): of a packed weight its ``data`` and (N, K), to which x has to fit; of a
     plain one [N, K] the tensor and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second
     factor, [K, N] or [B, K, N] for x [B, M, K], and ``SECOND_FACTOR``.
