@@ -54,6 +54,8 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
+    # Its tests choose Triton's interpreter, for the whole process.
+    "triton": (["attention", "triton"], ["packages/triton/tests"]),
     "cpu": (
         ["cpu", "conformance", "context-parallel", "export", "kernels"],
         [
@@ -66,7 +68,7 @@ ENVIRONMENTS = {
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30
 # Not core, which is quick.
-IN_PARALLEL = ("release", "simulated", "conformance", "collectives", "export", "cpu")
+IN_PARALLEL = ("release", "simulated", "conformance", "collectives", "export", "triton", "cpu")
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
@@ -319,6 +321,7 @@ def docs(session: nox.Session) -> None:
             tags=["pkg-collectives", "pkg-context-parallel", "hw-cpu"],
         ),
         nox.param("export", id="export", tags=["pkg-export", "hw-cpu"]),
+        nox.param("triton", id="triton", tags=["pkg-triton", "hw-cpu"]),
         nox.param(
             "cpu",
             id="cpu",
@@ -335,6 +338,7 @@ def tests(session: nox.Session, environment: str) -> None:
         "collectives": group("models"),
         "export": group("export"),
         "release": group("release"),
+        "triton": group("triton"),
     }
     install(session, *packages, extra=[*group("test"), *more.get(environment, [])])
     if environment == "cpu":

@@ -1,0 +1,19 @@
+"""Recorded programs as the source of Triton functions."""
+
+from __future__ import annotations
+
+from torchyard_triton.lowering._graph import UnsupportedProgramError
+from torchyard_triton.lowering._program import (
+    LoweredProgram,
+    LoweredSite,
+    captured_values,
+    lower,
+)
+
+__all__ = [
+    "LoweredProgram",
+    "LoweredSite",
+    "UnsupportedProgramError",
+    "captured_values",
+    "lower",
+]
