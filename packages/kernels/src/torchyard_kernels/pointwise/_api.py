@@ -12,10 +12,11 @@ from torch.compiler import is_dynamo_compiling
 from torchyard import arguments as checks
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.pointwise import _ops  # noqa: F401  (registers the ops)
-from torchyard_kernels.pointwise._arguments import Arguments, parse_arguments
+from torchyard_kernels.pointwise._arguments import Arguments
 from torchyard_kernels.pointwise._direct import count_write, served
 from torchyard_kernels.pointwise._recordings import kept, recorded
 from torchyard_kernels.pointwise._transforms import refuse_gradient
+from torchyard_kernels.pointwise._validation import parse_arguments
 from torchyard_programs import result_count
 
 __all__ = ["foreach_map", "foreach_map_", "write"]
