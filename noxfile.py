@@ -392,7 +392,7 @@ def mutants(session: nox.Session) -> None:
     install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
     session.run("python", "-m", "packages.conformance.tests.mutants", *session.posargs)
     if not session.posargs:
-        session.run("python", "-m", "packages.conformance.tests.kernel_table")
+        session.run("python", "-m", "packages.conformance.tests.attention.kernel_table")
 
 
 @nox.session(default=False, tags=["hardware", "stage-verify"])
@@ -574,7 +574,7 @@ def rehearsal(session: nox.Session) -> None:
     packages = ("release", "attention", "conformance")
     install(session, *packages, extra=[*group("test"), *group("release")])
     session.run("pytest", "-m", "sweep", "packages/release/tests/trains")
-    session.run("python", "-m", "packages.conformance.tests.planted_faults")
+    session.run("python", "-m", "packages.conformance.tests.laws.planted_faults")
     # Kept, because the scorecard's page, the notes and the index are there.
     folder = tempfile.mkdtemp(prefix="torchyard-rehearsal-")
     session.run("git", "clone", "--quiet", str(ROOT), f"{folder}/clone", external=True)

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torchyard
 from torchyard import _environ, hookspecs
-from torchyard_conformance._archive import BundleError
+from torchyard_conformance._evidence._archive import BundleError
+from torchyard_conformance._evidence._matrix import matrix
+from torchyard_conformance._evidence._verify import read_bundle
 from torchyard_conformance._law import all_laws
-from torchyard_conformance._matrix import matrix
 from torchyard_conformance._profile import profile_names, read_profile
-from torchyard_conformance._verify import read_bundle
 
 __all__ = ["pages", "signature"]
 

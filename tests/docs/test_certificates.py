@@ -13,8 +13,8 @@ import pytest
 
 from tests.architecture.test_files import _MACHINE
 from tests.architecture.tree import ROOT, parsed
-from torchyard_conformance._archive import read_archive
-from torchyard_conformance._verify import read_bundle
+from torchyard_conformance._evidence._archive import read_archive
+from torchyard_conformance._evidence._verify import read_bundle
 
 _DOCS = ROOT / "docs"
 _CERTIFICATES = sorted((_DOCS / "certificates").glob("*.tgz"))

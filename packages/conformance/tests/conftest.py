@@ -17,4 +17,4 @@ def _what_is_imported_is_not_collected() -> None:
 @pytest.fixture
 def three_tries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the law on cost be sure after three tries: what waits by the clock waits in each."""
-    monkeypatch.setattr("torchyard_conformance._resources._TRIES", 3)
+    monkeypatch.setattr("torchyard_conformance._trials._resources._TRIES", 3)

@@ -10,24 +10,24 @@ from __future__ import annotations
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from torchyard_conformance._expectation import Expectation
     from torchyard_conformance._law import Law, law
     from torchyard_conformance._outcome import not_supported, unverified, violated
     from torchyard_conformance._profile import Profile, read_profile
-    from torchyard_conformance._result import LawResult, Report
+    from torchyard_conformance._reports._expectation import Expectation
+    from torchyard_conformance._reports._result import LawResult, Report
     from torchyard_conformance._spec import SPEC_VERSION
     from torchyard_conformance._status import Status
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._subjects._subject import Subject
 
 _HOMES = {
     "SPEC_VERSION": "_spec",
-    "Expectation": "_expectation",
+    "Expectation": "_reports._expectation",
     "Law": "_law",
-    "LawResult": "_result",
+    "LawResult": "_reports._result",
     "Profile": "_profile",
-    "Report": "_result",
+    "Report": "_reports._result",
     "Status": "_status",
-    "Subject": "_subject",
+    "Subject": "_subjects._subject",
     "law": "_law",
     "not_supported": "_outcome",
     "read_profile": "_profile",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from torchyard import arguments
 
 if TYPE_CHECKING:
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._subjects._subject import Subject
 
 T = TypeVar("T", bound=Callable[..., Any])
 Cases = Callable[["Subject"], Mapping[str, object]]

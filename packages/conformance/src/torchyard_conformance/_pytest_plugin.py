@@ -15,8 +15,8 @@ import pytest
 
 if TYPE_CHECKING:
     from torchyard_conformance._law import Law
-    from torchyard_conformance._result import LawResult
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._reports._result import LawResult
+    from torchyard_conformance._subjects._subject import Subject
 
 _OPTIONS: Final = (
     ("plugin", "Certify this plugin."),
@@ -55,9 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--torchyard-plugin")
     if not name:
         return
-    from torchyard_conformance._fresh import starter
     from torchyard_conformance._profile import ProfileError, default_profile, read_profile
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._subjects._fresh import starter
+    from torchyard_conformance._subjects._subject import Subject
 
     # Before anything imports the plugin, which collecting the laws' cases does.
     starter()
@@ -78,7 +78,7 @@ class _Session:
     """One certification: the hooks that only matter where a plugin is certified."""
 
     def __init__(self, subject: Subject, profile: Any, option: Callable[[str], Any]) -> None:
-        from torchyard_conformance._events import Events
+        from torchyard_conformance._runs._events import Events
 
         self.subject: Final = subject
         self._profile = profile
@@ -144,8 +144,8 @@ class _Session:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Turn what a test ended with into a status of its law."""
-        from torchyard_conformance._judgement import judge
-        from torchyard_conformance._reproduction import reproduction
+        from torchyard_conformance._runs._judgement import judge
+        from torchyard_conformance._runs._reproduction import reproduction
 
         report = yield
         if call.when == "setup" and call.excinfo is None:
@@ -172,7 +172,7 @@ class _Session:
         """Have pytest fail where the plugin is not certified; one case alone certifies nothing."""
         if self._case or session.config.option.collectonly:
             return
-        from torchyard_conformance._assembly import assemble
+        from torchyard_conformance._reports._assembly import assemble
 
         self._reasons = assemble(self.subject, self._profile, self.results, ()).reasons
         # What pytest itself could not do, such as import a law, says more.

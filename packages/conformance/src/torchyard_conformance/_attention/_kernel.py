@@ -20,7 +20,7 @@ from torchyard_attention.contract import (
 )
 from torchyard_conformance._attention._state import note_settings
 from torchyard_conformance._outcome import NotSupported, Violated
-from torchyard_conformance._threads import threads
+from torchyard_conformance._trials._threads import threads
 
 __all__ = ["Kernel"]
 

@@ -11,7 +11,8 @@ import torch
 
 from torchyard_attention.cases import Case
 from torchyard_attention.contract import BACKWARD, FORWARD
-from torchyard_conformance._attention import (
+from torchyard_conformance._attention._cases import CLAIMED, FLOAT64, GRID, HIDDEN, RELATED, SMOKE
+from torchyard_conformance._attention._judges import (
     _claims,
     _forward_mode,
     _gradients,
@@ -21,7 +22,6 @@ from torchyard_conformance._attention import (
     _resources,
     _verdicts,
 )
-from torchyard_conformance._attention._cases import CLAIMED, FLOAT64, GRID, HIDDEN, RELATED, SMOKE
 from torchyard_conformance._attention._kernel import Kernel
 from torchyard_conformance._attention._rulers import key_of
 from torchyard_conformance._attention._smallest import smallest

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from torchyard_conformance._outcome import Unverified
-from torchyard_conformance._trial import Trial
+from torchyard_conformance._trials._trial import Trial
 
 if TYPE_CHECKING:
     from torchyard_conformance._attention._kernel import Kernel
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._subjects._subject import Subject
 
 __all__ = ["trials"]
 

@@ -12,20 +12,20 @@ import click
 
 from torchyard.evidence import KeyFileError
 from torchyard.evidence.keys import read_private_key
-from torchyard_conformance._bundle import write_bundle
 from torchyard_conformance._cli._progress import Watch
 from torchyard_conformance._cli._show import show_bundle, show_report, show_verdict
-from torchyard_conformance._expectation import (
+from torchyard_conformance._evidence._bundle import write_bundle
+from torchyard_conformance._profile import ProfileError, default_profile, read_profile
+from torchyard_conformance._reports._expectation import (
     FILE,
     Expectation,
     ExpectationError,
     read_expectations,
 )
-from torchyard_conformance._profile import ProfileError, default_profile, read_profile
-from torchyard_conformance._result import Report
-from torchyard_conformance._run import Run, RunError
+from torchyard_conformance._reports._result import Report
+from torchyard_conformance._runs._run import Run, RunError
 from torchyard_conformance._status import Status
-from torchyard_conformance._subject import Subject
+from torchyard_conformance._subjects._subject import Subject
 
 
 @click.command(hidden=True)

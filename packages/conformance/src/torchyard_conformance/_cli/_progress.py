@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from torchyard_conformance._events import Progress
+from torchyard_conformance._runs._events import Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

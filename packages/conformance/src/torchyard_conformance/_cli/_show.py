@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from torchyard_conformance._law import all_laws
-from torchyard_conformance._result import LawResult, Report
+from torchyard_conformance._reports._result import LawResult, Report
 from torchyard_conformance._status import Status
 
 if TYPE_CHECKING:

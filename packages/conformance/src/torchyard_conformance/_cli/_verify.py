@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from torchyard.evidence import KeyFileError
-from torchyard_conformance._archive import BundleError
 from torchyard_conformance._cli._show import console
-from torchyard_conformance._installed import Comparison, compare_installed
+from torchyard_conformance._evidence._archive import BundleError
+from torchyard_conformance._evidence._verify import Verified, read_bundle
+from torchyard_conformance._reports._installed import Comparison, compare_installed
 from torchyard_conformance._status import Status
-from torchyard_conformance._verify import Verified, read_bundle
 
 # Files that differ, by name.
 _SHOWN = 10

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchyard import Claim, Implementation, Platform, Request, Verdict, probe_platform
 from torchyard_conformance._kernels._case import Case, Given
 from torchyard_conformance._outcome import NotSupported, Violated
-from torchyard_conformance._threads import threads
+from torchyard_conformance._trials._threads import threads
 
 __all__ = ["Kernel"]
 

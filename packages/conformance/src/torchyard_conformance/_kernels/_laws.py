@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_conformance._kernels import (
+from torchyard_conformance._kernels._case import Case
+from torchyard_conformance._kernels._cases import _linear, _pointwise, _recurrent, _topk
+from torchyard_conformance._kernels._judges import (
     _bits,
     _forward_mode,
-    _linear,
     _outputs,
-    _pointwise,
-    _recurrent,
     _resources,
-    _topk,
     _verdicts,
 )
-from torchyard_conformance._kernels._case import Case
 from torchyard_conformance._kernels._kernel import Kernel
 
 __all__ = ["EVERYTHING", "LAWS", "KernelLaw", "judge"]

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from torchyard_conformance._outcome import Unverified
-from torchyard_conformance._trial import Trial
+from torchyard_conformance._trials._trial import Trial
 
 if TYPE_CHECKING:
-    from torchyard_conformance._subject import Subject
+    from torchyard_conformance._subjects._subject import Subject
 
 __all__ = ["trials"]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torchyard
-from torchyard_conformance._traces import traces
+from torchyard_conformance._trials._traces import traces
 
 _CHILD_SECONDS: Final = 60.0
 # A busy machine takes seconds to end a process that has imported torch and what compiles.

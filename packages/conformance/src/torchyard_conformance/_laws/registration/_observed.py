@@ -16,7 +16,7 @@ from typing import Any, Final
 from packaging.requirements import Requirement
 
 from torchyard_conformance import Subject, unverified, violated
-from torchyard_conformance._fresh import Fresh, starter
+from torchyard_conformance._subjects._fresh import Fresh, starter
 
 _MODULE: Final = "torchyard_conformance._laws.registration._observe"
 # What torchyard itself brings into every process is nobody's fault.

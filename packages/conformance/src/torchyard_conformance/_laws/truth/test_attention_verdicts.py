@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torchyard_conformance import law
 from torchyard_conformance._attention._trial import trials
-from torchyard_conformance._trial import Trial
+from torchyard_conformance._trials._trial import Trial
 
 Record = Callable[[str, float | str], None]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from torchyard_conformance import Subject, law, unverified, violated
+from torchyard_conformance._laws.truth._process import implementations
 from torchyard_conformance._outcome import Unverified
-from torchyard_conformance._process import implementations
 
 _Asked = tuple[str, str, str]
 
@@ -64,7 +64,7 @@ def _observed(subject: Subject) -> Mapping[_Asked, Any]:
     with tempfile.TemporaryDirectory(prefix="torchyard-process-") as folder:
         path = Path(folder, "seen.json")
         code = (
-            "from torchyard_conformance._process import observe\n"
+            "from torchyard_conformance._laws.truth._process import observe\n"
             f"observe({subject.name!r}, {asked!r}, {str(path)!r})\n"
         )
         process = subject.fresh(code, timeout=300.0)

@@ -1,0 +1,1 @@
+"""What the laws of attention compute, compare and refuse."""

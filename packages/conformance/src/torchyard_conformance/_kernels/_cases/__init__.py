@@ -1,0 +1,1 @@
+"""Requests and inputs of each contract of torchyard-kernels."""

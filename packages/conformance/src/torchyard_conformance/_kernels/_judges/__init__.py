@@ -1,0 +1,1 @@
+"""What the laws of kernels compute, compare and refuse."""

@@ -1,0 +1,1 @@
+"""Results and the report made of them: digests, expected failures, JUnit XML."""
