@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         LockError,
         ManifestError,
         MaturityError,
+        PlatformError,
         PolicyError,
         TorchyardError,
         TransformError,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
         is_batch_of_gradients,
     )
     from torchyard._ops.uncompiled import uncompiled
-    from torchyard._platforms.platform import Platform, cpu_model, probe_platform
+    from torchyard._platforms.files import PlatformFile, read_platform_file
+    from torchyard._platforms.platform import Accelerator, Platform, cpu_model, probe_platform
     from torchyard._plugins.check import Check, CheckStatus
     from torchyard._plugins.deprecation import PluginDeprecationWarning
     from torchyard._plugins.device_status import DeviceStatus
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from torchyard.hookspecs import hookimpl
 
 _HOMES = {
+    "Accelerator": "_platforms.platform",
     "Candidate": "_registry.decision",
     "Check": "_plugins.check",
     "CheckStatus": "_plugins.check",
@@ -69,6 +72,8 @@ _HOMES = {
     "Operators": "_ops.operators",
     "Outcome": "_registry.decision",
     "Platform": "_platforms.platform",
+    "PlatformError": "_errors",
+    "PlatformFile": "_platforms.files",
     "Plugin": "_plugins.plugin",
     "PluginDeprecationWarning": "_plugins.deprecation",
     "PluginSource": "_plugins.plugin",
@@ -103,6 +108,7 @@ _HOMES = {
     "plugin_setting": "_environ",
     "probe_platform": "_platforms.platform",
     "read_dump": "_registry.lock",
+    "read_platform_file": "_platforms.files",
     "registry": "_registry.registry",
     "require": "_registry.resolver",
     "resolve": "_registry.registry",
@@ -113,6 +119,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Accelerator",
     "Candidate",
     "Check",
     "CheckStatus",
@@ -133,6 +140,8 @@ __all__ = [
     "Operators",
     "Outcome",
     "Platform",
+    "PlatformError",
+    "PlatformFile",
     "Plugin",
     "PluginDeprecationWarning",
     "PluginSource",
@@ -168,6 +177,7 @@ __all__ = [
     "plugin_setting",
     "probe_platform",
     "read_dump",
+    "read_platform_file",
     "registry",
     "require",
     "resolve",

@@ -28,6 +28,10 @@ class LockError(TorchyardError):
     """A file of decisions is missing, unreadable, or of another schema."""
 
 
+class PlatformError(TorchyardError, ValueError):
+    """A file that describes a machine is missing, unreadable, or says something not allowed."""
+
+
 class UnknownContractError(TorchyardError, LookupError):
     """No installed component defines the contract that was asked for."""
 

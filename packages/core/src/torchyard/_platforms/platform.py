@@ -15,6 +15,37 @@ _CPUINFO: Final = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True, slots=True)
+class Accelerator:
+    """Describe the accelerators of one model in a machine, as facts.
+
+    A number that is not known is 0, a text that is not known is empty.
+
+    Attributes:
+        device: torch device type, such as ``cuda`` (AMD's too), ``xpu`` or ``mps``.
+        architecture: what code is compiled for: ``sm_90``, ``gfx942``, ``bmg``, ``apple9``.
+        name: the model, as its driver names it.
+        count: how many of them there are.
+        memory: bytes of memory of one of them.
+        shared_memory: bytes of shared memory that one block of threads may have.
+        multiprocessors: streaming multiprocessors, compute units, or cores.
+        warp_size: threads that run in lockstep.
+        driver: version of the driver.
+        runtime: version of CUDA, ROCm or Level Zero that torch was built with.
+    """
+
+    device: str
+    architecture: str
+    name: str
+    count: int = 1
+    memory: int = 0
+    shared_memory: int = 0
+    multiprocessors: int = 0
+    warp_size: int = 0
+    driver: str = ""
+    runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Platform:
     """Describe a machine; frozen and hashable, so that any machine can be written by hand.
 
@@ -27,6 +58,10 @@ class Platform:
         torch: the installed torch's version, or None. Read from metadata: torch is not imported.
         devices: torch device types that can be used now. Device types other than ``cpu`` are
             known only once torch is imported.
+        accelerators: the facts of each model of accelerator. Of this machine they are read when a
+            request for such a device is first decided, since reading them initialises the device.
+        libraries: name and version of what kernels are compiled with or taken from, such as
+            ``triton`` and ``cudnn``; read with the accelerators.
     """
 
     system: str
@@ -36,6 +71,16 @@ class Platform:
     python: str
     torch: str | None
     devices: frozenset[str]
+    accelerators: tuple[Accelerator, ...] = ()
+    libraries: tuple[tuple[str, str], ...] = ()
+
+    def accelerator(self, device: str) -> Accelerator | None:
+        """Return the first accelerator of a torch device type; None where nothing is known."""
+        return next((item for item in self.accelerators if item.device == device), None)
+
+    def library(self, name: str) -> str | None:
+        """Return a library's version; None where it is not installed, or not known."""
+        return next((version for known, version in self.libraries if known == name), None)
 
 
 def probe_platform() -> Platform:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from torchyard._contracts.contract import ContractDefinition, ContractId
 from torchyard._environ import setting
 from torchyard._errors import UnknownContractError, UnknownPluginError
+from torchyard._platforms.accelerators import with_accelerators
 from torchyard._platforms.platform import Platform, imported_torch, privateuse1_name, probe_platform
 from torchyard._plugins.activation import Activator, PluginCodeError
 from torchyard._plugins.check import Check, CheckStatus
@@ -245,6 +246,11 @@ class Catalog:
 
     def _plugins_changed(self) -> None:
         """Forget what was concluded from the plugins' states or from the machine."""
+
+    def _read_accelerators(self, device: str) -> None:
+        """Add the facts of this machine's accelerators once a request is for such a device."""
+        if self._probes and self._platform.accelerator(device) is None:
+            self._platform = with_accelerators(self._platform, device)
 
     def _look_again(self) -> None:
         """Take in what torch tells now that somebody imported it: devices, and who has the slot."""

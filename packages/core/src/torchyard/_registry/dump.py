@@ -56,6 +56,10 @@ def _made_with(registry: Registry) -> dict[str, str]:
         "machine": f"{platform.system} {platform.machine}",
         "cpu_features": " ".join(sorted(platform.cpu_features)),
     }
+    for item in platform.accelerators:
+        made_with[f"accelerator {item.device}"] = f"{item.architecture} {item.name}".strip()
+    for name, version in platform.libraries:
+        made_with[f"library {name}"] = version
     for plugin in registry.plugins:
         state = "" if plugin.usable else f" ({plugin.state})"
         made_with[f"plugin {plugin.name}"] = f"{plugin.source.version}{state}"

@@ -239,6 +239,7 @@ class Registry(Offers):
             candidates = self._candidates
             found = candidates.get((contract, request.device))
             if found is None:
+                self._read_accelerators(request.device)
                 implementations, absent = self.implementations(contract, request.device)
                 found = str(contract), implementations, absent, self.order(contract, request.device)
                 candidates[contract, request.device] = found

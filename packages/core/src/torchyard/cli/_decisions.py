@@ -11,8 +11,8 @@ import click
 from torchyard._errors import LockError
 from torchyard._registry.dump import dump_decisions
 from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
-from torchyard._registry.registry import registry
 from torchyard.cli._output import answer_only, console, json_option, write_json
+from torchyard.cli._platform import platform_option, registry_of
 from torchyard.cli._torch import load_torch
 
 
@@ -24,18 +24,19 @@ def decisions() -> None:
 @decisions.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file; default stdout.")
 @click.option("--device", multiple=True, help="Default: every device that can be used here.")
+@platform_option
 @json_option
-def dump(output: Path | None, device: tuple[str, ...], as_json: bool) -> None:
+def dump(output: Path | None, device: tuple[str, ...], platform: str | None, as_json: bool) -> None:
     """Write the decision for every representative request, as JSON.
 
     TORCHYARD_LOCK follows such a file.
     """
     with answer_only(True):
         load_torch()
-        known = registry()
-        devices = set(device) or set(known.platform.devices) | {
-            name for _, name in known.devices() if known.probe_device(name).available
-        }
+        known, file = registry_of(platform)
+        devices = set(device) or set(known.platform.devices)
+        if not device and file is None:
+            devices |= {name for _, name in known.devices() if known.probe_device(name).available}
         data = dump_decisions(known, devices).to_json()
     if output is None:
         write_json(data)

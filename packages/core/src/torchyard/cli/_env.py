@@ -12,9 +12,14 @@ from typing import Any, Final
 import click
 
 from torchyard._environ import configuration, present_settings, thread_settings, user_names
-from torchyard._platforms.platform import cpu_model
+from torchyard._errors import PlatformError
+from torchyard._platforms.accelerators import with_accelerators
+from torchyard._platforms.files import FactSource, Origin, PlatformFile
+from torchyard._platforms.platform import cpu_model, probe_platform
 from torchyard._plugins.installed import torchyard_distributions
 from torchyard._registry.registry import registry
+from torchyard._tables import NAME
+from torchyard._version import __version__
 from torchyard.cli._output import answer_only, json_option, write_json
 from torchyard.cli._torch import load_torch
 
@@ -26,10 +31,17 @@ _SHORTEST_NAME: Final = 3
 
 
 @click.command()
+@click.option(
+    "--platform-out",
+    type=click.Path(path_type=Path),
+    help="Also write this machine's facts to a TOML file, which other commands' --platform reads.",
+)
 @json_option
-def env(as_json: bool) -> None:
+def env(platform_out: Path | None, as_json: bool) -> None:
     """Print what a bug report needs. Home folders and the user's name are left out."""
     with answer_only(as_json):
+        if platform_out is not None:
+            _write_platform(platform_out)
         home = Path.home()
         data = redact(_collect(), str(home), (home.name, *user_names()))
     if as_json:
@@ -42,6 +54,26 @@ def env(as_json: bool) -> None:
                 click.echo(f"  {name}: {value}")
         else:
             click.echo(f"{title}: {content}")
+
+
+def _write_platform(path: Path) -> None:
+    """Write the facts of this machine; reading those of an accelerator initialises it."""
+    load_torch()
+    machine = probe_platform()
+    for device in sorted(machine.devices):
+        machine = with_accelerators(machine, device)
+    models = [item.name for item in machine.accelerators] or [cpu_model()]
+    name = re.sub(r"[^a-z0-9_-]+", "-", path.stem.lower()).strip("-_")
+    file = PlatformFile(
+        name if NAME.fullmatch(name) else f"machine-{name}".rstrip("-"),
+        f"{', '.join(models)}; {machine.system} {machine.machine}",
+        machine,
+        (FactSource(("*",), Origin.MEASURED, f"read on the machine by torchyard {__version__}"),),
+    )
+    try:
+        path.write_text(file.to_toml(), encoding="utf-8")
+    except OSError as error:
+        raise PlatformError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def redact(value: Any, home: str, names: tuple[str, ...]) -> Any:

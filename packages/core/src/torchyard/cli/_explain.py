@@ -12,8 +12,13 @@ from torchyard._contracts.contract import ContractDefinition, Request
 from torchyard._errors import TorchyardError
 from torchyard._failure import describe
 from torchyard._registry.decision import Decision, Outcome, request_fields
-from torchyard._registry.registry import registry
 from torchyard.cli._output import answer_only, console, json_option, write_json
+from torchyard.cli._platform import (
+    default_device,
+    describe_platform,
+    platform_option,
+    registry_of,
+)
 from torchyard.cli._torch import load_torch
 
 _NOTHING_SERVES: Final = 3
@@ -29,6 +34,7 @@ _STYLES: Final = {Outcome.CHOSEN: "bold green", Outcome.REFUSED: "red"}
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any field of the request."
 )
 @click.option("--use", metavar="NAME", help="Demand this implementation, as a call's argument.")
+@platform_option
 @json_option
 def explain(
     op: str,
@@ -37,26 +43,36 @@ def explain(
     shape: str | None,
     settings: tuple[str, ...],
     use: str | None,
+    platform: str | None,
     as_json: bool,
 ) -> None:
-    """Explain which implementation of OP would serve a request on this machine.
+    """Explain which implementation of OP would compute a request, on this machine or another.
 
-    OP is a contract such as attention/1, or attention for its newest version. Exit status 0 if
-    something serves the request, 3 if nothing does.
+    OP is a contract such as attention/1, or attention for its newest version. With --platform the
+    device is that machine's accelerator unless --device names another. Exit status 0 if an
+    implementation computes the request, 3 if none does.
     """
     given = {"device": device, "dtype": dtype, "shape": shape}
     fields = {name: text for name, text in given.items() if text is not None}
     fields.update(map(_parse_setting, settings))
     with answer_only(as_json):
-        contract = registry().contract(op)
-        request = _parse(registry().definition(contract), fields)
-        if request.device not in registry().platform.devices:
+        known, file = registry_of(platform)
+        if file is not None:
+            fields.setdefault("device", default_device(file))
+        contract = known.contract(op)
+        request = _parse(known.definition(contract), fields)
+        if file is None and request.device not in known.platform.devices:
             # Devices besides the CPU are known only to an imported torch.
             load_torch()
-        decision = registry().decide(contract, request, use=use)
+        decision = known.decide(contract, request, use=use)
     if as_json:
-        write_json(decision.to_json())
+        data = decision.to_json()
+        if file is not None:
+            data["platform"] = {"name": file.name, "summary": file.summary}
+        write_json(data)
     else:
+        if file is not None:
+            console().print(f"platform {describe_platform(file)}", soft_wrap=True)
         _write(decision)
     sys.exit(0 if decision.name else _NOTHING_SERVES)
 
