@@ -87,7 +87,8 @@ NOT_TRIED: Final = {
         (
             *("torchyard.Candidate", "torchyard.Decision", "torchyard.DecisionChange"),
             *("torchyard.DecisionDump", "torchyard.Feature", "torchyard.Manifest"),
-            *("torchyard.Platform", "torchyard.Plugin", "torchyard.PluginSource"),
+            *("torchyard.Accelerator", "torchyard.Platform", "torchyard.PlatformFile"),
+            *("torchyard.Plugin", "torchyard.PluginSource"),
             "torchyard.Policy",
             *("torchyard_attention.AttentionPartGradients", "torchyard_attention.AuxOutput"),
             *("torchyard_attention.CacheMemory", "torchyard_attention.scores.SinkOutput"),

@@ -124,6 +124,11 @@ CALLS: Final = (
         "torchyard.require",
         lambda: {"decision": _registry().decide(TOPK, _request())},
     ),
+    call_of(
+        "torchyard.read_platform_file",
+        lambda: {"where": "h100"},
+        says={"where": "where|x|platform|False"},
+    ),
     call_of("torchyard.read_dump", lambda: {"path": _KEPT}, _read, says={"path": "path|x|False"}),
     call_of("torchyard.diff_dumps", {"old": _DUMP, "new": _DUMP}),
     call_of("torchyard.digest_of", {"words": ["a", "b"]}, words=_SEQUENCE),

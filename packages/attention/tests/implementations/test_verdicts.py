@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from torchyard import Platform, ReasonCode
+from torchyard import Accelerator, Platform, ReasonCode
 from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.implementations import dense, flex, sdpa, tiled
 
@@ -95,3 +95,26 @@ def test_listing_the_implementations_loads_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("architecture", "libraries", "code"),
+    [
+        ("sm_90", (("triton", "3.7.1"),), None),
+        ("gfx942", (("triton", "3.7.1"),), None),
+        ("sm_90", (), ReasonCode.DEPENDENCY),
+        ("sm_61", (("triton", "3.7.1"),), ReasonCode.ISA),
+    ],
+)
+def test_flex_needs_triton_and_a_processor_that_it_compiles_for(
+    architecture: str, libraries: tuple[tuple[str, str], ...], code: ReasonCode | None
+) -> None:
+    machine = replace(
+        X86,
+        devices=frozenset({"cpu", "cuda"}),
+        accelerators=(Accelerator("cuda", architecture, "a card"),),
+        libraries=libraries,
+    )
+    assert flex.supports(replace(PLAIN, device="cuda", grad=True), machine).code == code
+    # Of the CPU's own template neither says anything.
+    assert flex.supports(PLAIN, machine).supported

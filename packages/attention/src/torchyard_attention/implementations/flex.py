@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchyard import Platform, ReasonCode, Verdict
+from torchyard import Accelerator, Platform, ReasonCode, Verdict
 from torchyard_attention.contract import AttentionRequest, Forward, ScoreKind
 
 __all__ = ["load", "supports"]
@@ -12,6 +12,10 @@ __all__ = ["load", "supports"]
 _DTYPES: Final = ("float16", "bfloat16", "float32")
 # What torch.nn.attention.flex_attention lets through (torch 2.13, _validate_device).
 _DEVICES: Final = ("cpu", "cuda", "hpu", "mps", "xpu")
+# Of these devices torch's templates are Triton's.
+_TRITON: Final = ("cuda", "xpu")
+# What Inductor refuses to compile for is older than this CUDA capability (torch 2.13).
+_OLDEST_CUDA: Final = 70
 _WITHOUT_LSE: Final = ("cpu", "mps")
 
 
@@ -54,6 +58,28 @@ def supports(request: AttentionRequest, platform: Platform) -> Verdict:
         )
     if request.device == "cpu":
         return _supports_cpu(platform)
+    accelerator = platform.accelerator(request.device)
+    # What is not known of a machine does not refuse.
+    if accelerator is not None and request.device in _TRITON:
+        return _supports_triton(accelerator, platform)
+    return Verdict.yes("compiled by Inductor when a shape is first seen")
+
+
+def _supports_triton(accelerator: Accelerator, platform: Platform) -> Verdict:
+    if platform.library("triton") is None:
+        return Verdict.no(
+            ReasonCode.DEPENDENCY,
+            f"torch's template for {accelerator.device} is compiled by Triton, which is not "
+            f"installed",
+            "install the Triton that torch's installation names",
+        )
+    capability = accelerator.architecture.removeprefix("sm_")
+    if capability.isdigit() and int(capability) < _OLDEST_CUDA:
+        return Verdict.no(
+            ReasonCode.ISA,
+            f"Inductor compiles for sm_{_OLDEST_CUDA} and newer, got {accelerator.architecture}",
+            "use attention.tiled",
+        )
     return Verdict.yes("compiled by Inductor when a shape is first seen")
 
 
