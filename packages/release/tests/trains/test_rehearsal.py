@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from packages.release.tests import foreign
-from packages.release.tests.trains.rehearsal import Rehearsal, rehearse
+from packages.release.tests.trains.clone import Rehearsal
+from packages.release.tests.trains.rehearsal import rehearse
 
 # It builds and installs for half a minute; `nox -s rehearsal` runs it, before our own train.
 pytestmark = pytest.mark.sweep

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from torchyard_conformance._kernels._case import Case
-from torchyard_conformance._kernels._cases import _linear, _pointwise, _recurrent, _topk
+from torchyard_conformance._kernels._cases import _linear, _pointwise, _recurrent_grids, _topk
 from torchyard_conformance._kernels._judges import (
     _bits,
     _forward_mode,
@@ -24,7 +24,7 @@ _Figures = dict[str, float]
 _Grid = Mapping[str, Mapping[str, Case]]
 # Cases of each contract that a quick look takes.
 _QUICK: Final = 3
-_FAMILIES: Final = (_linear, _pointwise, _recurrent, _topk)
+_FAMILIES: Final = (_linear, _pointwise, _recurrent_grids, _topk)
 
 
 @dataclass(frozen=True, slots=True)

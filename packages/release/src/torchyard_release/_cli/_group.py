@@ -23,20 +23,23 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "bump": ("torchyard_release._cli._bump:bump", "Give the tree another version."),
     "check": ("torchyard_release._cli._check:check", "Find what differs from train.toml."),
     "cut": ("torchyard_release._cli._cut:cut", "Make the branch and the tag of a candidate."),
-    "history": ("torchyard_release._cli._history:history", "What was run, by whom, how it ended."),
+    "history": (
+        "torchyard_release._cli._views._history:history",
+        "What was run, by whom, how it ended.",
+    ),
     "index": ("torchyard_release._cli._after:index", "Serve a package index for a rehearsal."),
     "inspect": ("torchyard_release._cli._inspect:inspect", "Hold the files against train.toml."),
     "key": ("torchyard_release._cli._sign:key", "Make and show signing keys."),
     "notes": ("torchyard_release._cli._notes:notes", "Write release notes and a blog post."),
     "pick": ("torchyard_release._cli._pick:pick", "Bring commits of main onto the branch."),
-    "plan": ("torchyard_release._cli._plan:plan", "Show the calendar, and what is due."),
+    "plan": ("torchyard_release._cli._views._plan:plan", "Show the calendar, and what is due."),
     "promote": ("torchyard_release._cli._sign:promote", "Make a candidate the release."),
     "publish": ("torchyard_release._cli._publish:publish", "Upload the release, file by file."),
     "scorecard": (
         "torchyard_release._cli._scorecard:scorecard",
         "Show where a candidate stands, and write its page.",
     ),
-    "status": ("torchyard_release._cli._status:status", "Show where the train stands."),
+    "status": ("torchyard_release._cli._views._status:status", "Show where the train stands."),
     "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
 }
 

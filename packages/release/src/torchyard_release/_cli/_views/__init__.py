@@ -1,0 +1,1 @@
+"""Commands that show where a train is and change nothing."""
