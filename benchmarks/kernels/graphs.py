@@ -16,8 +16,8 @@ from benchmarks.measuring.findings import Finding
 from benchmarks.measuring.measure import WrongResultError
 from torchyard_kernels import Graph, GraphParityError, UncapturableError, capture
 from torchyard_kernels.graphs.implementations import recorded as on_cpu
-from torchyard_kernels.graphs.implementations._eager_replay import called
-from torchyard_kernels.graphs.implementations._jit_replay import interpreted
+from torchyard_kernels.graphs.implementations._eager_replay import eager_replay
+from torchyard_kernels.graphs.implementations._jit_replay import jit_replay
 
 __all__ = ["measure_graphs"]
 
@@ -62,8 +62,8 @@ def _compared(
 ) -> Iterator[Finding]:
     ways: dict[str, Callable[..., Any]] = {"eager": fn}
     graphs: dict[str, Graph] = {}
-    for name, mechanism in (("interpreter", interpreted), ("calls from Python", called)):
-        with patch.object(on_cpu, "interpreted", mechanism):
+    for name, mechanism in (("interpreter", jit_replay), ("calls from Python", eager_replay)):
+        with patch.object(on_cpu, "jit_replay", mechanism):
             graphs[name] = capture(fn, *given, state=state)
         try:
             graphs[name].check(*given)

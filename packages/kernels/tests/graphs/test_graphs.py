@@ -37,7 +37,7 @@ def mechanism(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         def refuse(plan: object) -> Any:
             raise NotExpressibleError("anything")
 
-        monkeypatch.setattr(on_cpu, "interpreted", refuse)
+        monkeypatch.setattr(on_cpu, "jit_replay", refuse)
     return str(request.param)
 
 

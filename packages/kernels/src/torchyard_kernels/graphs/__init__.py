@@ -1,4 +1,4 @@
-"""Execution graphs: capture once, replay without Python between the operators."""
+"""Execution graphs: a function is captured once and replayed without Python between operators."""
 
 from __future__ import annotations
 

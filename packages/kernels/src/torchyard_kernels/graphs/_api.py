@@ -1,4 +1,4 @@
-"""``capture``: a function, held for the shapes of examples."""
+"""``capture``: a function captured for the shapes of examples."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torchyard_kernels.graphs._padding import Padding
 
 __all__ = ["capture"]
 
-# More runs than this before a capture are a mistake.
+# A larger number of runs is taken for a mistake.
 _MOST_RUNS: Final = 1_000_000
 
 
@@ -28,30 +28,30 @@ def capture(
     state: Sequence[Tensor] = (),
     warmup: int = 1,
 ) -> Graph:
-    """Run a function, and hold its operators so that they run again without Python between them.
+    """Run a function and capture its operators, which replays run without Python between them.
 
-    Tensors that it reads and that are not among its arguments are held as they are: what is
-    written into them later, a replay sees. Nothing is compiled.
+    Tensors that the function reads and that are not its arguments are captured by reference: a
+    replay sees what is written to them later. Nothing is compiled.
 
     Args:
-        fn: takes tensors, and other things that stay as they are in the examples, in any nesting.
-        example: arguments to capture with. The device of their tensors decides how it is done: on
-            the CPU by torch's interpreter, on others by torch.accelerator.Graph.
+        fn: takes tensors, and other values that stay as in the examples, in any nesting.
+        example: arguments to capture with. The device of their tensors determines the mechanism:
+            on the CPU the TorchScript interpreter, on others torch.accelerator.Graph.
         buckets: more examples, each a tuple of arguments, whose shapes are captured as well.
-        padding: how arguments between the captured shapes are made to fit; None: they are refused.
-        state: tensors that fn changes in place, such as a cache: each replay changes them, and the
+        padding: how arguments between the captured shapes are padded; None: they are refused.
+        state: tensors that fn changes in place, such as a cache: each replay changes them, the
             capture itself does not.
-        warmup: how often fn runs before it is recorded, so that what is made on first use is there.
+        warmup: how often fn runs before it is recorded, for lazy initialisation.
 
     Returns:
-        What is called in place of fn.
+        A callable that takes the place of fn.
 
     Raises:
         UncapturableError: names the first operator that a replay could not repeat (one whose
-            result is read on the host, whose shape depends on data, that writes where state= does
-            not allow it), and the line of the caller's code.
-        TypeError, ValueError: an argument does not fit; names it.
-        torchyard.UnsupportedError: nothing captures on this device.
+            result is read on the host, whose shape depends on data, that writes to a tensor not in
+            state=), and the line of the caller's code.
+        TypeError, ValueError: an argument does not fit; the message names it.
+        torchyard.UnsupportedError: no implementation captures on this device.
     """
     of = "capture"
     arguments.function(of, "fn", fn)
@@ -73,8 +73,8 @@ def capture(
     note_use("kernels.graphs", device.type)
     for more in buckets:
         _check_alike(example, more)
-    made = tuple(captured_bucket(fn, one, device, tuple(state), warmup) for one in examples)
-    return Graph(fn, made, tuple(state), padding)
+    captured = tuple(captured_bucket(fn, one, device, tuple(state), warmup) for one in examples)
+    return Graph(fn, captured, tuple(state), padding)
 
 
 def _bucket(of: str, name: str, value: object) -> tuple[Any, ...]:
@@ -84,12 +84,12 @@ def _bucket(of: str, name: str, value: object) -> tuple[Any, ...]:
 
 
 def _check_alike(example: tuple[Any, ...], more: tuple[Any, ...]) -> None:
-    """Raise unless two examples differ in their tensors alone."""
+    """Raise unless two examples differ only in their tensors."""
     (first, taken), (second, also) = tree_flatten(example), tree_flatten(more)
-    kept = [leaf for leaf in first if not isinstance(leaf, Tensor)]
+    captured = [leaf for leaf in first if not isinstance(leaf, Tensor)]
     other = [leaf for leaf in second if not isinstance(leaf, Tensor)]
-    if taken != also or kept != other:
+    if taken != also or captured != other:
         raise ValueError(
             "capture: buckets: expected tuples of arguments that differ from the example in their "
-            f"tensors alone, got {other} for {kept}; capture another graph for these"
+            f"tensors alone, got {other} for {captured}; capture another graph for these"
         )

@@ -1,4 +1,4 @@
-"""One captured set of shapes."""
+"""A function captured for one set of shapes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Bucket:
     """A function, captured for the shapes of one example.
 
     Attributes:
-        inputs: the places of the tensor arguments, in the order in which they are found.
-        captured: what replays.
-        others: the arguments that are no tensors, in their order.
-        taken: the arguments' structure.
-        leaves: what the function's result holds: of tensors, their places in the outputs.
-        form: the result's structure.
+        inputs: the static tensor arguments, in the order of the flattened arguments.
+        captured: the replay and its outputs.
+        others: the arguments other than tensors, in their order.
+        taken: the structure of the arguments.
+        leaves: the flattened result, with :class:`_Output` in place of each tensor.
+        form: the structure of the result.
     """
 
     inputs: tuple[Tensor, ...]
@@ -45,21 +45,22 @@ class Bucket:
     form: TreeSpec
 
     def result(self, changed: Callable[[int, Tensor], Tensor] | None = None) -> Any:
-        """Return the function's result, of the tensors that replays write.
+        """Return the function's result, made of the tensors that replays write.
 
         Args:
-            changed: what is returned of an output, which is given by its number; None: itself.
+            changed: returns the tensor to put in place of an output, given its index and the
+                output; None: the output itself.
         """
         outputs = self.captured.outputs
         if changed is not None:
             outputs = tuple(changed(at, output) for at, output in enumerate(outputs))
-        leaves = [outputs[leaf.at] if isinstance(leaf, _Place) else leaf for leaf in self.leaves]
+        leaves = [outputs[leaf.at] if isinstance(leaf, _Output) else leaf for leaf in self.leaves]
         return tree_unflatten(leaves, self.form)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Stands for an output in the function's result: its number among them."""
+class _Output:
+    """A placeholder for an output in the function's result: its index among the outputs."""
 
     at: int
 
@@ -71,24 +72,24 @@ def captured_bucket(
     state: tuple[Tensor, ...],
     warmup: int,
 ) -> Bucket:
-    """Warm up, audit and capture a function.
+    """Warm up, check and capture a function.
 
-    State is afterwards what it was before.
+    State is restored afterwards.
 
     Raises:
         UncapturableError: names the operator and the line.
     """
     leaves, spec = tree_flatten(example)
     inputs = tuple(leaf.detach().clone() for leaf in leaves if isinstance(leaf, Tensor))
-    kept = [tensor.detach().clone() for tensor in state]
-    made: list[tuple[list[Any], TreeSpec]] = []
+    saved = [tensor.detach().clone() for tensor in state]
+    flat: list[tuple[list[Any], TreeSpec]] = []
 
     def run() -> tuple[Tensor, ...]:
         given = iter(inputs)
-        places = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        found, form = tree_flatten(fn(*tree_unflatten(places, spec)))
-        made[:] = [(found, form)]
-        return tuple(leaf for leaf in found if isinstance(leaf, Tensor))
+        arguments = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        results, form = tree_flatten(fn(*tree_unflatten(arguments, spec)))
+        flat[:] = [(results, form)]
+        return tuple(leaf for leaf in results if isinstance(leaf, Tensor))
 
     for _ in range(warmup):
         run()
@@ -99,20 +100,20 @@ def captured_bucket(
     chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type))
     captured: Captured = chosen(source)
     with torch.no_grad():
-        for tensor, before in zip(state, kept, strict=True):
+        for tensor, before in zip(state, saved, strict=True):
             tensor.copy_(before)
-    found, form = made[0]
-    numbers = iter(range(len(outputs)))
-    places = tuple(_Place(next(numbers)) if isinstance(leaf, Tensor) else leaf for leaf in found)
+    results, form = flat[0]
+    indices = iter(range(len(outputs)))
+    result = tuple(_Output(next(indices)) if isinstance(leaf, Tensor) else leaf for leaf in results)
     others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
-    return Bucket(inputs, captured, others, spec, places, form)
+    return Bucket(inputs, captured, others, spec, result, form)
 
 
 def _check_gradients(steps: tuple[Step, ...]) -> None:
     """Refuse a function that leaves gradients in ``.grad``: replays would not change them."""
-    made = {storage_of(tensor) for step in steps for tensor in tensors_in(step.result)}
+    allocated = {storage_of(tensor) for step in steps for tensor in tensors_in(step.result)}
     for tensor in tensors_in([step.args for step in steps]):
-        if tensor.is_leaf and tensor.grad is not None and storage_of(tensor.grad) in made:
+        if tensor.is_leaf and tensor.grad is not None and storage_of(tensor.grad) in allocated:
             raise UncapturableError(
                 "Tensor.backward",
                 "it leaves gradients in .grad, which a replay would not; return those of "

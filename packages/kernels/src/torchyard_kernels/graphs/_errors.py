@@ -1,4 +1,4 @@
-"""What capturing and replaying raise."""
+"""The errors of capturing and replaying."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UncapturableError(RuntimeError):
 
 
 class GraphBucketError(ValueError):
-    """No captured shape fits the arguments; the message names those that there are."""
+    """No captured shape fits the arguments; the message lists the captured ones."""
 
 
 class GraphParityError(AssertionError):

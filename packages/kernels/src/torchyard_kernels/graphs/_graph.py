@@ -1,4 +1,4 @@
-"""A captured function: called like the function, for the shapes that were captured."""
+"""A captured function, called as the function is, with arguments of captured shapes."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["Graph", "GraphMemory"]
 
 @dataclass(frozen=True, slots=True)
 class GraphMemory:
-    """What a graph holds, in bytes, over all buckets.
+    """The memory of a graph, in bytes, over all buckets.
 
     Attributes:
         inputs: static copies of the arguments.
         outputs: results.
-        planned: memory for results of operators, the outputs among them; None where the device
-            keeps it.
-        asked: what one run of the function for each bucket asks its allocator for; None likewise.
+        planned: memory for results of operators, including the outputs; None where the device
+            manages it.
+        asked: what one run of the function for each bucket requests from its allocator; None where
+            the device manages it.
     """
 
     inputs: int
@@ -40,11 +41,11 @@ class GraphMemory:
 class Graph:
     """A function captured by :func:`capture`.
 
-    Called with arguments of a captured shape, it copies them to their places, replays, and returns
-    the function's result in tensors that the next replay overwrites: clone what is to be kept.
-    Arguments that are no tensors must equal those of the capture. Every replay draws new random
-    numbers from the device's default generator, as many and in the order in which the
-    function does, so that from one seed both draw the same.
+    A call with arguments of a captured shape copies them into static tensors, replays, and returns
+    the function's result in tensors that the next replay overwrites: clone them to keep them.
+    Arguments other than tensors must equal those of the capture. Every replay draws new random
+    numbers from the device's default generator, as many and in the same order as the function, so
+    that both draw the same numbers from one seed.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Graph:
         self._state = state
         self._padding = padding
         first = buckets[0]
-        # Whether the arguments are tensors and nothing else, which then need no taking apart.
+        # Whether the arguments are tensors alone, which need no flattening.
         self._plain = not first.others and first.taken == tree_flatten(first.inputs)[1]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """The first bucket's places of tensor arguments: write there and call :meth:`replay`."""
+        """The first bucket's static tensor arguments: write to them and call :meth:`replay`."""
         return self._buckets[0].inputs
 
     @property
@@ -74,7 +75,7 @@ class Graph:
 
     @property
     def launches(self) -> int | None:
-        """How many operators a replay of the first bucket runs; None where nobody knows."""
+        """How many operators a replay of the first bucket runs; None if unknown."""
         return self._buckets[0].captured.launches
 
     @property
@@ -84,28 +85,28 @@ class Graph:
 
     @property
     def memory(self) -> GraphMemory:
-        """What is held."""
+        """The memory of all buckets."""
         captured = [bucket.captured for bucket in self._buckets]
-        planned = [c.held_bytes for c in captured if c.held_bytes is not None]
-        asked = [c.made_bytes for c in captured if c.made_bytes is not None]
+        planned = [c.planned_bytes for c in captured if c.planned_bytes is not None]
+        requested = [c.requested_bytes for c in captured if c.requested_bytes is not None]
         return GraphMemory(
             sum(_bytes(bucket.inputs) for bucket in self._buckets),
             sum(_bytes(c.outputs) for c in captured),
             sum(planned) if len(planned) == len(captured) else None,
-            sum(asked) if len(asked) == len(captured) else None,
+            sum(requested) if len(requested) == len(captured) else None,
         )
 
     def replay(self) -> Any:
-        """Run the first bucket on what stands in :attr:`inputs`; return the result."""
+        """Run the first bucket on the values in :attr:`inputs`; return the result."""
         bucket = self._buckets[0]
         bucket.captured.replay()
         return bucket.result()
 
     def __call__(self, *args: Any) -> Any:
-        """Replay with arguments of a captured shape, or of one that is padded to it.
+        """Replay with arguments of a captured shape, or of a shape that is padded to one.
 
         Raises:
-            GraphBucketError: no bucket fits; names those that there are.
+            GraphBucketError: no bucket fits; the message lists the captured ones.
         """
         given: tuple[Tensor, ...] = args
         if not (
@@ -129,13 +130,13 @@ class Graph:
         return self._padded(given)
 
     def check(self, *args: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
-        """Hold a replay against the function itself, from equal state and equal generators.
+        """Compare a replay with the function itself, from equal state and equal generators.
 
-        Both run once; state and generators are afterwards as they were before.
+        Both run once; state and generators are restored afterwards.
 
         Args:
-            args: as of a call.
-            rtol, atol: what may differ, as of torch.testing.assert_close; by default nothing.
+            args: as for a call.
+            rtol, atol: tolerances, as for torch.testing.assert_close; by default none.
 
         Raises:
             GraphParityError: names the result, or the state, that differs, and by how much.
@@ -214,8 +215,8 @@ class Graph:
 
     def _restore(self, before: list[Tensor]) -> None:
         with torch.no_grad():
-            for tensor, kept in zip(self._state, before, strict=True):
-                tensor.copy_(kept)
+            for tensor, saved in zip(self._state, before, strict=True):
+                tensor.copy_(saved)
 
     def _devices(self) -> set[torch.device]:
         bucket = self._buckets[0]
@@ -224,7 +225,7 @@ class Graph:
 
 @contextmanager
 def _same_generators(devices: set[torch.device]) -> Iterator[None]:
-    """Give the generators back the states that they have now."""
+    """Restore the generators' states at the end."""
     cpu = torch.get_rng_state()
     modules = [
         (device, torch.get_device_module(device)) for device in devices if device.type != "cpu"
@@ -248,8 +249,8 @@ def _check_tensor(mine: Tensor) -> None:
 
 
 def _equal(some: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Return whether arguments that are no tensors are those of the capture."""
-    # An array of numpy has no one answer, and then it is another argument.
+    """Return whether arguments other than tensors equal those of the capture."""
+    # A NumPy array compares element by element, which raises: it is another argument.
     return len(some) == len(others) and all(
         one is other or (type(one) is type(other) and bool(one == other))
         for one, other in zip(some, others, strict=True)

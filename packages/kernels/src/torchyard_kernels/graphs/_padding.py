@@ -1,4 +1,4 @@
-"""How arguments that no bucket holds exactly are made to fit one."""
+"""Padding of arguments to the shapes of a captured bucket."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Padding"]
 
 @dataclass(frozen=True)
 class Padding:
-    """Which dimensions grow to the next bucket, and which of the results shrink again.
+    """Which dimensions of arguments are padded to the next bucket, and which of results are cut.
 
-    A function that is padded must give the same for the rows that are there, whatever stands in
-    those that are not: nothing checks this but ``Graph.check``.
+    The results for the real rows must not depend on the values in the padding; only
+    ``Graph.check`` checks that.
 
     Attributes:
-        inputs: position of a tensor argument -> its dimension that is padded at the end.
-        outputs: position of a result -> its dimension that is cut to the padded arguments' length.
+        inputs: position of a tensor argument -> its dimension, which is padded at the end.
+        outputs: position of a result -> its dimension, which is cut to the arguments' length.
         value: what is written into the padding.
     """
 
@@ -42,13 +42,13 @@ class Padding:
                 for at, dim in where.items()
             }
             object.__setattr__(self, name, checked)
-        # What hides the padding may well be NaN or an infinity.
+        # NaN and infinities are allowed.
         value: object = self.value
         if not isinstance(value, float):
             object.__setattr__(self, "value", arguments.number(of, "value", value))
 
     def length(self, given: tuple[Tensor, ...]) -> int | None:
-        """Return the length that the arguments share; None where they do not."""
+        """Return the length that the padded arguments have in common; None where they differ."""
         lengths = {
             given[at].shape[dim]
             for at, dim in self.inputs.items()
@@ -56,11 +56,11 @@ class Padding:
         }
         return lengths.pop() if len(lengths) == 1 else None
 
-    def fits(self, given: tuple[Tensor, ...], held: tuple[Tensor, ...]) -> bool:
-        """Return whether the arguments fit into a bucket's once they are padded."""
-        if len(given) != len(held):
+    def fits(self, given: tuple[Tensor, ...], static: tuple[Tensor, ...]) -> bool:
+        """Return whether the arguments have the shapes of a bucket's once they are padded."""
+        if len(given) != len(static):
             return False
-        for at, (mine, theirs) in enumerate(zip(given, held, strict=True)):
+        for at, (mine, theirs) in enumerate(zip(given, static, strict=True)):
             if mine.dtype != theirs.dtype or mine.dim() != theirs.dim():
                 return False
             grows = self.inputs.get(at)
@@ -71,17 +71,17 @@ class Padding:
                     return False
         return True
 
-    def write(self, at: int, given: Tensor, held: Tensor) -> None:
-        """Copy an argument to its place, and fill what is behind it."""
+    def write(self, at: int, given: Tensor, static: Tensor) -> None:
+        """Copy an argument into its static tensor, and fill the padding."""
         dim = self.inputs.get(at)
-        if dim is None or given.shape == held.shape:
-            held.copy_(given)
+        if dim is None or given.shape == static.shape:
+            static.copy_(given)
             return
         length = given.shape[dim]
-        held.narrow(dim, 0, length).copy_(given)
-        held.narrow(dim, length, held.shape[dim] - length).fill_(self.value)
+        static.narrow(dim, 0, length).copy_(given)
+        static.narrow(dim, length, static.shape[dim] - length).fill_(self.value)
 
     def cut(self, at: int, result: Tensor, length: int) -> Tensor:
-        """Return a result without what came of the padding."""
+        """Return a result without the rows that the padding produced."""
         dim = self.outputs.get(at)
         return result if dim is None else result.narrow(dim, 0, length)

@@ -1,4 +1,4 @@
-"""The operators of one run, and the audit that none of them keeps the run from being repeated."""
+"""The operators of one run, recorded and checked: a replay can repeat each of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["record", "storage_of", "tensors_in", "written"]
 _OURS: Final = str(Path(__file__).parents[1])
 _TORCH: Final = str(Path(torch.__file__).parent)
 
-# Methods that read a tensor's data out of torch without any operator, or with one of another name.
+# Methods that read a tensor's data without an operator, or by an operator of another name.
 _HOST: Final = {
     getattr(Tensor, name): f"Tensor.{name}"
     for name in (
@@ -39,13 +39,13 @@ _REASONS: Final = {
     "set_": "it changes a tensor's memory, which a graph holds fixed",
 }
 _TO_HOST: Final = (
-    "it reads a tensor's value on the host, so what comes after it may depend on data; keep the "
+    "it reads a tensor's value on the host, so later operators may depend on data; keep the "
     "value in a tensor, with torch.where for a choice"
 )
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Return what tensors of one memory have in common."""
+    """Return a number that identifies a tensor's storage."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -72,7 +72,7 @@ def record(
 
     Raises:
         UncapturableError: names the first operator that a replay could not repeat, and the line of
-            the caller's code that asked for it.
+            the caller's code.
     """
     operators = _Operators(inputs, state)
     with _Methods(), operators:
@@ -81,7 +81,7 @@ def record(
 
 
 class _Methods(TorchFunctionMode):
-    """Refuses methods that leave torch."""
+    """Refuse methods that read or change a tensor outside of operators."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -93,14 +93,14 @@ class _Methods(TorchFunctionMode):
 
 
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps every operator, with its arguments and results, so that no memory is used twice."""
+    """Record every operator with its arguments and results, which keeps their memory from reuse."""
 
     def __init__(self, inputs: Iterable[Tensor], state: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[Step] = []
         self._inputs = {storage_of(tensor) for tensor in inputs}
         self._state = {storage_of(tensor) for tensor in state}
-        self._made: set[int] = set()
+        self._allocated: set[int] = set()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -111,7 +111,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             raise UncapturableError(str(func), reason, _line())
         result = func(*args, **kwargs)
         known = {storage_of(tensor) for tensor in tensors_in((args, kwargs))}
-        self._made |= {storage_of(tensor) for tensor in tensors_in(result)} - known
+        self._allocated |= {storage_of(tensor) for tensor in tensors_in(result)} - known
         self.steps.append(Step(func, args, kwargs, result))
         return result
 
@@ -128,32 +128,32 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return "it changes a tensor's shape in place, which a graph holds fixed"
         for tensor in tensors_in((args, kwargs)):
             if type(tensor) not in (Tensor, torch.nn.Parameter):
-                return f"it was given a {type(tensor).__name__}, and graphs hold plain tensors"
+                return f"it was given a {type(tensor).__name__}; graphs support plain tensors alone"
         for tensor in written(func, args, kwargs):
             storage = storage_of(tensor)
-            if storage in self._made or storage in self._state:
+            if storage in self._allocated or storage in self._state:
                 continue
             if storage in self._inputs:
                 return (
-                    "it changes an argument in place, and a replay has its own copy of arguments; "
+                    "it changes an argument in place, and a replay works on a copy of it; "
                     "list the tensor in state= and read it from the enclosing scope, or clone it"
                 )
             return (
-                "it changes a tensor that is neither made in the function nor listed in state=; "
+                "it changes a tensor that is neither created in the function nor listed in state=; "
                 "list it there if every replay is to change it"
             )
         return ""
 
 
 def _is_of_fixed_shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether a result's shape, which may depend on data, does not with these arguments."""
+    """Return whether a result's shape does not depend on data for these arguments."""
     if func is torch.ops.aten.index.Tensor:
         return all(i is None or i.dtype not in (torch.bool, torch.uint8) for i in args[1])
     return kwargs.get("output_size") is not None
 
 
 def _line() -> str:
-    """Return where the caller's own code is."""
+    """Return ``file:line`` of the caller's own code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

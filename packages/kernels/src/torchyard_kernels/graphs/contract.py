@@ -1,10 +1,12 @@
-"""The contract ``graph_capture/1``: a function's operators, held so that they run again as one.
+"""The contract ``graph_capture/1``: capture a function's operators, and replay them as one.
 
-An implementation is given a function of no arguments that reads and writes tensors at fixed places,
-and returns what runs the same operators on the same places again. Every replay draws new random
-numbers from the device's default generator, in the order and number in which the function does.
+An implementation receives a function without arguments that reads and writes tensors at fixed
+addresses, and returns a function that runs the same operators on the same tensors again. Every
+replay draws new random numbers from the device's default generator, as many and in the same order
+as the function.
 
-This module is what a plugin needs to serve it. It imports torch only for type checkers.
+A plugin that implements the contract imports this module alone, which imports torch only for type
+checkers.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class Step:
 
     Attributes:
         op: the torch._ops.OpOverload.
-        args, kwargs: what it was given.
-        result: what it returned.
+        args, kwargs: its arguments.
+        result: its result.
     """
 
     op: Any
@@ -64,14 +66,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphSource:
-    """What is to be captured.
+    """What to capture.
 
     Attributes:
-        run: the function: reads ``inputs``, returns its outputs. It has run before, so what is made
-            on first use is there.
-        inputs: tensors that a replay's values are copied into.
+        run: the function: reads ``inputs``, returns its outputs. It has run before, so that lazy
+            initialisation is done.
+        inputs: tensors into which a replay's arguments are copied.
         state: other tensors that it changes in place.
-        steps: the operators of one run, none of which cannot be captured.
+        steps: the operators of one run; all of them can be captured.
         outputs: what that run returned.
     """
 
@@ -84,23 +86,23 @@ class GraphSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """What was captured.
+    """A captured function.
 
     Attributes:
         replay: runs the operators again.
-        outputs: where each replay leaves the outputs, in their order.
-        mechanism: how, in a few words.
-        launches: operators that a replay runs; None where nobody knows.
-        held_bytes: memory that is held for intermediate results; None where nobody knows.
-        made_bytes: memory that the function itself asks for in one run; None likewise.
+        outputs: the tensors that hold the outputs after each replay, in their order.
+        mechanism: how a replay runs, in a few words.
+        launches: operators that a replay runs; None if unknown.
+        planned_bytes: memory for intermediate results; None if unknown.
+        requested_bytes: memory that one run of the function itself allocates; None if unknown.
     """
 
     replay: Callable[[], None]
     outputs: tuple[Tensor, ...]
     mechanism: str
     launches: int | None = None
-    held_bytes: int | None = None
-    made_bytes: int | None = None
+    planned_bytes: int | None = None
+    requested_bytes: int | None = None
 
 
 class Capturer(Protocol):
@@ -124,7 +126,7 @@ def _representative_requests(device: str) -> Iterator[GraphRequest]:
 DEFINITIONS: Final = {
     GRAPH_CAPTURE: ContractDefinition(
         contract=GRAPH_CAPTURE,
-        summary="a function's operators, held so that they run again as one",
+        summary="a function's operators, captured and replayed as one",
         fields=_FIELDS,
         parse=_parse_request,
         cases=_representative_requests,

@@ -1,4 +1,4 @@
-"""What this package offers for ``graph_capture/1``: a recorded plan, and a device's own graphs."""
+"""Implementations of ``graph_capture/1``: a planned recording, and a device's own graphs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torchyard_kernels.graphs.contract import GRAPH_CAPTURE, Capturer, GraphRequ
 
 __all__ = ["torchyard_implementations"]
 
-# Without graphs of its own.
+# Device types without graphs of their own.
 _RECORDED: Final = ("cpu",)
 
 
 @hookimpl
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
-    """Return both; imports no torch."""
+    """Return both implementations; imports no torch."""
     if contract != GRAPH_CAPTURE:
         return []
     return [
@@ -28,7 +28,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
 def _supports_recorded(request: GraphRequest, platform: Platform) -> Verdict:
     if request.device not in _RECORDED:
         return Verdict.no(ReasonCode.DEVICE, f"records for cpu, got {request.device}")
-    return Verdict.yes("the operators in torch's interpreter, into planned memory")
+    return Verdict.yes("the operators run in torch's TorchScript interpreter, into planned memory")
 
 
 def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
@@ -38,12 +38,12 @@ def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
 
 
 def _load_recorded() -> Capturer:
-    from torchyard_kernels.graphs.implementations.recorded import recorded
+    from torchyard_kernels.graphs.implementations.recorded import capture_on_cpu
 
-    return recorded
+    return capture_on_cpu
 
 
 def _load_accelerator() -> Capturer:
-    from torchyard_kernels.graphs.implementations.accelerator import accelerated
+    from torchyard_kernels.graphs.implementations.accelerator import capture_on_accelerator
 
-    return accelerated
+    return capture_on_accelerator

@@ -1,7 +1,7 @@
-"""A plan as a program of torch's own interpreter: a loop in C++ that calls the dispatcher.
+"""Replay of a plan by the TorchScript interpreter: a loop in C++ that calls the dispatcher.
 
-Nothing is compiled, and nothing rearranged: the interpreter's optimiser would take what stands at
-fixed places for constants, and is off while a plan runs.
+Nothing is compiled or reordered. The interpreter's optimiser is off while a plan runs: it would
+treat tensors at fixed places as constants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torchyard_kernels.graphs.contract import Step
 from torchyard_kernels.graphs.implementations._numbers import Number, tensor_of
 from torchyard_kernels.graphs.implementations._plan import Kind, Placed, Plan
 
-__all__ = ["NotExpressibleError", "interpreted"]
+__all__ = ["NotExpressibleError", "jit_replay"]
 
 _NUMBERS: Final = (bool, int, float, complex)
 _TENSOR: Final = ("Tensor", "Optional[Tensor]")
@@ -30,14 +30,14 @@ _MEMORY_FORMATS: Final = {
 
 
 class NotExpressibleError(Exception):
-    """The interpreter has no form for a step."""
+    """A TorchScript graph cannot express a step."""
 
 
-def interpreted(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
-    """Return what runs a plan, and where it leaves the outputs.
+def jit_replay(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
+    """Return a function that runs a plan, and the tensors that hold its outputs after each run.
 
     Raises:
-        NotExpressibleError: names the first operator that it cannot take.
+        NotExpressibleError: names the first operator that cannot be expressed.
     """
     program = _Program(plan)
     for placed in plan.steps:
@@ -49,7 +49,7 @@ def interpreted(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
         before = torch._C._get_graph_executor_optimize()
         torch._C._set_graph_executor_optimize(False)
         try:
-            # Nothing here is differentiated: the plan was recorded below autograd.
+            # The plan was recorded below autograd.
             with torch._C._AutoDispatchBelowAutograd():
                 function()
         finally:
@@ -59,24 +59,24 @@ def interpreted(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
 
 
 class _Program:
-    """A graph of torch._C, while it is written."""
+    """A TorchScript graph under construction."""
 
     def __init__(self, plan: Plan) -> None:
         self._graph: Any = torch._C.Graph()
         self._fixed = plan.fixed
-        # By id: the plan keeps the tensors.
+        # By id of a recorded tensor; the plan owns these tensors.
         self._values: dict[int, Any] = {}
         self._constants: dict[Any, Any] = {}
 
     def add(self, placed: Placed) -> None:
-        """Write a step."""
+        """Append a step."""
         step, op = placed.step, placed.op
         results = _flat(step.result)
-        given = []
+        inputs = []
         outs = iter(results)
         for at, argument in enumerate(op._schema.arguments):
-            if argument.is_out and placed.kind is Kind.INTO:
-                given.append(self._tensor(next(outs)))
+            if argument.is_out and placed.kind is Kind.OUT:
+                inputs.append(self._tensor(next(outs)))
                 continue
             value = argument.default_value
             if argument.name in step.kwargs:
@@ -84,17 +84,17 @@ class _Program:
             elif not argument.kwarg_only and at < len(step.args):
                 value = step.args[at]
             if type(value) in _NUMBERS and str(argument.type) in _TENSOR:
-                given.append(self._number(value, step))
+                inputs.append(self._number(value, step))
                 continue
-            given.append(self._value(value, str(argument.type)))
+            inputs.append(self._value(value, str(argument.type)))
         returns = op._schema.returns
         listed = len(returns) == 1 and str(returns[0].type).startswith("List")
-        node = self._graph.insertNode(self._graph.create(op._schema.name, given, len(returns)))
+        node = self._graph.insertNode(self._graph.create(op._schema.name, inputs, len(returns)))
         if listed:
             node.output().setType(torch._C.ListType(torch._C.TensorType.get()))
         if node.schema() != str(op._schema):
-            raise NotExpressibleError(f"{op}: the interpreter takes it for {node.schema()}")
-        if placed.kind is Kind.INTO:
+            raise NotExpressibleError(f"{op}: the interpreter resolves it to {node.schema()}")
+        if placed.kind is Kind.OUT:
             return
         values = list(node.outputs())
         if listed:
@@ -105,20 +105,20 @@ class _Program:
                 self._values[id(tensor)] = value
 
     def output(self, tensor: Tensor) -> Tensor:
-        """Return where an output lies; one that moves is copied to a place of its own."""
+        """Return the tensor that holds an output; a temporary one is copied into a new tensor."""
         if id(tensor) in self._fixed:
             return self._fixed[id(tensor)]
-        kept = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
-        given = [self._constant(kept), self._tensor(tensor), self._constant(False)]
-        self._graph.insertNode(self._graph.create("aten::copy_", given, 1))
-        return kept
+        output = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype)
+        inputs = [self._constant(output), self._tensor(tensor), self._constant(False)]
+        self._graph.insertNode(self._graph.create("aten::copy_", inputs, 1))
+        return output
 
     def function(self) -> Callable[[], None]:
-        """Return the program as a function of nothing."""
+        """Return the graph as a function without arguments."""
         self._graph.registerOutput(self._constant(None))
         self._graph.lint()
-        made: Callable[[], None] = torch._C._create_function_from_graph("plan", self._graph)
-        return made
+        function: Callable[[], None] = torch._C._create_function_from_graph("plan", self._graph)
+        return function
 
     def _tensor(self, tensor: Tensor) -> Any:
         fixed = self._fixed.get(id(tensor))
@@ -126,11 +126,11 @@ class _Program:
             return self._constant(fixed)
         value = self._values.get(id(tensor))
         if value is None:
-            raise NotExpressibleError(f"a tensor {tuple(tensor.shape)} that no step made")
+            raise NotExpressibleError(f"a tensor {tuple(tensor.shape)} that no step produced")
         return value
 
     def _number(self, number: Number, step: Step) -> Any:
-        """Return what stands for a number where the operator takes a tensor."""
+        """Return the tensor constant for a number passed where the operator takes a tensor."""
         found = tensor_of(number, tensors_in((step.args, step.kwargs)))
         if found is None:
             raise NotExpressibleError(f"{step.op} with the number {number}")
@@ -185,6 +185,6 @@ class _Program:
 
 
 def _flat(result: Any) -> list[Any]:
-    if result is None:  # of an operator that only writes
+    if result is None:  # an operator that only writes to its arguments
         return []
     return list(result) if isinstance(result, list | tuple) else [result]

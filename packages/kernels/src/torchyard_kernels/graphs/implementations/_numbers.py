@@ -1,7 +1,7 @@
-"""A Python number in the place of a tensor, as a tensor with which an operator computes the same.
+"""Python numbers passed where an operator takes a tensor, as tensors that give the same bits.
 
-In ``x * 0.5`` torch's operator takes two tensors; the number becomes one that counts less when the
-dtype of the result is found. torch has no way to make such a tensor from Python.
+In ``x * 0.5`` torch's operator takes two tensors; the number becomes a "wrapped number", which has
+lower priority in type promotion. Python cannot create such a tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Number", "tensor_of"]
 
 Number: TypeAlias = bool | int | float | complex
 
-# What torch holds a number as.
+# The dtype of a wrapped number.
 _WHOLE: Final[dict[type, torch.dtype]] = {
     bool: torch.bool,
     int: torch.int64,
@@ -32,21 +32,21 @@ def tensor_of(number: Number, others: Sequence[Tensor]) -> Tensor | None:
 
     Args:
         number: an argument.
-        others: the call's tensors; the operator's dtype follows from all of them, as of any
+        others: the call's tensors; the operator's dtype follows from all of them, as for any
             pointwise operator (``torch.result_type``).
 
     Returns:
-        None where there is none, or none is certain.
+        None where no tensor is certain to give the same bits.
     """
     whole = torch.tensor(number, dtype=_WHOLE[type(number)])
-    # With dimensions and of as wide a kind, a tensor alone decides on the dtype.
+    # A tensor with dimensions and of as wide a category determines the dtype alone.
     settled = any(t.dim() and _kind(t.dtype) >= _kind(whole.dtype) for t in others)
     wanted = {torch.result_type(tensor, number) for tensor in others}
     if len(wanted) == 1:
         (dtype,) = wanted
         settled = settled or {torch.result_type(tensor, whole) for tensor in others} == wanted
-        # What is rounded here is not rounded in every replay. Of narrow tensors operators compute
-        # in a wider dtype, and of integers some in real numbers, and begin with all the digits.
+        # Rounding here saves rounding in every replay. For narrower dtypes operators compute in a
+        # wider dtype, and for integers some compute in floating point, from the unrounded number.
         if dtype in _ROUNDED:
             rounded = whole.to(dtype)
             if settled or (len(others) == 1 and torch.result_type(others[0], rounded) is dtype):
@@ -55,7 +55,7 @@ def tensor_of(number: Number, others: Sequence[Tensor]) -> Tensor | None:
 
 
 def _kind(dtype: torch.dtype) -> int:
-    """Return the place of a dtype's kind among booleans, integers, reals and complex numbers."""
+    """Return the rank of a dtype's category: boolean, integer, floating point or complex."""
     if dtype is torch.bool:
         return 0
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1

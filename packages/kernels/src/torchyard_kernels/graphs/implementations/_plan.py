@@ -1,8 +1,8 @@
-"""A recording as a plan: which operators a replay runs, and where each leaves its results.
+"""A recording as a plan: which operators a replay runs, and where each writes its results.
 
-An operator that can write into memory that is given to it, does: into memory that is planned once,
-and used again when nobody reads it any more. Views of such memory, and constants, are there before
-the first replay, and cost nothing in it.
+An operator with an ``out`` overload writes into memory that is planned once, and reused after its
+last reader. Views of such memory, and constants, exist before the first replay and take no time in
+it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _ALIGNMENT: Final = 64
 
 
 class Kind(Enum):
-    """What a replay does for a step: nothing, its call, or a call that writes into memory."""
+    """What a replay does for a step: nothing, a call, or a call that writes into planned memory."""
 
-    READY = "ready"
+    PRECOMPUTED = "precomputed"
     CALL = "call"
-    INTO = "into"
+    OUT = "out"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,9 +36,9 @@ class Placed:
     """A step of the plan.
 
     Attributes:
-        kind: what is done.
+        kind: what a replay does.
         step: the recorded step.
-        op: what is called: of INTO, the overload that writes.
+        op: the operator to call; for OUT, the ``out`` overload.
     """
 
     kind: Kind
@@ -51,16 +51,17 @@ class Plan:
     """What a replay runs.
 
     Attributes:
-        steps: in order, without those that are ready.
-        outputs: the function's, as recorded.
-        held_bytes: planned memory. made_bytes: what one run of the function asks for.
-        fixed: the tensor that stands for a recorded one, by id, of memory that stays.
+        steps: in order, without precomputed ones.
+        outputs: the function's outputs, as recorded.
+        planned_bytes: size of the planned memory.
+        requested_bytes: what one run of the function allocates.
+        fixed: by id of a recorded tensor, the tensor at a fixed place that a replay uses for it.
     """
 
     steps: tuple[Placed, ...]
     outputs: tuple[Tensor, ...]
-    held_bytes: int
-    made_bytes: int
+    planned_bytes: int
+    requested_bytes: int
     fixed: dict[int, Tensor]
 
 
@@ -72,31 +73,33 @@ def plan(source: GraphSource) -> Plan:
         for step in source.steps
         for tensor in written(step.op, step.args, step.kwargs)
     }
-    made = _made(source.steps)
+    allocated = _allocated(source.steps)
     for at, step in enumerate(source.steps):
-        if _is_constant(step, made[at], changed):
-            kinds[at] = (Kind.READY, step.op)
-    loose = {
+        if _is_constant(step, allocated[at], changed):
+            kinds[at] = (Kind.PRECOMPUTED, step.op)
+    temporary = {
         storage
-        for at, storages in enumerate(made)
+        for at, storages in enumerate(allocated)
         if kinds[at][0] is Kind.CALL
         for storage in storages
     }
     for at, step in enumerate(source.steps):
-        if kinds[at][0] is Kind.CALL and not made[at] and not _writes(step):
-            # A view: of memory that stays, it stays too.
-            given = tensors_in((step.args, step.kwargs))
-            if not any(storage_of(t) in loose for t in given) and not any(
+        if kinds[at][0] is Kind.CALL and not allocated[at] and not _writes(step):
+            # A view of memory at a fixed place is at a fixed place too.
+            inputs = tensors_in((step.args, step.kwargs))
+            if not any(storage_of(t) in temporary for t in inputs) and not any(
                 t.is_conj() or t.is_neg() for t in tensors_in(step.result)
             ):
-                kinds[at] = (Kind.READY, step.op)
-    fixed, held = _placed(source, kinds, made, loose)
+                kinds[at] = (Kind.PRECOMPUTED, step.op)
+    fixed, planned_bytes = _placed(source, kinds, allocated, temporary)
     steps = tuple(
         Placed(kind, step, op)
         for step, (kind, op) in zip(source.steps, kinds, strict=True)
-        if kind is not Kind.READY
+        if kind is not Kind.PRECOMPUTED
     )
-    return Plan(steps, source.outputs, held, _bytes(source.steps, made), fixed)
+    return Plan(
+        steps, source.outputs, planned_bytes, _requested_bytes(source.steps, allocated), fixed
+    )
 
 
 def _kind(step: Step) -> tuple[Kind, Any]:
@@ -109,16 +112,16 @@ def _kind(step: Step) -> tuple[Kind, Any]:
         return Kind.CALL, op
     packet = op.overloadpacket
     for name in packet.overloads():
-        found = getattr(packet, name)
-        outs = [a for a in found._schema.arguments if a.is_out]
-        rest = [(a.name, str(a.type)) for a in found._schema.arguments if not a.is_out]
+        overload = getattr(packet, name)
+        outs = [a for a in overload._schema.arguments if a.is_out]
+        rest = [(a.name, str(a.type)) for a in overload._schema.arguments if not a.is_out]
         if (
             len(outs) == len(results)
             and rest == plain
-            # One that is generated computes into memory of its own and copies.
-            and torch._C._dispatch_has_kernel_for_dispatch_key(found.name(), "CPU")
+            # A generated overload allocates and copies.
+            and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU")
         ):
-            return Kind.INTO, found
+            return Kind.OUT, overload
     return Kind.CALL, op
 
 
@@ -131,79 +134,85 @@ def _writes(step: Step) -> bool:
     return bool(written(step.op, step.args, step.kwargs))
 
 
-def _made(steps: Iterable[Step]) -> list[set[int]]:
-    """Return, of each step, the memory that it is the first to use."""
+def _allocated(steps: Iterable[Step]) -> list[set[int]]:
+    """Return the storages that each step is the first to use."""
     known: set[int] = set()
-    made = []
+    allocated = []
     for step in steps:
-        given = {storage_of(tensor) for tensor in tensors_in((step.args, step.kwargs))}
+        inputs = {storage_of(tensor) for tensor in tensors_in((step.args, step.kwargs))}
         results = {storage_of(tensor) for tensor in tensors_in(step.result)}
-        made.append(results - given - known)
-        known |= given | results
-    return made
+        allocated.append(results - inputs - known)
+        known |= inputs | results
+    return allocated
 
 
-def _is_constant(step: Step, made: set[int], changed: set[int]) -> bool:
+def _is_constant(step: Step, allocated: set[int], changed: set[int]) -> bool:
     return (
-        bool(made)
+        bool(allocated)
         and not tensors_in((step.args, step.kwargs))
         and torch.Tag.nondeterministic_seeded not in step.op.tags
-        and not made & changed
+        and not allocated & changed
     )
 
 
-def _bytes(steps: tuple[Step, ...], made: list[set[int]]) -> int:
+def _requested_bytes(steps: tuple[Step, ...], allocated: list[set[int]]) -> int:
     total = 0
-    for step, storages in zip(steps, made, strict=True):
+    for step, storages in zip(steps, allocated, strict=True):
         sizes = {storage_of(t): t.untyped_storage().nbytes() for t in tensors_in(step.result)}
         total += sum(sizes[storage] for storage in storages)
     return total
 
 
 def _placed(
-    source: GraphSource, kinds: list[tuple[Kind, Any]], made: list[set[int]], loose: set[int]
+    source: GraphSource,
+    kinds: list[tuple[Kind, Any]],
+    allocated: list[set[int]],
+    temporary: set[int],
 ) -> tuple[dict[int, Tensor], int]:
-    """Place what is written into planned memory; return what stands for each recorded tensor."""
+    """Plan the memory of ``out`` results; return the replay's tensor by id of a recorded one.
+
+    Also return the planned bytes.
+    """
     last: dict[int, int] = {}
     for at, step in enumerate(source.steps):
         for tensor in tensors_in((step.args, step.kwargs, step.result)):
             last[storage_of(tensor)] = at
     for tensor in source.outputs:
         last[storage_of(tensor)] = len(source.steps)
-    places: dict[int, Tensor] = {}
+    blocks: dict[int, Tensor] = {}
     free: list[Tensor] = []
-    held = 0
+    planned_bytes = 0
     fixed: dict[int, Tensor] = {}
     for at, step in enumerate(source.steps):
-        if kinds[at][0] is Kind.INTO:
+        if kinds[at][0] is Kind.OUT:
             for tensor in tensors_in(step.result):
                 storage, size = storage_of(tensor), tensor.untyped_storage().nbytes()
-                kept = last[storage] == len(source.steps)
-                block = None if kept else _taken(free, size)
+                is_output = last[storage] == len(source.steps)
+                block = None if is_output else _best_fit(free, size)
                 if block is None:
                     rounded = -(-size // _ALIGNMENT) * _ALIGNMENT
                     block = torch.empty(rounded, dtype=torch.uint8)
-                    held += rounded
-                places[storage] = block
+                    planned_bytes += rounded
+                blocks[storage] = block
         for tensor in tensors_in((step.args, step.kwargs, step.result)):
             storage = storage_of(tensor)
-            if storage not in loose and id(tensor) not in fixed:
-                fixed[id(tensor)] = _standing_for(tensor, places.get(storage))
-        # What this step reads may not be written by it.
-        ended = {storage for storage in places if last[storage] == at}
-        free += [places[storage] for storage in sorted(ended)]
+            if storage not in temporary and id(tensor) not in fixed:
+                fixed[id(tensor)] = _replayed(tensor, blocks.get(storage))
+        # Only now: a step must not write to memory that it reads.
+        ended = {storage for storage in blocks if last[storage] == at}
+        free += [blocks[storage] for storage in sorted(ended)]
         for storage in ended:
-            # Views of it that were recorded keep standing for it.
-            places.pop(storage)
+            # Recorded views of it keep referring to the block.
+            blocks.pop(storage)
     for tensor in source.outputs:
         storage = storage_of(tensor)
-        if storage not in loose and id(tensor) not in fixed:
-            fixed[id(tensor)] = _standing_for(tensor, places.get(storage))
-    return fixed, held
+        if storage not in temporary and id(tensor) not in fixed:
+            fixed[id(tensor)] = _replayed(tensor, blocks.get(storage))
+    return fixed, planned_bytes
 
 
-def _taken(free: list[Tensor], size: int) -> Tensor | None:
-    """Take the smallest block that holds a size and is not twice as large."""
+def _best_fit(free: list[Tensor], size: int) -> Tensor | None:
+    """Remove and return the smallest free block that fits and is at most about twice as large."""
     fitting = [block for block in free if size <= block.numel() <= 2 * size + _ALIGNMENT]
     if not fitting:
         return None
@@ -215,10 +224,10 @@ def _taken(free: list[Tensor], size: int) -> Tensor | None:
     return best
 
 
-def _standing_for(tensor: Tensor, block: Tensor | None) -> Tensor:
+def _replayed(tensor: Tensor, block: Tensor | None) -> Tensor:
     if block is None:
         return tensor.detach()
-    made = torch.empty(0, dtype=tensor.dtype)
-    return made.set_(
+    replayed = torch.empty(0, dtype=tensor.dtype)
+    return replayed.set_(
         block.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride()
     )

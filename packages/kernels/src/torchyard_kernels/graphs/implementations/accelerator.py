@@ -1,6 +1,6 @@
-"""kernels.accelerator: a device's own graphs, through torch.accelerator.Graph.
+"""kernels.accelerator: a device's own graphs, by torch.accelerator.Graph.
 
-On CUDA and XPU that is what torch.cuda.CUDAGraph and torch.xpu.XPUGraph are.
+On CUDA and XPU it is torch.cuda.CUDAGraph and torch.xpu.XPUGraph.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from torch import Stream, accelerator
 
 from torchyard_kernels.graphs.contract import Captured, GraphSource
 
-__all__ = ["accelerated"]
+__all__ = ["capture_on_accelerator"]
 
 
-def accelerated(source: GraphSource) -> Captured:
-    """Capture on the device of the inputs, on a stream of its own."""
+def capture_on_accelerator(source: GraphSource) -> Captured:
+    """Capture on the device of the inputs, on a new stream."""
     device = (*source.inputs, *source.outputs, *source.state)[0].device
     graph = accelerator.Graph()
-    # What was asked for on the current stream comes before the capture, which must not wait.
+    # Work queued on the current stream must finish first: a capture may not wait for it.
     accelerator.synchronize(device)
     with Stream(device), graph:
         outputs = source.run()

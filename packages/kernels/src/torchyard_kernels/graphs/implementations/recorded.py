@@ -1,22 +1,29 @@
-"""kernels.recorded: replays on the CPU, by the quickest way that takes all of a plan."""
+"""kernels.recorded: graphs on the CPU, replayed by TorchScript, or from Python where it cannot."""
 
 from __future__ import annotations
 
 from torchyard_kernels.graphs.contract import Captured, GraphSource
-from torchyard_kernels.graphs.implementations._eager_replay import called
-from torchyard_kernels.graphs.implementations._jit_replay import NotExpressibleError, interpreted
+from torchyard_kernels.graphs.implementations._eager_replay import eager_replay
+from torchyard_kernels.graphs.implementations._jit_replay import NotExpressibleError, jit_replay
 from torchyard_kernels.graphs.implementations._plan import plan
 
-__all__ = ["recorded"]
+__all__ = ["capture_on_cpu"]
 
 
-def recorded(source: GraphSource) -> Captured:
+def capture_on_cpu(source: GraphSource) -> Captured:
     """Capture for the CPU."""
-    made = plan(source)
+    planned = plan(source)
     try:
-        replay, outputs = interpreted(made)
+        replay, outputs = jit_replay(planned)
         mechanism = "torch's interpreter"
     except NotExpressibleError as error:
-        replay, outputs = called(made)
+        replay, outputs = eager_replay(planned)
         mechanism = f"calls from Python, since the interpreter cannot take {error}"
-    return Captured(replay, outputs, mechanism, len(made.steps), made.held_bytes, made.made_bytes)
+    return Captured(
+        replay,
+        outputs,
+        mechanism,
+        len(planned.steps),
+        planned.planned_bytes,
+        planned.requested_bytes,
+    )
