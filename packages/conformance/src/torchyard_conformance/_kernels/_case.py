@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchyard import ContractId, Request, registry
 from torchyard_conformance._kernels._tensors import laid, mapped, named
 from torchyard_conformance._outcome import unverified
+from torchyard_conformance._torch_compat import fake_tensor_mode
 
 __all__ = ["Case", "Given", "forms", "implementation", "named_cases"]
 
@@ -89,7 +89,7 @@ def last_word(path: str) -> str:
 
 def forms(case: Case, given: Given) -> list[tuple[tuple[int, ...], torch.dtype]]:
     """Return shapes and dtypes of the outputs, as the component tells torch.compile."""
-    with FakeTensorMode() as mode:
+    with fake_tensor_mode() as mode:
         fake = mapped(given, lambda _, tensor: mode.from_tensor(tensor))
         return [(tuple(tensor.shape), tensor.dtype) for _, tensor in named(case.public(fake))]
 

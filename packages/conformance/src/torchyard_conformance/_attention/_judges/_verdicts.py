@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchyard import ReasonCode, UnsupportedError, Verdict, registry
 from torchyard_attention.cases import Case
@@ -21,6 +20,7 @@ from torchyard_conformance._attention._cases import GRID
 from torchyard_conformance._attention._kernel import Kernel
 from torchyard_conformance._attention._state import changed_state, process_state
 from torchyard_conformance._outcome import NotSupported, Violated
+from torchyard_conformance._torch_compat import fake_tensor_mode
 
 __all__ = [
     "accepts_something",
@@ -135,7 +135,7 @@ def answers_cheaply(kernel: Kernel) -> dict[str, float]:
 def answers_for_fakes(kernel: Kernel) -> dict[str, float]:
     """Ask for real tensors, then for fake ones while torch traces."""
     asked = 0
-    mode = FakeTensorMode()
+    mode = fake_tensor_mode()
     for name, case in GRID.items():
         call = case.call(kernel.device)
         fake = _faked(call, mode)
@@ -186,9 +186,10 @@ def _describe(kernel: Kernel, case: Case, call: AttentionCall) -> AttentionReque
     return case.request(call, grad=kernel.is_backward)
 
 
-def _faked(call: AttentionCall, mode: FakeTensorMode) -> AttentionCall:
+def _faked(call: AttentionCall, mode: Any) -> AttentionCall:
     def fake(tensor: Tensor) -> Tensor:
-        return mode.from_tensor(tensor)
+        made: Tensor = mode.from_tensor(tensor)
+        return made
 
     mod: Any = call.score_mod
     if mod is not None:

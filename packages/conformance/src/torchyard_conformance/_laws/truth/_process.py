@@ -49,9 +49,10 @@ def observe(name: str, implementations: list[tuple[str, str, str]], path: str) -
 
 
 def _import_what_is_not_the_plugins(contracts: set[str]) -> None:
-    # Whatever of torch a first call would import changes the filters of warnings.
-    for module in ("torch", "torch._dynamo", "torch._inductor.compile_fx"):
-        importlib.import_module(module)
+    # torch is imported here and not with the module, which lists laws without it.
+    from torchyard_conformance._torch_compat import import_what_a_first_call_imports
+
+    import_what_a_first_call_imports()
     if contracts & {*ATTENTION}:
         importlib.import_module("torchyard_conformance._attention._laws")
     if contracts & {*KERNELS} and find_spec("torchyard_kernels") is not None:

@@ -1,0 +1,42 @@
+"""What the kit uses of torch's private parts; nothing else of the kit names them.
+
+| part | tried on | without it |
+| --- | --- | --- |
+| ``torch._subclasses.fake_tensor.FakeTensorMode`` | 2.13 | laws that need it end unverified |
+| ``torch._dynamo``, ``torch._inductor.compile_fx`` | 2.13 | not imported ahead of a law |
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import torch
+
+from torchyard_conformance._outcome import unverified
+
+if TYPE_CHECKING:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+__all__ = ["fake_tensor_mode", "import_what_a_first_call_imports"]
+
+
+def fake_tensor_mode() -> FakeTensorMode:
+    """Return a mode in which ops compute shapes and dtypes, as they do while torch traces.
+
+    Raises:
+        Unverified: this torch has no such mode.
+    """
+    try:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+    except ImportError:
+        unverified(f"torch {torch.__version__} has no torch._subclasses.fake_tensor.FakeTensorMode")
+    return FakeTensorMode()
+
+
+def import_what_a_first_call_imports() -> None:
+    """Import the modules of torch that a first call may import: they add filters of warnings."""
+    for module in ("torch._dynamo", "torch._inductor.compile_fx"):
+        with suppress(ModuleNotFoundError):
+            importlib.import_module(module)
