@@ -1,4 +1,4 @@
-"""Pointwise Python functions recorded as programs, which kernels compute tile by tile."""
+"""Pointwise Python functions, recorded as programs that kernels evaluate tile by tile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What functions capture, as those who compute with it need it."""
+"""Captured tensors: whether a device can read them, and their values in memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LISTS: Final = (list, tuple)
 
 
 def is_readable_on(tensor: Tensor, device: torch.device) -> bool:
-    """Return whether what is computed on a device can read a tensor there.
+    """Return whether a computation on a device can read a tensor.
 
-    It lies there, or is a number on the CPU, which torch takes along.
+    True for a tensor on that device, and for a 0-dimensional one on the CPU.
     """
     arguments.instance("is_readable_on", "tensor", tensor, Tensor)
     return lies_on(tensor, arguments.device("is_readable_on", "device", device))
 
 
 def lies_on(tensor: Tensor, device: torch.device) -> bool:
-    """Do what :func:`is_readable_on` does for arguments that were checked."""
+    """:func:`is_readable_on` for arguments that were checked."""
     at = tensor.device
     if at.type == device.type and (at.index == device.index or None in (at.index, device.index)):
         return True
@@ -33,9 +33,9 @@ def lies_on(tensor: Tensor, device: torch.device) -> bool:
 
 
 def stored(captured: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
-    """Return tensors whose memory holds their values; None is none.
+    """Return tensors whose memory holds their values: not lazily negated, zeros stored.
 
-    torch's dispatcher sees to that for what an op is given, but not for a list that may be missing.
+    torch's dispatcher does that for an op's tensors, but not for those of an optional list.
     """
     if captured is None:
         return ()

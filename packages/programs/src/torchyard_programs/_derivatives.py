@@ -1,6 +1,7 @@
-"""Derivatives of functions made of torch's operations, for rules of ops that are made of kernels.
+"""Derivatives of functions of torch operations, for the autograd formulas of ops.
 
-Both may be differentiated and transformed again: all that they do is torch's operations.
+Both derivatives consist of torch operations, so that they can be differentiated and transformed
+again.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torchyard import arguments, is_batch_of_gradients
 __all__ = ["is_transformed", "pullback", "pushforward"]
 
 _transforming: Final = torch._C._are_functorch_transforms_active
-# Its types leave out what the pullback is called with.
+# Its annotations lack the arguments of the pullback.
 _vjp: Final[Any] = torch.func.vjp
 
 
 def is_transformed() -> bool:
-    """Return whether a transform of torch.func, or forward mode, takes part in a call."""
+    """Return whether a transform of torch.func, or forward mode, is active."""
     return _transforming() or torch.autograd.forward_ad._current_level >= 0
 
 
@@ -33,12 +34,12 @@ def pullback(
     """Return the gradients of a function's arguments from those of its results.
 
     Args:
-        function: of tensors to tensors, all of floating point.
+        function: maps tensors to a tuple of tensors, all of floating point.
         primals: its arguments, at least one.
         slopes: the gradients of its results, None for zeros.
 
     Raises:
-        TypeError, ValueError: an argument is none of these; names it.
+        TypeError, ValueError: an argument does not fit; the message names it.
     """
     arguments.function("pullback", "function", function)
     arguments.sequence("pullback", "primals", primals, _tensor, least=1)
@@ -59,16 +60,16 @@ def pushforward(
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Return a function's results and their tangents from those of its arguments.
 
-    By two reverse passes: a pullback is linear in its argument, so its own pullback is the
-    tangent. Forward mode cannot be used for it: torch allows one level of dual numbers, and the
-    caller may be inside of one.
+    Computed by two reverse passes: a pullback is linear in its argument, so its own pullback is
+    the tangent. Forward mode would not do: torch allows one level of dual numbers, and the caller
+    may be inside of it.
 
     Args:
-        function, primals: as of :func:`pullback`.
-        tangents: those of the arguments.
+        function, primals: as for :func:`pullback`.
+        tangents: the tangents of the arguments.
 
     Raises:
-        TypeError, ValueError: an argument is none of these; names it.
+        TypeError, ValueError: an argument does not fit; the message names it.
     """
     arguments.function("pushforward", "function", function)
     arguments.sequence("pushforward", "primals", primals, _tensor, least=1)
@@ -94,7 +95,7 @@ def _tensor_or_none(of: str, name: str, value: object) -> Tensor | None:
 
 
 def _check_values(of: str, values: object) -> None:
-    """Raise TypeError where a function's result is no tuple of tensors."""
+    """Raise TypeError where a function does not return a tuple of tensors."""
     if not isinstance(values, tuple):
         raise arguments.wrong_kind(
             of, "function", "a function that returns a tuple of tensors", values
@@ -111,7 +112,7 @@ def _check_count(
 def _check_alike(
     of: str, name: str, given: Sequence[Tensor | None], values: Sequence[Tensor]
 ) -> None:
-    """Raise ValueError where there is not one for each value, of its shape."""
+    """Raise ValueError unless there is one for each value, of its shape."""
     _check_count(of, name, given, values)
     for index, (one, value) in enumerate(zip(given, values, strict=True)):
         if one is not None and one.shape != value.shape:

@@ -1,1 +1,1 @@
-"""Programs: their text, vocabulary, types, and their evaluation."""
+"""Programs: text and steps, vocabulary, type inference, and conversion to Python functions."""

@@ -1,4 +1,4 @@
-"""Programs as Python functions again."""
+"""Conversion of programs to Python functions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def build(
     casts: Mapping[str, tuple[torch.dtype, ...]] | None = None,
     vmapped: bool = False,
 ) -> Callable[..., Any]:
-    """Write a program as Python and compile that: no interpretation per call, and Dynamo reads it.
+    """Return a program as a Python function, which a call need not interpret and Dynamo can trace.
 
-    Only names of the vocabulary, the inputs' and decoded constants enter the text.
+    The function's source contains only words of the vocabulary, names of inputs, and constants.
 
     Args:
         program: the steps.
         inputs: the inputs' names, in the order of the function's first parameters. The captured
-            tensors follow; tensors beyond those that the program reads are taken and left alone.
-        casts: steps whose result is converted, and to what, one after the other.
-        vmapped: whether tensors are indexed in the form that torch.vmap understands.
+            tensors follow; tensors beyond those that the program reads are ignored.
+        casts: step -> the dtypes to which its result is converted, in that order.
+        vmapped: whether tensors are indexed in a form that torch.vmap supports.
 
     Raises:
-        ProgramError: a step is no function of torch.
-        TypeError, ValueError: an argument does not fit the program; names it.
+        ProgramError: a step is not a function of torch.
+        TypeError, ValueError: an argument does not fit the program; the message names it.
     """
     inputs = names_of("build", inputs)
     program = check_reads("build", program, inputs, None)
@@ -46,7 +46,7 @@ def build(
 
     def spell(item: Any) -> str:
         if isinstance(item, Reference):
-            # Inputs are identifiers of the user's: the prefix keeps them apart from our own names.
+            # The user chooses the inputs' names: a prefix keeps them apart from other names.
             return {"%": "v", "$": "c"}.get(item.name[0], "i_" + item.name[0]) + item.name[1:]
         if isinstance(item, tuple):
             return "(" + "".join(f"{spell(part)}, " for part in item) + ")"
@@ -74,7 +74,7 @@ def build(
 
 
 def _casts(program: Program, value: object) -> dict[str, tuple[torch.dtype, ...]]:
-    """Return the dtypes that steps are converted to, by the steps' names."""
+    """Return the dtypes to which each step's result is converted."""
     given = arguments.mapping("build", "casts", value, "a mapping from steps to tuples of dtypes")
     steps = {operation.result.name for operation in program.operations}
     for name in given:

@@ -1,4 +1,4 @@
-"""What a program's steps call: torch's functions, and the indexing of tensors by scalars."""
+"""The functions that a program's steps call, and the indexing of tensors by scalars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchyard_programs._program.vocabulary import REVERSED, function_of, is_wor
 
 
 def call_of(operation: Operation) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the function of a step and its arguments in the order that the function takes."""
+    """Return the function of a step, and its arguments in the function's order."""
     word, args = operation.word, operation.args
     if word in REVERSED:
         word, args = REVERSED[word], (args[1], args[0], *args[2:])
@@ -36,7 +36,7 @@ def _general_function(name: str) -> Callable[..., Any]:
 
 
 def gather(source: Tensor, index: Any) -> Tensor:
-    """Index a tensor by scalars in a form that vmap understands.
+    """Index a tensor by scalars in a form that vmap supports.
 
     Scalars index the leading dimensions; whole slices and an ellipsis may follow them.
     """
@@ -44,7 +44,7 @@ def gather(source: Tensor, index: Any) -> Tensor:
 
 
 def gather_any(source: Tensor, index: Any) -> Tensor:
-    """Index a tensor by scalars whose values mean nothing, and of which only dtypes matter."""
+    """Index a tensor by scalars of arbitrary values, to infer the dtype of the result."""
     positions = _positions(source, index)
     if all(position.dtype != torch.bool for position in positions):
         positions = [torch.zeros_like(position) for position in positions]

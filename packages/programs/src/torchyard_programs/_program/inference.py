@@ -1,4 +1,4 @@
-"""What a program's steps give: dtypes and numbers of dimensions, as torch promotes them."""
+"""Type inference: dtype and number of dimensions of each step, by torch's promotion."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ Traits = tuple[tuple[torch.dtype, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What typing needs to know of an input.
+    """The type of an input.
 
     Attributes:
-        name: as the program has it.
-        dtype: a tensor's; ``bool``, ``int`` or ``float`` for a plain number.
-        ndim: 0 for a scalar; torch promotes scalars after tensors of any more dimensions.
+        name: its name in the program.
+        dtype: of a tensor; ``bool``, ``int`` or ``float`` for a plain number.
+        ndim: 0 for a scalar; in torch's promotion scalars have lower priority than tensors with
+            dimensions.
     """
 
     name: str
@@ -56,21 +57,21 @@ class Input:
 
 
 def infer(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict[str, Any]:
-    """Run a program on single elements and return what each step gives: a tensor, or a number
-    where it was given nothing but numbers.
+    """Run a program on single elements and return each step's result: a tensor, or a number where
+    all of its arguments are numbers.
 
-    On the CPU, where a step takes microseconds; torch's first operation on the meta device imports
-    its compiler, which takes more than a second. What fails for these values alone (a division by
-    zero) is told by the meta device, which has none.
+    It runs on the CPU, where a step takes microseconds; torch's first operation on the meta device
+    imports its compiler, which takes more than a second. A program that fails for the values used
+    (a division by zero) runs again on the meta device, which has no values.
 
     Raises:
-        TypeError, ValueError: an argument does not fit the program; names it.
+        TypeError, ValueError: an argument does not fit the program; the message names it.
     """
     return inferred(*_fitting("infer", program, inputs, captured))
 
 
 def inferred(program: Program, inputs: tuple[Input, ...], captured: Traits) -> dict[str, Any]:
-    """Do what :func:`infer` does for arguments that were checked."""
+    """:func:`infer` for arguments that were checked."""
     try:
         return inferred_on(program, inputs, captured, torch.device("cpu"))
     except (RuntimeError, IndexError, ArithmeticError):
@@ -78,10 +79,10 @@ def inferred(program: Program, inputs: tuple[Input, ...], captured: Traits) -> d
 
 
 def is_pointwise(program: Program, inputs: tuple[Input, ...], captured: Traits) -> bool:
-    """Return whether all steps are words of the vocabulary, and all values of scalars scalars.
+    """Return whether all steps are words of the vocabulary and map scalars to scalars.
 
     Raises:
-        TypeError, ValueError: an argument does not fit the program; names it.
+        TypeError, ValueError: an argument does not fit the program; the message names it.
     """
     program, inputs, captured = _fitting("is_pointwise", program, inputs, captured)
     if not all(is_word(operation.word) for operation in program.operations):
@@ -96,14 +97,14 @@ def is_pointwise(program: Program, inputs: tuple[Input, ...], captured: Traits) 
 def _fitting(
     of: str, program: Program, inputs: tuple[Input, ...], captured: Traits
 ) -> tuple[Program, tuple[Input, ...], Traits]:
-    """Return the arguments, that each step's reads are among."""
+    """Return the arguments, checked: they contain everything that the steps read."""
     inputs, captured = inputs_of(of, inputs), traits_of(of, captured)
     names = tuple([item.name for item in inputs])
     return check_reads(of, program, names, len(captured)), inputs, captured
 
 
 def _indexes_wholly(operation: Operation, captured: Traits) -> bool:
-    """Return whether a step is no indexing, or one that takes one element of a captured tensor."""
+    """Return False for indexing that does not select one element of a captured tensor."""
     if operation.word != "getitem":
         return True
     source, index = operation.args
@@ -118,7 +119,7 @@ def _indexes_wholly(operation: Operation, captured: Traits) -> bool:
 def inferred_on(
     program: Program, inputs: tuple[Input, ...], captured: Traits, device: torch.device
 ) -> dict[str, Any]:
-    """Do what :func:`infer` does on one device."""
+    """:func:`infer` on one device."""
     values: dict[str, Any] = {}
     steps = {}
     with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
@@ -145,7 +146,7 @@ def _example(dtype: Any, ndim: int, device: torch.device) -> Any:
 
 
 def _is_arithmetic(operation: Operation, values: dict[str, Any], result: Any) -> bool:
-    """Return whether a step made a number of plain numbers."""
+    """Return whether a step computed a number from numbers alone."""
     return isinstance(result, bool | int | float) and not any(
         isinstance(_lookup(arg, values), Tensor) for arg in operation.args
     )

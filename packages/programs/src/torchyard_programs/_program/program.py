@@ -1,4 +1,4 @@
-"""Programs: what a recorded function does, parsed from its text."""
+"""Programs: the steps of a recorded function, parsed from its text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One step: a word of the vocabulary, or a torch function's dotted name."""
+    """One step: a word of the vocabulary, or the dotted name of a torch function."""
 
     result: Reference
     word: str
@@ -32,7 +32,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The steps that lead to the result, in order; steps that lead nowhere are left out.
+    """The steps that the result depends on, in order.
 
     The result is a reference, a number, or a tuple of these where the function returned several.
     """
@@ -42,10 +42,10 @@ class Program:
 
 
 def parse(text: str) -> Program:
-    """Parse a program's text, as the tracer wrote it.
+    """Parse the text of a program, as :func:`trace` returns it.
 
     Raises:
-        TypeError, ValueError: it is no such text.
+        TypeError, ValueError: it is not the text of a program.
     """
     return _parsed(arguments.text("parse", "text", text))
 
@@ -69,12 +69,12 @@ def _parsed(text: str) -> Program:
         )
     result = _decode(_loaded(last))
     needed = set(_references(result))
-    kept = []
+    used = []
     for operation in reversed(operations):
         if operation.result in needed:
-            kept.append(operation)
+            used.append(operation)
             needed.update(_references((operation.args, operation.kwargs)))
-    return Program(tuple(reversed(kept)), result)
+    return Program(tuple(reversed(used)), result)
 
 
 def _refuse(line: str) -> NoReturn:

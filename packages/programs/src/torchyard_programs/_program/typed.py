@@ -1,7 +1,7 @@
-"""Programs as plugins read them: the steps of a pointwise function and the dtypes of their results.
+"""Typed programs: the steps of a pointwise function and the dtypes of their results.
 
-A kernel library that computes programs by itself starts here: :func:`typed_program` turns the text
-into steps. What the words mean is said by torch: each is the torch function of that name.
+A kernel library that evaluates programs itself starts here: :func:`typed_program` returns the steps
+of a text. Each word means the torch function of that name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Step:
 
     Attributes:
         result: the name by which later steps refer to it.
-        word: a torch function, by the one name that the package has for it and its aliases;
-            ``getitem`` takes one element of a captured tensor.
+        word: the canonical name of a torch function and its aliases; ``getitem`` selects one
+            element of a captured tensor.
         args: positional arguments: :class:`Reference`, numbers, dtypes, None or tuples of these. A
             reference names a step, an input, or, as ``$n``, a captured tensor.
         kwargs: keyword arguments.
-        dtype: of the result, as torch promotes; ``bool``, ``int`` or ``float`` of a plain number.
+        dtype: of the result, by torch's promotion; ``bool``, ``int`` or ``float`` for a number.
     """
 
     result: str
@@ -56,11 +56,11 @@ def typed_program(text: str, inputs: tuple[Input, ...], captured: Traits) -> Typ
 
     Args:
         text: the program.
-        inputs: its inputs.
+        inputs: the types of its inputs.
         captured: dtype and number of dimensions of each captured tensor.
 
     Raises:
-        TypeError, ValueError: an argument does not fit the program; names it.
+        TypeError, ValueError: an argument does not fit the program; the message names it.
     """
     of = "typed_program"
     arguments.text(of, "text", text)

@@ -1,4 +1,4 @@
-"""Checks of programs, and of what is given with them: one for each kind of argument."""
+"""Checks of programs, their inputs and captured tensors."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_DIMENSIONS", "check_reads", "inputs_of", "names_of", "traits_of"]
 
-# More are a mistake, and an example of one element of so many would take all memory.
+# A tensor of more dimensions is taken for a mistake.
 MOST_DIMENSIONS: Final = 1024
 
 
 def check_reads(of: str, program: object, inputs: tuple[str, ...], captured: int | None) -> Program:
-    """Return a program all of whose references are known.
+    """Return a program, checked: all of its references are defined.
 
     Args:
         of: the public function's name.
         program: the argument.
-        inputs: the names that are given.
-        captured: how many captured tensors are given; None: as many as it reads.
+        inputs: the names of the inputs.
+        captured: the number of captured tensors; None: any.
 
     Raises:
-        TypeError: no program.
-        ValueError: it reads an input that is not given, a step that is not before, or a captured
-            tensor beyond those that are given.
+        TypeError: not a program.
+        ValueError: it reads an unknown input, a later step, or an unknown captured tensor.
     """
     found = arguments.instance(
         of, "program", program, Program, "a Program", remedy="parse() makes one of a text"
@@ -78,12 +77,12 @@ def _names(item: Any) -> Iterator[str]:
 
 
 def names_of(of: str, value: object) -> tuple[str, ...]:
-    """Return the names of inputs, each another identifier."""
+    """Return the names of inputs, checked: different identifiers."""
     return _different(of, arguments.sequence(of, "inputs", value, _identifier))
 
 
 def inputs_of(of: str, value: object) -> tuple[Input, ...]:
-    """Return the inputs, each of another name."""
+    """Return the inputs, checked: their names differ."""
     from torchyard_programs._program.inference import Input
 
     def one(of: str, name: str, item: object) -> Input:
@@ -95,7 +94,7 @@ def inputs_of(of: str, value: object) -> tuple[Input, ...]:
 
 
 def traits_of(of: str, value: object) -> Traits:
-    """Return the dtype and the number of dimensions of each captured tensor."""
+    """Return dtype and number of dimensions of each captured tensor, checked."""
     return arguments.sequence(of, "captured", value, _trait)
 
 

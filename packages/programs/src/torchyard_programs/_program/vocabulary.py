@@ -1,8 +1,8 @@
-"""The pointwise operations that programs know, and how torch spells them.
+"""The vocabulary of programs: pointwise operations, and their functions in torch and Python.
 
-A program names an operation by one canonical word. What torch functions, tensor methods and Python
-operators that word stands for is written here once, for the tracer (from function to word) and for
-the evaluator (from word to function).
+A program names an operation by one canonical word, which covers several torch functions, tensor
+methods and Python operators. The tracer reads the table from function to word, the evaluator from
+word to function.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# Words whose Python operator also takes a plain number on the left, which the torch function of
-# the same name does not.
+# Words with a Python operator, which unlike the torch function also takes a number on the left.
 OPERATORS: Final[dict[str, Callable[..., Any]]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -137,7 +136,7 @@ _FUNCTION_OF, WORD_OF = _spellings()
 
 WORD_OF_OPERATOR: Final = {function: word for word, function in OPERATORS.items()}
 
-# By name, because Dynamo has its own idea of which object an operator's method is.
+# By name, because under Dynamo an operator's method is another object.
 WORD_OF_METHOD: Final = {
     alias: word.strip()
     for word, aliases in _ALIASES.items()
@@ -148,12 +147,12 @@ WORDS: Final = frozenset(_FUNCTION_OF) | frozenset(REVERSED) | frozenset(OPERATO
 
 
 def function_of(word: str, has_keywords: bool) -> Callable[..., Any]:
-    """Return what computes a word; the operator where that is enough, since it takes numbers."""
+    """Return the function of a word; the operator where possible, since it takes numbers too."""
     if word in OPERATORS and not has_keywords:
         return OPERATORS[word]
     return _FUNCTION_OF[word]
 
 
 def is_word(name: str) -> bool:
-    """Return whether a step's name is one of the vocabulary, and so known to be pointwise."""
+    """Return whether a step's name is a word of the vocabulary, and so pointwise."""
     return name in WORDS

@@ -1,4 +1,4 @@
-"""What a function must be for its call to be recorded, said in its caller's words."""
+"""The call of a recorded function, with errors that name the caller's argument."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 from torchyard_programs._errors import ProgramError
 
-__all__ = ["called"]
+__all__ = ["call_recorded"]
 
 
-def called(
+def call_recorded(
     function: Callable[..., Any], role: str, names: Sequence[str], values: Sequence[Any]
 ) -> Any:
-    """Return what a function gives for some values.
+    """Call a function with some values and return its result.
 
     Args:
         function: called once.
         role: its name in messages.
-        names: of the values, for messages.
-        values: by position.
+        names: names of the values, for messages.
+        values: the positional arguments.
 
     Raises:
-        ProgramError: it is no function of as many arguments.
+        ProgramError: it is not a function of that many arguments.
     """
     try:
         return function(*values)
-    except ProgramError:  # one of TypeError's kind
+    except ProgramError:  # a TypeError
         raise
     except TypeError:
-        # Looked at only now: the question takes as long as a recording.
+        # Only after an error: a check of the signature takes as long as a recording.
         found = _other_form(function, len(values))
         if not found:
             raise
@@ -38,12 +38,12 @@ def called(
 
 
 def _other_form(function: Any, count: int) -> str:
-    """Say what is given in place of a function of so many arguments; empty where it is one."""
+    """Describe what is not a function of ``count`` arguments; empty for one that is."""
     if not callable(function):
         return type(function).__name__
     try:
         signature = inspect.signature(function)
-    except ValueError:  # one of C without a signature
+    except ValueError:  # a C function without a signature
         return ""
     try:
         signature.bind(*range(count))

@@ -1,9 +1,9 @@
-"""Stand-ins while Dynamo traces: tensors of no dimension.
+"""Stand-ins while Dynamo traces: 0-dimensional tensors.
 
-A size that torch.compile left open is a number to Dynamo alone. Compared with an object of ours it
-gives False without asking the object, and with a tensor a step of the graph. So the inputs are
-tensors there, a mode sees every function of theirs, and what it does to them is recorded beside.
-Nothing uses what the graph computes of them, and a backend leaves it out.
+A symbolic size compared with an object of ours gives False in Dynamo, without a call to the
+object's ``__eq__``; compared with a tensor it becomes a node of the graph. So stand-ins are tensors
+under Dynamo: a mode sees every function that is applied to them, and records it. The nodes that
+Dynamo traces for them are unused, and the backend removes them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torchyard_programs._recording.writes import run_without_writes
 if TYPE_CHECKING:
     from torchyard_programs._recording.tracer import Tape
 
-__all__ = ["GraphRecorder", "in_graph", "standing"]
+__all__ = ["GraphRecorder", "in_graph", "stand_in_tensor"]
 
-# What tells of a tensor no value: its dtype, its shape.
-_TELLING: Final = frozenset({"__get__", "dim", "ndimension", "size", "numel", "is_floating_point"})
+# Functions that read a tensor's dtype or shape and no values.
+_METADATA: Final = frozenset({"__get__", "dim", "ndimension", "size", "numel", "is_floating_point"})
 
-# What Dynamo makes of augmented assignments, and the functions that give a new value instead.
+# Dynamo's names of augmented assignments, and the out-of-place functions that replace them.
 _AUGMENTED: Final = {
     "add_": "add",
     "sub_": "sub",
@@ -55,62 +55,62 @@ _AUGMENTED: Final = {
 
 
 def in_graph(inputs: tuple[tuple[str, torch.dtype | None], ...]) -> bool:
-    """Return whether inputs are recorded as tensors: Dynamo traces, and their dtypes are known."""
+    """Return whether stand-ins are tensors: Dynamo traces, and all dtypes are known."""
     return torch.compiler.is_dynamo_compiling() and all(dtype is not None for _, dtype in inputs)
 
 
-def standing(dtype: torch.dtype | None, device: torch.device) -> Tensor:
-    """Return a tensor that stands for one element."""
+def stand_in_tensor(dtype: torch.dtype | None, device: torch.device) -> Tensor:
+    """Return a stand-in for one element."""
     return torch.zeros((), dtype=dtype, device=device)
 
 
 class GraphRecorder(TorchFunctionMode):
-    """Record torch functions that touch a stand-in; leave the others alone.
+    """Record torch functions with a stand-in among their arguments; run the others.
 
     Attributes:
-        refused: an error that was raised and might have been caught.
+        refused: an error that was raised, and that the function might have caught.
     """
 
     def __init__(self, tape: Tape) -> None:
         super().__init__()
         self._tape = tape
         self.refused: ProgramError | None = None
-        # Of each augmented assignment: its name, what it was done to, and its result.
+        # Of each augmented assignment: its name, and the references of target and result.
         self._augmented: list[tuple[str, str, str]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         tape, keywords = self._tape, kwargs or {}
-        if tape.standing_for(args) is None and tape.standing_for(list(keywords.values())) is None:
+        if tape.name_of(args) is None and tape.name_of(list(keywords.values())) is None:
             return run_without_writes(tape.role, func, args, keywords)
         name = func.__name__
-        if name in _TELLING:
+        if name in _METADATA:
             return func(*args, **keywords)
-        target = tape.standing_for(args[0]) if args and isinstance(args[0], Tensor) else None
+        target = tape.name_of(args[0]) if args and isinstance(args[0], Tensor) else None
         if target is not None and name in _AUGMENTED:
             word = _AUGMENTED[name]
             result = getattr(torch, word)(*args, **keywords)
-            made = tape.write(word, args, keywords)
-            self._augmented.append((name, target, made))
-            return tape.stand(made, result)
+            reference = tape.write(word, args, keywords)
+            self._augmented.append((name, target, reference))
+            return tape.add_stand_in(reference, result)
         word = word_of(tape.role, func, keywords)
-        # Plain indexing by a tensor of no dimension reads its value.
+        # Plain indexing by a 0-dimensional tensor reads its value.
         result = gather(*args) if word == "getitem" else func(*args, **keywords)
         if not isinstance(result, Tensor):
             raise ProgramError(
                 f"{tape.role}: {name} of {tape.noun} gives no tensor and cannot be recorded; index "
                 f"a tensor instead of a list, and use torch functions instead of math"
             )
-        return tape.stand(tape.write(word, args, keywords), result)
+        return tape.add_stand_in(tape.write(word, args, keywords), result)
 
     def check_names(self, lines: list[str]) -> None:
         """Raise ProgramError if a value was changed in place and then read by its old name.
 
-        Dynamo spells ``x += 1`` and ``x.add_(1)`` alike. The first gives a name another value, as
-        outside of a graph; the second cannot be recorded.
+        Dynamo calls the same function for ``x += 1`` and ``x.add_(1)``. The first rebinds a name,
+        as without Dynamo; the second cannot be recorded.
         """
-        for name, target, made in self._augmented:
-            later = lines[int(made[1:]) + 1 :]
-            read = [any(f'"{item}"' in line for line in later) for item in (target, made)]
+        for name, target, reference in self._augmented:
+            later = lines[int(reference[1:]) + 1 :]
+            read = [any(f'"{item}"' in line for line in later) for item in (target, reference)]
             if read[0] or not read[1]:
                 raise ProgramError(
                     f"{self._tape.role}: {name} works in place, which cannot be recorded; use its "

@@ -1,4 +1,4 @@
-"""Stand-ins for the elements of what a recorded function is given."""
+"""Stand-ins for elements of a recorded function's arguments."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ __all__ = ["Value", "record", "tape_of", "word_of"]
 class Value:
     """A stand-in for one element inside a function that is recorded.
 
-    It records what is done to it: operators, torch functions, tensor methods, and the indexing of
-    captured tensors by it.
+    It records operators, torch functions and tensor methods that are applied to it, and captured
+    tensors that are indexed by it.
     """
 
     def __init__(self, tape: Tape, reference: str, dtype: torch.dtype | None) -> None:
@@ -209,7 +209,7 @@ class Value:
 
 
 def record(func: Any, args: Any, kwargs: Any) -> Any:
-    """Record a torch function that touches a stand-in."""
+    """Record a torch function that has a stand-in among its arguments."""
     tape = tape_of(args)
     if tape is None:
         tape = tape_of(list(kwargs.values()))
@@ -218,17 +218,17 @@ def record(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def word_of(role: str, func: Any, kwargs: Any) -> str:
-    """Return what a program calls a torch function; refuse one that writes."""
+    """Return the program's word for a torch function; refuse one that writes to a tensor."""
     name = func.__name__
     refuse_write(role, name, kwargs)
     word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
     if word is None:
-        word = WORD_OF_OPERATOR.get(func)  # as Dynamo spells some steps, and in an export all
+        word = WORD_OF_OPERATOR.get(func)  # Dynamo calls operators so, torch.export always
     return _general_name(role, func) if word is None else word
 
 
-# Functions of torch, their _like and their in-place forms that draw numbers. Spelled out, because
-# Dynamo looks a function's name up and does not take it apart.
+# Functions of torch that draw random numbers, with their _like and in-place forms. All names are
+# listed, because Dynamo can look up a function's name but not split it.
 _RANDOM: Final = frozenset(
     name + form
     for name in (
@@ -243,7 +243,7 @@ _RANDOM: Final = frozenset(
 def _general_name(role: str, func: Any) -> str:
     """Return the dotted name of a torch function outside of the vocabulary.
 
-    Such a function is not pointwise, or not known to be: the program is then evaluated under vmap.
+    Such a function is not pointwise, or not known to be; the program is then evaluated under vmap.
     """
     name = func.__name__
     if name in _RANDOM:

@@ -1,10 +1,9 @@
 """The tracer: a pointwise function, recorded as a program and the tensors that it captures.
 
-The function is called once on stand-ins for its inputs, each of which stands for one element. What
-it does to them is recorded as text, and every tensor that it touches on the way becomes a captured
-tensor. Nothing is computed, and only plain Python is used, so that Dynamo inlines the tracer: under
-torch.compile the text becomes a constant of the graph and the captured tensors its inputs, with
-their gradients.
+The function is called once with a stand-in for one element of each input. Operations on the
+stand-ins are recorded as text, and every tensor that they read becomes a captured tensor. Nothing
+is computed. The tracer is plain Python that Dynamo inlines: under torch.compile the text becomes a
+constant of the graph, and the captured tensors become its inputs, with their gradients.
 
 The text holds one JSON value per line: ``[word, arguments, keywords]`` for each operation, then the
 result. A string is a reference: the inputs have their names, ``%n`` is the n-th operation and
@@ -25,17 +24,17 @@ from torch.overrides import TorchFunctionMode
 from torchyard import arguments
 from torchyard_programs._captured import lies_on
 from torchyard_programs._errors import ProgramError
-from torchyard_programs._recording.callable import called
-from torchyard_programs._recording.dynamo_stand_in import GraphRecorder, in_graph, standing
+from torchyard_programs._recording.callable import call_recorded
+from torchyard_programs._recording.dynamo_stand_in import GraphRecorder, in_graph, stand_in_tensor
 from torchyard_programs._recording.stand_in import Value, record, tape_of
 from torchyard_programs._recording.writes import (
-    check_nothing_kept,
+    check_no_leak,
     refuse_write,
     run_without_writes,
 )
 
-# Everything of a program lies on the query's device, so where a new tensor should lie says nothing.
-# `inplace` and `out` are refused where they say anything.
+# A program runs on one device, so the device and layout of new tensors are not recorded.
+# `inplace` and `out` are refused unless they have no effect.
 _IGNORED_KEYWORDS: Final = frozenset(
     {"device", "inplace", "layout", "memory_format", "out", "pin_memory"}
 )
@@ -56,12 +55,12 @@ def trace(
     Args:
         function: called once with a stand-in for each input, by position.
         role: its name in messages.
-        inputs: the name that the program has for each input, an identifier, and what its
-            ``.dtype`` shall say; None: that it is not known.
-        device: what ``.device`` shall say.
-        noun: what messages call a value.
-        typed: what messages tell to read for a dtype.
-        anywhere: whether captured tensors may lie on any device, since the caller moves them.
+        inputs: the name of each input in the program, an identifier, and the dtype that its
+            stand-in has; None: its dtype cannot be read.
+        device: the device that stand-ins have.
+        noun: the word for a value in messages.
+        typed: what messages recommend to read for a dtype.
+        anywhere: whether captured tensors may be on any device, because the caller moves them.
 
     Returns:
         The program's text and the captured tensors, in the program's order.
@@ -69,7 +68,7 @@ def trace(
     Raises:
         ProgramError: the function does something that cannot be recorded, writes into a tensor,
             keeps a stand-in, captures a tensor of another device, or does not take the inputs.
-        TypeError, ValueError: another argument is of another kind; names it.
+        TypeError, ValueError: another argument does not fit; the message names it.
     """
     _check(role, inputs, noun, typed)
     if type(device) is not torch.device:
@@ -79,13 +78,13 @@ def trace(
     recorder: _Recorder | GraphRecorder
     values: list[Any]
     if in_graph(inputs):
-        values = [tape.stand(name, standing(dtype, device)) for name, dtype in inputs]
+        values = [tape.add_stand_in(name, stand_in_tensor(dtype, device)) for name, dtype in inputs]
         recorder = GraphRecorder(tape)
     else:
         values = [tape.value(name, dtype) for name, dtype in inputs]
         recorder = _Recorder(role)
     with recorder:
-        result = called(function, role, [name for name, _ in inputs], values)
+        result = call_recorded(function, role, [name for name, _ in inputs], values)
     if recorder.refused is not None:
         raise recorder.refused
     for part in result if isinstance(result, (tuple, list)) else (result,):
@@ -100,12 +99,12 @@ def trace(
     elif not torch.compiler.is_compiling():
         part = result = None
         values.clear()
-        check_nothing_kept(role, noun, tape.made)
+        check_no_leak(role, noun, tape.values)
     return "\n".join(lines), tape.captured
 
 
 def _check(role: object, inputs: object, noun: object, typed: object) -> None:
-    """Raise where an argument of :func:`trace` is of another kind."""
+    """Raise TypeError where an argument of :func:`trace` has the wrong type."""
     for name, value in (("role", role), ("noun", noun), ("typed", typed)):
         if type(value) is not str or not value:
             arguments.text("trace", name, value)
@@ -126,31 +125,31 @@ def _check(role: object, inputs: object, noun: object, typed: object) -> None:
 
 
 def result_count(text: str) -> int | None:
-    """Return how many results a program has; None where its function returned no tuple.
+    """Return how many results a program has; None where its function did not return a tuple.
 
-    Plain Python, as the tracer is: whether the text is a program's is told by its ends alone.
+    Plain Python, as the tracer is: only the ends of the text are examined.
     """
-    # What nearly every program ends with, first: this is asked at every call.
+    # Nearly every program ends so, and every call asks.
     if type(text) is str and text[-1:] == '"':
         return None
     if not isinstance(text, str) or text[:1] not in _STARTS:  # type: ignore[redundant-expr]
         raise arguments.wrong_kind(
             "result_count", "text", "a program's text, as trace() returns it", text
         )
-    # Lines are JSON, and of a tuple alone the last is a list.
+    # The last line is a JSON list only if the function returned a tuple.
     if text[-1] != "]":
         return None
     last = text.rpartition("\n")[2]
-    # No item of a tuple holds a comma.
+    # No item of a tuple contains a comma.
     return last.count(",") + 1 if len(last) > 2 else 0
 
 
-# How JSON of a step, a reference or a number begins.
+# First characters of the JSON of a step, a reference or a number.
 _STARTS: Final = frozenset('["{-0123456789tf')
 
 
 class Tape:
-    """What was recorded so far."""
+    """The recording so far: the steps' text and the captured tensors."""
 
     def __init__(
         self, role: str, device: torch.device, noun: str, typed: str, anywhere: bool
@@ -162,30 +161,30 @@ class Tape:
         self.typed = typed
         self.lines: list[str] = []
         self.captured: list[Tensor] = []
-        self.made: list[ReferenceType[Value]] = []
+        self.values: list[ReferenceType[Value]] = []
         self._numbers: list[tuple[Any, Tensor]] = []
-        # Tensors that stand for values while Dynamo traces, and what the program calls them.
-        self._stands: list[tuple[Tensor, str]] = []
+        # While Dynamo traces: the stand-in tensors and their names in the program.
+        self._stand_ins: list[tuple[Tensor, str]] = []
 
     def value(self, reference: str, dtype: torch.dtype | None) -> Value:
         value = Value(self, reference, dtype)
         if not torch.compiler.is_compiling():
-            self.made.append(ref(value))
+            self.values.append(ref(value))
         return value
 
-    def stand(self, reference: str, tensor: Tensor) -> Tensor:
-        self._stands.append((tensor, reference))
+    def add_stand_in(self, reference: str, tensor: Tensor) -> Tensor:
+        self._stand_ins.append((tensor, reference))
         return tensor
 
-    def standing_for(self, item: Any) -> str | None:
-        """Return what a tensor stands for, or one of a tuple's or a list's; None for any other."""
+    def name_of(self, item: Any) -> str | None:
+        """Return the name of a stand-in tensor, or of the first in a tuple or list; else None."""
         if isinstance(item, Tensor):
-            for tensor, reference in self._stands:
+            for tensor, reference in self._stand_ins:
                 if tensor is item:
                     return reference
         elif isinstance(item, (tuple, list)):
             for part in item:
-                found = self.standing_for(part)
+                found = self.name_of(part)
                 if found is not None:
                     return found
         return None
@@ -194,7 +193,7 @@ class Tape:
         return self.value(self.write(word, args, kwargs), None)
 
     def write(self, word: str, args: Any, kwargs: Any) -> str:
-        """Write a step down, and return what the program calls its result."""
+        """Append a step, and return the name of its result."""
         if kwargs:
             refuse_write(self.role, word, kwargs)
         encoded = ",".join([self.encode(arg) for arg in args])
@@ -212,7 +211,7 @@ class Tape:
         if isinstance(item, Value):
             return f'"{item.reference}"'
         if isinstance(item, Tensor):
-            return f'"{self.standing_for(item) or self._capture(item)}"'
+            return f'"{self.name_of(item) or self._capture(item)}"'
         if item is None:
             return "null"
         if item is True or item is False:
@@ -247,7 +246,7 @@ class Tape:
         )
 
     def _capture_number(self, number: Any, dtype: torch.dtype) -> str:
-        """Capture a number that torch.compile or torch.export left open, as a tensor on the CPU.
+        """Capture a symbolic number of torch.compile or torch.export as a tensor on the CPU.
 
         So the text, and with it the graph, is the same for each of its values.
         """
@@ -271,15 +270,15 @@ class Tape:
         return f"${len(self.captured) - 1}"
 
 
-# What a function may return, in a tuple or a list too.
+# What a function may return, also in a tuple or a list.
 _RESULTS: Final = (Value, Tensor, bool, int, float, torch.SymInt, torch.SymFloat)
 
 
 class _Recorder(TorchFunctionMode):
-    """Record torch functions that touch a Value; leave the others alone.
+    """Record torch functions with a Value among their arguments; run the others.
 
-    Indexing a plain tensor by a Value reaches a mode only: torch looks for overrides in the tensor
-    and not in its index.
+    Only a mode sees a plain tensor indexed by a Value: torch looks for overrides in the tensor and
+    not in its index.
 
     Attributes:
         refused: the first error that was raised. It is a TypeError, which torch's ``+=`` catches to
@@ -302,10 +301,10 @@ class _Recorder(TorchFunctionMode):
 
 
 def _is_dynamic(number: Any) -> bool:
-    """Return whether a compiled graph or an exported program holds for other values too."""
+    """Return whether a number is symbolic in a compiled graph or an exported program."""
     if not torch.compiler.is_compiling() and type(number) in (int, float):
         return False
-    # Only here, since it imports sympy.
+    # Imported here, because it imports sympy.
     from torch.fx.experimental.symbolic_shapes import has_static_value
 
     return not has_static_value(number)

@@ -1,7 +1,7 @@
-"""What a recorded function must not do beside computing its result: write.
+"""Side effects that a recorded function may not have: writes, and stored stand-ins.
 
-A function is called once, on stand-ins, and what it computes is recorded. A write into a tensor
-would happen once, on no values, and a value that is kept elsewhere would be a stand-in.
+A function is called once, on stand-ins. A write to a tensor would happen once, without values, and
+a value that the function stores elsewhere would be a stand-in.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from torchyard_programs._errors import ProgramError
 
-__all__ = ["check_nothing_kept", "refuse_write", "run_without_writes"]
+__all__ = ["check_no_leak", "refuse_write", "run_without_writes"]
 
-# Python's spellings of a write, as operators of a tensor and as functions of ``operator``.
+# Names of in-place operators, as tensor methods and as functions of ``operator``.
 _WRITING: Final = frozenset(
     "setitem delitem set delete iadd isub imul idiv itruediv ifloordiv imod ipow iand ior ixor "
     "ilshift irshift imatmul".split()
@@ -32,8 +32,8 @@ def refuse_write(role: str, name: str, kwargs: Mapping[str, Any]) -> None:
 
     Args:
         role: the recorded function's name in messages.
-        name: the torch function's.
-        kwargs: what it is given.
+        name: the torch function's name.
+        kwargs: its keyword arguments.
     """
     if kwargs.get("out") is not None:
         raise ProgramError(
@@ -67,15 +67,15 @@ def refuse_write(role: str, name: str, kwargs: Mapping[str, Any]) -> None:
 def run_without_writes(
     role: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Call a torch function that touches no stand-in, and refuse it if it writes into a tensor.
+    """Call a torch function without stand-ins, and refuse it if it writes to a tensor.
 
-    Most writes are known by name, before they happen; the others by the tensors' version counters.
+    Most writes are recognised by name, before they happen; others by the version counters.
     """
     name = function.__name__
     if torch.compiler.is_compiling():
         refuse_write(role, name, kwargs)
         return function(*args, **kwargs)
-    # An overload's name follows its operator's, as in add_.Tensor.
+    # The name may have an overload, as in add_.Tensor.
     refuse_write(role, name.partition(".")[0], kwargs)
     given = [
         item
@@ -91,19 +91,19 @@ def run_without_writes(
     return result
 
 
-def check_nothing_kept(role: str, noun: str, made: Iterable[ReferenceType[Any]]) -> None:
-    """Raise ProgramError if a stand-in outlived the function that it was made in.
+def check_no_leak(role: str, noun: str, values: Iterable[ReferenceType[Any]]) -> None:
+    """Raise ProgramError if a stand-in outlived the call of the recorded function.
 
     Args:
         role: the recorded function's name in messages.
-        noun: what messages call a value.
-        made: the stand-ins.
+        noun: the word for a value in messages.
+        values: the stand-ins.
     """
-    if all(item() is None for item in made):
+    if all(value() is None for value in values):
         return
-    # A function that calls itself holds its own names until they are collected.
+    # A recursive function is part of a reference cycle.
     gc.collect()
-    if any(item() is not None for item in made):
+    if any(value() is not None for value in values):
         raise ProgramError(
             f"{role}: {noun} or what was computed of it was kept outside of the function (in a "
             f"list, an attribute or an outer name), where it would hold no number: the function is "
