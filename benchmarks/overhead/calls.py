@@ -17,7 +17,8 @@ from torch.nn import functional as F
 import torchyard_kernels as kernels
 from benchmarks.measuring.findings import Finding, at_most
 from benchmarks.measuring.measure import WrongResultError
-from torchyard import registry, use
+from torchyard import use
+from torchyard.dispatch import decision_cache
 
 __all__ = ["around", "measure_calls"]
 
@@ -139,8 +140,8 @@ def _alone(case: str, call: Callable[[], Any]) -> Callable[[], Any]:
 
     with ExitStack() as stack:
         stack.enter_context(use(linear="cpu.native", topk="cpu.native", pointwise="cpu.native"))
-        # What is decided anew takes the way through Python.
-        registry().conclusions().clear()
+        # Decided again, a call goes through Python.
+        decision_cache().clear()
         for name in _NATIVE:
             kernel = getattr(_native, name)
             stack.enter_context(patch.object(_native, name, partial(noted, kernel)))

@@ -50,12 +50,14 @@ _OURS: Final = "an implementation of ours: the registry calls it"
 NO_USERS: Final = {
     "torchyard.arguments": "the checks themselves, which packages/core/tests hold",
     "torchyard.cli": "a command line, whose words click checks",
+    "torchyard.dispatch": "what our packages call between a user and an implementation",
     "torchyard.evidence": "what our packages read and sign files with",
     "torchyard.hookspecs": "specifications without code",
+    "torchyard.torch_compat": "parts of torch that are not public, for our packages",
     "torchyard_attention.cases": "calls for tests of implementations",
     "torchyard_attention.contract": _SPI,
     "torchyard_attention.demo": "an example with a command line",
-    "torchyard_attention.direct": _SPI,
+    "torchyard_attention.fast_path": _SPI,
     "torchyard_attention.implementations": _OURS,
     "torchyard_attention.pages": _SPI,
     "torchyard_attention.programs": _SPI,
@@ -74,7 +76,6 @@ NO_USERS: Final = {
         f"torchyard_kernels.{op}": "users call what torchyard_kernels itself has of it"
         for op in ("graphs", "linear", "pointwise", "recurrent", "topk")
     },
-    "torchyard_kernels.fast_path": _SPI,
     "torchyard_simulated": _OURS,
 }
 

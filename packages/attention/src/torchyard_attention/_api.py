@@ -12,14 +12,13 @@ from torch import Tensor
 from torchyard import Decision, note_use, registry
 from torchyard import arguments as checks
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention._block_mask._direct_mask import direct_mask
 from torchyard_attention._block_mask._operand import as_block_mask, check_mask
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._recordings import Recording, kept, recorded
 from torchyard_attention._mods._trace import IDENTITY
 from torchyard_attention._ops import _attention
-from torchyard_attention._ops._arguments import Arguments
-from torchyard_attention._ops._decided import served
+from torchyard_attention._ops._arguments import Arguments, stale
+from torchyard_attention._ops._fast_path import try_call
 from torchyard_attention._ops._request import lse_dtype, request_of
 from torchyard_attention._options import options_text
 from torchyard_attention._validation import (
@@ -31,6 +30,7 @@ from torchyard_attention._validation import (
 )
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
 from torchyard_attention.dropout import Dropout, new_seed
+from torchyard_attention.fast_path import PathMask
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 
@@ -133,12 +133,12 @@ def flex_attention(
         )
     if return_aux is not None or implementation is not None:
         check_flags("flex_attention", return_aux, implementation)
-    # A call like one that was decided before needs no more than its kernel.
+    # A repeated call without gradients needs no more than its kernel.
     plain = implementation is None and kernel_options is None and type(dropout_p) is float
     if plain and dropout_p == 0.0 and not torch.compiler.is_compiling():
         score = None if score_mod is None else kept(score_mod)
         if score is not None or score_mod is None:
-            known = _served(
+            known = _try_fast_path(
                 query, key, value, score, block_mask, scale, enable_gqa, return_lse, return_aux
             )
             if known is not None:
@@ -163,7 +163,7 @@ def flex_attention(
     return (result.out, result.lse) if return_lse else result.out
 
 
-def _served(
+def _try_fast_path(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -174,22 +174,36 @@ def _served(
     return_lse: bool,
     return_aux: AuxRequest | Any | None,
 ) -> Any:
-    """Return what the call returns where it can be served directly; else None."""
+    """Return what the call returns by the fast path; None where that does not compute it."""
     mask = None
     if block_mask is not None:
         if type(block_mask) is not BlockMask:
             return None
-        mask = direct_mask(block_mask)
+        mask = _path_mask(block_mask)
         if mask is None:
             return None
     if return_aux is None:
-        return served(query, key, value, mask, scale, enable_gqa, return_lse, score)
+        return try_call(query, key, value, mask, scale, enable_gqa, return_lse, score)
     if return_aux.max_scores:
         return None
-    found = served(query, key, value, mask, scale, enable_gqa, return_aux.lse, score)
+    found = try_call(query, key, value, mask, scale, enable_gqa, return_aux.lse, score)
     if found is None:
         return None
     return (found[0], AuxOutput(found[1])) if return_aux.lse else (found, AuxOutput())
+
+
+def _path_mask(mask: BlockMask) -> PathMask | None:
+    """Return the mask as a path takes it; None where its bits have to be computed again, or where
+    it is for a query of one batch or one head, which only the slow path checks."""
+    if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
+        return None
+    found: PathMask | None = mask._path_mask
+    if found is None:
+        if any(mask.of_first):
+            return None
+        blocks = MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
+        found = mask._path_mask = PathMask(blocks, mask.seq_lengths, mask.causal)
+    return found
 
 
 def explain(

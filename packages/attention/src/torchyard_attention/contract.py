@@ -275,7 +275,7 @@ class AttentionGradients:
 class Forward(Protocol):
     """The callable that an implementation of ``attention/1`` loads.
 
-    May have ``reads_pages`` and ``direct()``: see this package's modules ``pages`` and ``direct``.
+    May have ``reads_pages`` and ``fast_path``: see this package's modules of those names.
     """
 
     def __call__(self, call: AttentionCall) -> AttentionResult:

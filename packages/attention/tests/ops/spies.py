@@ -1,60 +1,72 @@
-"""A direct forward that only notes, in the place of those that the chosen forwards offer."""
+"""A path that only notes, in the place of those that the chosen forwards offer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
-from torchyard import registry
-from torchyard_attention._ops import _decided as decided
+from torchyard.dispatch import FastPath, decision_cache
+from torchyard_attention._ops._fast_path import FAST_PATH
 from torchyard_attention.contract import AttentionCall, AttentionRequest
 
-__all__ = ["Spy", "nothing_decided", "spying"]
+__all__ = ["Spy", "nothing_enabled", "spying"]
 
 
 class Spy:
-    """A direct forward that tells what it was asked, and serves everything or nothing.
+    """A forward's path that notes what it is given, and computes every call or none.
 
     Attributes:
-        answer: to every call; None: none is served.
+        answer: to every call; None: it computes none.
         asked: the arguments of each call.
-        admitted: what it was told.
+        enabled: what was enabled.
     """
 
     def __init__(self) -> None:
         self.answer: Any = None
         self.asked: list[tuple[Any, ...]] = []
-        self.admitted: list[tuple[AttentionRequest, AttentionCall]] = []
+        self.enabled: list[tuple[AttentionRequest, AttentionCall]] = []
 
-    def serve(self, *arguments: Any) -> Any:
+    def fast_path(self, request: object) -> Spy:
+        """Offer itself."""
+        return self
+
+    def try_call(self, *arguments: Any) -> Any:
         """Note a call."""
         self.asked.append(arguments)
         return self.answer
 
-    def admit(self, request: AttentionRequest, call: AttentionCall) -> None:
+    def enable(self, request: AttentionRequest, call: AttentionCall) -> bool:
         """Note a decision."""
-        self.admitted.append((request, call))
+        self.enabled.append((request, call))
+        return True
+
+    def clear(self) -> None:
+        """Forget what was enabled."""
+        self.enabled.clear()
 
 
 @contextmanager
-def nothing_decided() -> Iterator[dict[str, Any]]:
-    """Put aside what was decided; yield where it is kept."""
-    kept = registry().conclusions()
-    before = kept.pop(decided._KEY, None)
+def nothing_enabled() -> Iterator[dict[Any, Any]]:
+    """Put aside what was enabled; yield the cache that it was in."""
+    cache = decision_cache()
+    before = cache.pop(FAST_PATH._paths_key, None)
     try:
-        yield kept
+        yield cache
     finally:
-        kept.pop(decided._KEY, None)
+        cache.pop(FAST_PATH._paths_key, None)
         if before is not None:
-            kept[decided._KEY] = before
+            cache[FAST_PATH._paths_key] = before
 
 
 @contextmanager
 def spying() -> Iterator[Spy]:
     """Let a spy alone be asked."""
-    with nothing_decided() as kept:
+    with nothing_enabled() as cache:
         spy = Spy()
-        direct = kept[decided._KEY] = decided._Direct()
-        direct.serve = (spy.serve,)
-        yield spy
+        FAST_PATH.enable(cache, spy, None, None)
+        spy.enabled.clear()
+        # The forwards that calls are decided in favour of offer paths too.
+        with patch.object(FastPath, "enable"):
+            yield spy

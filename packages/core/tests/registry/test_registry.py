@@ -118,61 +118,61 @@ environments = pytest.mark.parametrize("environ", [os.environ, None], ids=["give
 
 
 @environments
-def test_conclusions_last_as_long_as_what_decides(
+def test_a_decision_cache_lasts_as_long_as_what_decides(
     make_registry: Make, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str] | None
 ) -> None:
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
         monkeypatch.delenv(name, raising=False)
     registry = make_registry(TOY, GOOD)
     registry._environ = environ
-    first = registry.conclusions()
+    first = registry.decision_cache()
     first["mine"] = 1
     registry.resolve("toy/1", _ask())
-    assert registry.conclusions() is first
+    assert registry.decision_cache() is first
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
         with monkeypatch.context() as patch:
             patch.setenv(name, "toy=toy.reference")
-            assert registry.conclusions() == {}
-        assert registry.conclusions() is first
+            assert registry.decision_cache() == {}
+        assert registry.decision_cache() is first
     with torchyard.use(toy="toy.reference"):
-        assert registry.conclusions() == {}
+        assert registry.decision_cache() == {}
         with torchyard.use(toy_v1="good.fast"):
-            registry.conclusions()["mine"] = 2
-        assert registry.conclusions() == {}
-    assert registry.conclusions() is first
+            registry.decision_cache()["mine"] = 2
+        assert registry.decision_cache() == {}
+    assert registry.decision_cache() is first
 
 
 @environments
-def test_conclusions_do_not_outlive_a_plugin(
+def test_a_decision_cache_does_not_outlive_a_plugin(
     make_registry: Make, environ: Mapping[str, str] | None
 ) -> None:
     registry = make_registry(TOY, _warp(_offer(load="lambda: 1 / 0")))
     registry._environ = environ
-    registry.conclusions()["mine"] = 1
+    registry.decision_cache()["mine"] = 1
     registry.resolve("toy/1", _ask(device="warp"))
-    assert registry.conclusions() == {}
+    assert registry.decision_cache() == {}
 
 
-def test_conclusions_do_not_outlive_what_torch_told(
+def test_a_decision_cache_does_not_outlive_what_torch_reported(
     make_registry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = make_registry(TOY, platform=None)
-    registry.conclusions()["mine"] = 1
+    registry.decision_cache()["mine"] = 1
     monkeypatch.setattr(registry, "_saw_torch", False)
     monkeypatch.setattr("torchyard._registry.registry.imported_torch", lambda: sys)
     monkeypatch.setattr("torchyard._plugins.catalog.privateuse1_name", lambda: None)
     monkeypatch.setattr("torchyard._plugins.catalog.probe_platform", lambda: registry._platform)
-    assert registry.conclusions() == {}
+    assert registry.decision_cache() == {}
 
 
-def test_conclusions_of_endless_settings_are_bounded(
+def test_decision_caches_of_endless_settings_are_bounded(
     make_registry: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     registry = make_registry(TOY, environ=os.environ)
     for number in range(1000):
         monkeypatch.setenv("TORCHYARD_LOCK", str(number))
-        registry.conclusions()["mine"] = number
-    assert len(registry._conclusions) <= 64
+        registry.decision_cache()["mine"] = number
+    assert len(registry._decision_caches) <= 64
 
 
 @pytest.mark.parametrize(

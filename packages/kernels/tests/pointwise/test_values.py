@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torchyard
-from torchyard import TorchyardError, UnsupportedError, registry
+from torchyard import TorchyardError, UnsupportedError
+from torchyard.dispatch import decision_cache
 from torchyard_kernels import InPlaceGradientError, foreach_map, foreach_map_
-from torchyard_kernels.pointwise import _direct, _recordings
+from torchyard_kernels.pointwise import _ops, _recordings
 from torchyard_kernels.pointwise.contract import DEFINITIONS, POINTWISE
 from torchyard_programs import ProgramError
 
@@ -418,11 +419,13 @@ def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None
         return x + x + 3
 
     with torchyard.use(pointwise="cpu.native"):
-        registry().conclusions().clear()
+        decision_cache().clear()
         for dtype in (torch.float32, torch.bfloat16, torch.float32, torch.bfloat16):
             for _ in range(2):
                 (found,) = foreach_map(twice, [torch.ones(3, dtype=dtype)])
             assert torch.equal(found, torch.full((3,), 5, dtype=dtype))
-            (kinds,) = registry().conclusions()[_direct._MAKING].values()
-            assert kinds[0][0].inputs[0][0] == str(dtype)[6:]
-        assert len(kinds) == 2
+            (calls,) = decision_cache()[_ops.FAST_PATH._paths_key].calls.values()
+            given = ([torch.ones(3, dtype=dtype)],), (), None
+            assert calls[0](*given) is not None
+            assert calls[1:] == () or calls[1](*given) is None
+        assert len(calls) == 2

@@ -11,7 +11,6 @@ from torchyard_programs._program.inference import Input, Traits, infer, is_point
 from torchyard_programs._program.program import Operation, Program, Reference, parse
 from torchyard_programs._program.typed import Step, TypedProgram, typed_program
 from torchyard_programs._recording.tracer import result_count, trace
-from torchyard_programs._undisturbed import is_undisturbed
 
 __all__ = [
     "Input",
@@ -28,7 +27,6 @@ __all__ = [
     "is_pointwise",
     "is_readable_on",
     "is_transformed",
-    "is_undisturbed",
     "parse",
     "pullback",
     "pushforward",

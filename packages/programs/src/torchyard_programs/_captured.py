@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard.torch_compat import is_zero_tensor
 
 __all__ = ["is_readable_on", "lies_on", "stored"]
 
@@ -47,4 +48,4 @@ def stored(captured: Sequence[Tensor] | None) -> tuple[Tensor, ...]:
 def _stored(tensor: Tensor) -> Tensor:
     if not isinstance(tensor, Tensor):
         raise arguments.wrong_kind("stored", "captured", "tensors", tensor)
-    return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
+    return tensor.clone() if is_zero_tensor(tensor) else tensor.resolve_neg()

@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments, is_batch_of_gradients
+from torchyard.torch_compat import forward_ad_level, is_transform_active
 
 __all__ = ["is_transformed", "pullback", "pushforward"]
 
-_transforming: Final = torch._C._are_functorch_transforms_active
 # Its annotations lack the arguments of the pullback.
 _vjp: Final[Any] = torch.func.vjp
 
 
 def is_transformed() -> bool:
     """Return whether a transform of torch.func, or forward mode, is active."""
-    return _transforming() or torch.autograd.forward_ad._current_level >= 0
+    return is_transform_active() or forward_ad_level() >= 0
 
 
 def pullback(

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
-from torchyard_attention.direct import DirectMask
+from torchyard_attention.fast_path import PathMask
 
 MAX_HEAD_DIM: int
 MAX_DECODE_ROWS: int
@@ -246,7 +246,7 @@ def packed_weights(
     kernel: str, sizes: _RecurrentSizes, tensor: Tensor, packed: int, bias: bool, /
 ) -> PackedWeights: ...
 
-# Serves recurrent calls that were decided before; see torchyard_kernels.fast_path. kind is a
+# Serves recurrent calls that were decided before; see torchyard.dispatch. kind is a
 # place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
 class DirectRecurrent:
     # `made`: of packed weights what holds PackedWeights as its attribute `native`. They are looked
@@ -297,7 +297,7 @@ class DirectForward:
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: DirectMask | None,
+        mask: PathMask | None,
         scale: float | None,
         enable_gqa: bool,
         lse: bool,
@@ -392,7 +392,7 @@ def select_topk(dtype: str, features: Iterable[str], /) -> str | None: ...
 # Return (name, dtype, isa) of each selection, best first.
 def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
 
-# Serves topk's calls that were decided before: see torchyard_kernels.fast_path.DirectCall.
+# Serves topk's calls that were decided before: see torchyard.dispatch.KernelPath.
 class DirectTopK:
     # With three arguments: the k-th least alone, without the dimension. A mask is of x's shape or
     # of its last dimension; with offsets x has one dimension and no mask.
@@ -491,7 +491,7 @@ def select_quantised(features: Iterable[str]) -> str: ...
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
-# Serves linear's calls that were decided before: see torchyard_kernels.fast_path.DirectCall.
+# Serves linear's calls that were decided before: see torchyard.dispatch.KernelPath.
 class DirectLinear:
     # form: (N, K) of a packed weight, whose `data` is given; -1: the weight is plain, [N, K];
     # -2: it is matmul's second factor, [K, N] or [B, K, N].

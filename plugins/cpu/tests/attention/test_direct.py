@@ -17,8 +17,9 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_attention import BlockMask, create_block_mask, flex_attention, masks
-from torchyard_attention._block_mask._direct_mask import direct_mask
+from torchyard_attention._api import _path_mask
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -26,7 +27,7 @@ from torchyard_attention.contract import (
     MaskKind,
     ScoreKind,
 )
-from torchyard_attention.direct import DirectMask
+from torchyard_attention.fast_path import PathMask
 from torchyard_cpu.attention._direct import NativeDirect
 from torchyard_cpu.attention._forward import NativeForward
 
@@ -34,10 +35,10 @@ _FORWARD = NativeForward("")
 
 
 def _direct(*requests: AttentionRequest) -> NativeDirect:
-    direct = _FORWARD.direct()
+    direct = _FORWARD.fast_path(None)
     assert direct is not None
     for request in requests:
-        direct.admit(request)
+        direct.enable(request)
     return direct
 
 
@@ -45,7 +46,7 @@ def _request(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: DirectMask | None = None,
+    mask: PathMask | None = None,
     lse: bool = False,
 ) -> AttentionRequest:
     kind = MaskKind.NONE
@@ -74,11 +75,11 @@ def _tensors(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor
 def _serve(direct: NativeDirect, *tensors: Tensor, **changes: Any) -> Any:
     names = ("mask", "scale", "enable_gqa", "lse", "score")
     given = dict(zip(names, (None, None, False, False, None), strict=True)) | changes
-    return direct.serve(*tensors, *given.values())
+    return direct.try_call(*tensors, *given.values())
 
 
-def _mask_of(mask: BlockMask) -> DirectMask:
-    found = direct_mask(mask)
+def _mask_of(mask: BlockMask) -> PathMask:
+    found = _path_mask(mask)
     assert found is not None
     return found
 
@@ -260,7 +261,7 @@ def test_only_an_admitted_request_is_served(field: str) -> None:
     request = _request(*tensors)
     direct = _direct(replace(request, **_OTHERS[field]))
     assert _serve(direct, *tensors) is None
-    direct.admit(request)
+    direct.enable(request)
     assert _serve(direct, *tensors) is not None
 
 
@@ -271,7 +272,7 @@ def test_a_mask_is_told_from_none_and_causal_from_others(causal: bool) -> None:
     mask = mask._replace(causal=causal)
     direct = _direct(_request(*tensors), _request(*tensors, mask._replace(causal=not causal)))
     assert _serve(direct, *tensors, mask=mask) is None
-    direct.admit(_request(*tensors, mask))
+    direct.enable(_request(*tensors, mask))
     assert _serve(direct, *tensors, mask=mask) is not None
     assert _serve(direct, *tensors) is not None
 
@@ -298,7 +299,7 @@ def test_more_requests_than_there_is_room_for_push_out_others_and_nothing_else()
     assert 200 < sum(found is not None for found in served) < 1400
     for (_, (tensor, *_)), found in zip(requests, served, strict=True):
         assert found is None or torch.equal(found, tensor)
-    direct.admit(requests[7][0])
+    direct.enable(requests[7][0])
     assert _serve(direct, *requests[7][1]) is not None
 
 
@@ -306,13 +307,13 @@ def test_without_torchs_functions_there_is_none_and_calls_go_the_other_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(torch._C._aoti, "alloc_tensor_by_stealing_from_void_ptr")
-    assert _FORWARD.direct() is None
-    monkeypatch.setattr(NativeForward, "direct", lambda self: None)
-    registry().conclusions().clear()
+    assert _FORWARD.fast_path(None) is None
+    monkeypatch.setattr(NativeForward, "fast_path", lambda self, request: None)
+    decision_cache().clear()
     query = torch.randn(1, 2, 3, 4)
     first, second = (flex_attention(query, query, query) for _ in range(2))
     assert torch.equal(first, second)
-    registry().conclusions().clear()
+    decision_cache().clear()
 
 
 def test_a_handle_that_is_not_as_expected_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +321,7 @@ def test_a_handle_that_is_not_as_expected_is_noticed(monkeypatch: pytest.MonkeyP
     right = convert.unsafe_alloc_void_ptr_from_tensor
     other = torch.empty(2, 3, 5, 7)
     monkeypatch.setattr(convert, "unsafe_alloc_void_ptr_from_tensor", lambda _: right(other))
-    assert _FORWARD.direct() is None
+    assert _FORWARD.fast_path(None) is None
 
 
 @pytest.mark.parametrize("lse", [False, True])
@@ -345,7 +346,7 @@ def test_where_the_owners_of_a_handle_cannot_be_told_there_is_none(
     monkeypatch.setattr(
         convert, "alloc_tensor_by_stealing_from_void_ptr", lambda handle: right(handle).clone()
     )
-    assert _FORWARD.direct() is None
+    assert _FORWARD.fast_path(None) is None
 
 
 def test_the_second_call_is_served_directly_and_a_demand_is_not(

@@ -15,14 +15,14 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from plugins.cpu.tests.score_mods import MODS
-from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_attention import create_block_mask, flex_attention, masks, scores
-from torchyard_attention._block_mask._direct_mask import direct_mask
+from torchyard_attention._api import _path_mask
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import SCORE_INPUTS, trace
 from torchyard_attention._ops._request import request_of
 from torchyard_attention.contract import AttentionCall
-from torchyard_attention.direct import DirectMask
+from torchyard_attention.fast_path import PathMask
 from torchyard_cpu.attention._direct import NativeDirect
 from torchyard_cpu.attention._forward import NativeForward
 
@@ -38,17 +38,17 @@ def _traced(mod: Mod, texts: dict[str, str] | None = None) -> TracedMod:
 
 
 def _call(
-    query: Tensor, key: Tensor, mod: TracedMod, mask: DirectMask | None = None, lse: bool = False
+    query: Tensor, key: Tensor, mod: TracedMod, mask: PathMask | None = None, lse: bool = False
 ) -> AttentionCall:
     return AttentionCall(query, key, key, mod, mask and mask.blocks, 0.25, lse, False)
 
 
 def _admit(direct: NativeDirect, call: AttentionCall, causal: bool = False) -> None:
-    direct.admit(request_of(call, causal=causal, grad=False, deterministic=False), call)
+    direct.enable(request_of(call, causal=causal, grad=False, deterministic=False), call)
 
 
 def _direct(*calls: AttentionCall) -> NativeDirect:
-    direct = _FORWARD.direct()
+    direct = _FORWARD.fast_path(None)
     assert direct is not None
     for call in calls:
         _admit(direct, call)
@@ -56,11 +56,11 @@ def _direct(*calls: AttentionCall) -> NativeDirect:
 
 
 def _serve(
-    direct: NativeDirect, call: AttentionCall, mask: DirectMask | None = None
+    direct: NativeDirect, call: AttentionCall, mask: PathMask | None = None
 ) -> Tensor | tuple[Tensor, Tensor] | None:
     assert call.score_mod is not None
     score = (call.score_mod.text, call.score_mod.captured)
-    return direct.serve(call.query, call.key, call.value, mask, 0.25, True, call.lse, score)
+    return direct.try_call(call.query, call.key, call.value, mask, 0.25, True, call.lse, score)
 
 
 def _tensors(rows: int, keys: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,7 @@ def test_a_direct_call_has_the_bits_of_the_forward(data: st.DataObject) -> None:
     query, key = _tensors(rows, keys, dtype)
     mask = None
     if made is not None:
-        mask = direct_mask(create_block_mask(made, None, None, rows, keys, device="cpu"))
+        mask = _path_mask(create_block_mask(made, None, None, rows, keys, device="cpu"))
         assert mask is not None
     call = _call(query, key, _traced(mod), mask, lse)
     direct = _direct()
@@ -221,9 +221,9 @@ def test_another_text_or_request_is_not_served() -> None:
     assert _serve(direct, _call(query, key, _traced(scores.softcap(3.0), texts))) is None
     assert _serve(direct, _call(query, key, call.score_mod, lse=True)) is None  # type: ignore[arg-type]
     assert _serve(direct, _call(*_tensors(4, 5), call.score_mod)) is None  # type: ignore[arg-type]
-    assert direct.serve(query, key, key, None, 0.25, True, False, None) is None
+    assert direct.try_call(query, key, key, None, 0.25, True, False, None) is None
     with pytest.raises(TypeError, match="score"):
-        direct.serve(query, key, key, None, 0.25, True, False, ("text",))  # type: ignore[arg-type]
+        direct.try_call(query, key, key, None, 0.25, True, False, ("text",))  # type: ignore[arg-type]
 
 
 def test_an_index_out_of_range_is_the_forwards_error() -> None:
@@ -278,7 +278,7 @@ def test_nothing_is_kept_alive_but_the_program() -> None:
 def test_a_later_call_is_served_directly_and_a_demand_is_not(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    registry().conclusions().clear()
+    decision_cache().clear()
     query, key = _tensors(rows, 40)
     window = 64
 
@@ -377,7 +377,7 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
                     direct += len(calls) == before
                     with _Disturbing(), pytest.MonkeyPatch.context() as patch:
                         patch.setattr(
-                            "torchyard_attention._ops._attention.served_op", lambda given: None
+                            "torchyard_attention._ops._attention.try_op", lambda given: None
                         )
                         expected = flex_attention(query, key, key, mod, enable_gqa=True)
                     assert len(calls) > before

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchyard import Platform, ReasonCode, registry, use
+from torchyard.dispatch import decision_cache
 from torchyard_cpu import _isa, _native
 from torchyard_cpu.linear import supports
 from torchyard_cpu.linear._product import NativeLinear
@@ -36,9 +37,9 @@ def isa(request, monkeypatch):
     monkeypatch.setattr(type(registry()), "resolve", chosen)
     with use(linear="cpu.native"):
         # What was concluded of the kernels of another instruction set.
-        registry().conclusions().clear()
+        decision_cache().clear()
         yield native
-        registry().conclusions().clear()
+        decision_cache().clear()
 
 
 @settings(max_examples=25)

@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from torchyard import UnsupportedError, probe_platform, registry
+from torchyard import UnsupportedError, probe_platform
+from torchyard.dispatch import decision_cache
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._programs.program import ProgramOperand, native_program
 from torchyard_cpu.pointwise import supports
 from torchyard_cpu.pointwise._map import NativePointwise
 from torchyard_kernels import foreach_map, foreach_map_
+from torchyard_kernels.pointwise._ops import FAST_PATH
 from torchyard_kernels.pointwise.contract import POINTWISE, PointwiseCall, PointwiseRequest
 from torchyard_programs import trace
 
@@ -148,10 +150,10 @@ def test_a_decided_call_is_served_with_the_same_bits(isa: str) -> None:
     ys = [torch.randn(4), torch.randn(1037), torch.randn(700, 5)]
     call = call_of(lambda x, y: (torch.tanh(x) * y, x > y), xs, ys)
     kernel = NativePointwise(isa)
-    serve = kernel.direct(call.request)
-    assert serve is not None
+    path = kernel.fast_path(call.request)
+    assert path is not None
 
-    served, computed = serve((xs, ys), (), None), kernel(call)
+    served, computed = path.try_call((xs, ys), (), None), kernel(call)
 
     for one, other in zip(served, computed, strict=True):
         for a, b in zip(one, other, strict=True):
@@ -172,10 +174,10 @@ def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
             lambda x, y: (x * y + x, x.lerp(y, 0.3)), tensors, [torch.randn(shape)] * len(tensors)
         )
         kernel = NativePointwise(isa)
-        serve = kernel.direct(call.request)
-        assert serve is not None
+        path = kernel.fast_path(call.request)
+        assert path is not None
 
-        served, computed = serve(call.inputs, (), None), kernel(call)
+        served, computed = path.try_call(call.inputs, (), None), kernel(call)
 
         for one, other in zip(served, computed, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
@@ -202,11 +204,11 @@ def test_a_decided_call_computes_with_plain_numbers_as_its_kernel_does(
         numbers.append([one, *(data.draw(more) if each else one for _ in range(groups - 1))])
     call = call_of(OF_NUMBERS[name], xs, *numbers)
     kernel = NativePointwise("")
-    serve = kernel.direct(call.request)
-    assert serve is not None
+    path = kernel.fast_path(call.request)
+    assert path is not None
     given = [values if each else values[0] for each, values in zip(listed, numbers, strict=True)]
 
-    served, computed = serve((xs, *given), call.captured, None), kernel(call)
+    served, computed = path.try_call((xs, *given), call.captured, None), kernel(call)
 
     assert served is not None
     for one, other in zip(served, computed, strict=True):
@@ -218,10 +220,10 @@ def test_a_decided_call_computes_with_plain_numbers_as_its_kernel_does(
 def test_other_numbers_than_were_decided_are_not_served() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(OF_NUMBERS["difference"], xs, [0.5, 0.5], [2, 2])
-    serve = NativePointwise("").direct(call.request)
-    assert serve is not None
+    path = NativePointwise("").fast_path(call.request)
+    assert path is not None
     for right in ((0.5, 2), ([0.5, 0.25], 2), (0.5, (2, 3)), ([0.5, 1.5], [2, 3])):
-        assert serve((xs, *right), (), None) is not None
+        assert path.try_call((xs, *right), (), None) is not None
     others: tuple[tuple[Any, ...], ...] = (
         (1, 2),
         (0.5, 2.0),
@@ -237,15 +239,15 @@ def test_other_numbers_than_were_decided_are_not_served() -> None:
         (0.5, 1 << 60),
     )
     for other in others:
-        assert serve((xs, *other), (), None) is None, other
+        assert path.try_call((xs, *other), (), None) is None, other
 
 
 def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(lambda x, y: x + y, xs, xs)
-    serve = NativePointwise("").direct(call.request)
-    assert serve is not None
-    assert serve((xs, xs), (), None) is not None
+    path = NativePointwise("").fast_path(call.request)
+    assert path is not None
+    assert path.try_call((xs, xs), (), None) is not None
 
     class Sub(torch.Tensor):
         pass
@@ -264,19 +266,19 @@ def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
         "object": ["a", "b"],
     }
     for name, other in others.items():
-        assert serve((xs, other), (), None) is None, name
-    assert serve((xs,), (), None) is None
-    assert serve((xs, xs), (xs[0],), None) is None
+        assert path.try_call((xs, other), (), None) is None, name
+    assert path.try_call((xs,), (), None) is None
+    assert path.try_call((xs, xs), (xs[0],), None) is None
     out = [torch.zeros(8), torch.zeros(3)]
-    assert serve((xs, xs), (), (out,)) is None
+    assert path.try_call((xs, xs), (), (out,)) is None
     assert not out[0].any()
 
 
 def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() -> None:
     xs = [torch.ones(1 << 22) for _ in range(4)]
     call = call_of(lambda x: torch.tanh(torch.exp(torch.tanh(x))), xs)
-    serve = NativePointwise("").direct(call.request)
-    assert serve is not None
+    path = NativePointwise("").fast_path(call.request)
+    assert path is not None
     alive: list[int] = []
     noted = [weakref.ref(x) for x in xs]
     call = None  # type: ignore[assignment]
@@ -294,7 +296,7 @@ def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() ->
     try:
         thread = threading.Thread(target=empty)
         thread.start()
-        found = serve((xs,), (), None)
+        found = path.try_call((xs,), (), None)
         done.set()
     finally:
         sys.setswitchinterval(interval)
@@ -307,8 +309,8 @@ def test_public_calls_take_the_short_way_after_the_first() -> None:
     xs = [torch.randn(5)]
     for _ in range(2):
         foreach_map(lambda x: x * 11.25, xs)
-    known = registry().conclusions()["pointwise/1: direct"]
-    assert any("11.25" in text for text in known)
+    known = decision_cache()[FAST_PATH._paths_key].calls
+    assert any("11.25" in text for text, _ in known)
 
 
 def test_a_function_of_plain_numbers_takes_the_short_way_too(

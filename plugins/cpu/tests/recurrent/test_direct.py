@@ -10,12 +10,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torchyard
 import torchyard_kernels as tk
-from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_cpu import _native
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.recurrent._direct import DirectRecurrent
 from torchyard_cpu.recurrent._forward import NativeRecurrent
-from torchyard_kernels.recurrent._ops import CALLS
+from torchyard_kernels.recurrent._ops import FAST_PATH
 from torchyard_kernels.recurrent.contract import RecurrentKind
 
 MODULES = {
@@ -57,14 +57,14 @@ def served(monkeypatch):
             calls.append(found is not None)
             return found
 
-        self.serve = serve
+        self.try_call = serve
 
     monkeypatch.setattr(DirectRecurrent, "__init__", counting)
     # The op may serve directly what the dispatcher made plain.
-    monkeypatch.setattr("torchyard_kernels.recurrent._ops._served", lambda *_: None)
-    registry().conclusions().clear()
+    monkeypatch.setattr("torchyard_kernels.recurrent._ops._try_fast_path", lambda *_: None)
+    decision_cache().clear()
     yield calls
-    registry().conclusions().clear()
+    decision_cache().clear()
 
 
 def test_the_second_call_is_served_directly_with_the_same_bits(made, served):
@@ -224,8 +224,8 @@ def test_what_another_implementation_packed_is_refused(made):
         function(x, state, weights)
 
         def served(packed):
-            return CALLS.served(
-                weights.kind, weights.weights, True, packed, x, hidden, cell, 2, True
+            return FAST_PATH.try_call(
+                None, weights.kind, weights.weights, True, packed, x, hidden, cell, 2, True
             )
 
         assert served(weights.latest()) is not None
@@ -280,19 +280,19 @@ def test_a_streaming_call_allocates_its_results_alone():
 
 
 def test_the_native_direct_call_refuses_what_it_is_not_made_for():
-    direct = NativeRecurrent("").direct()
+    direct = NativeRecurrent("").fast_path(None)
     assert direct is not None
     with pytest.raises(TypeError, match="serve: expected 9 arguments, got 0"):
-        direct.serve()
+        direct.try_call()
     with pytest.raises(TypeError, match="request"):
         direct._native.admit((1, 2))
     nothing = torch.zeros(1)
     given = (nothing, nothing, None, 1, False)
-    assert direct.serve(RecurrentKind.GRU, (), True, object(), *given) is None
-    assert direct.serve(RecurrentKind.GRU, 3, False, None, *given) is None
-    assert direct.serve("another", (), False, None, *given) is None
+    assert direct.try_call(RecurrentKind.GRU, (), True, object(), *given) is None
+    assert direct.try_call(RecurrentKind.GRU, 3, False, None, *given) is None
+    assert direct.try_call("another", (), False, None, *given) is None
     with pytest.raises(ValueError, match="kernel: expected a name"):
         _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), nothing, 0, True)
     with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 4 kinds"):
         _native.direct_recurrent(tuple(RecurrentKind), ("none",), *torch_functions())
-    assert CALLS.contract == "recurrent/1"
+    assert FAST_PATH.contract == "recurrent/1"

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from torchyard import Platform, ReasonCode, probe_platform, registry
+from torchyard import Platform, ReasonCode, probe_platform
 from torchyard_cpu import _isa, _native
 from torchyard_cpu.topk import MAX_LENGTH, supports
 from torchyard_cpu.topk._selection import NativeTopK
 from torchyard_kernels import kthvalue, masked_topk, segmented_topk, topk
-from torchyard_kernels.topk.contract import DTYPES, TOPK, Order, TopKCall, TopKRequest
+from torchyard_kernels.topk._ops import FAST_PATH
+from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest
 
 _FEATURES = frozenset(_native.cpu_features())
 _KERNELS = [
@@ -199,7 +200,7 @@ def _fields(platform: Platform) -> dict[str, object]:
 
 
 def _served_by(direct: object, *arguments: object) -> object:
-    return direct.serve(*arguments)  # type: ignore[attr-defined]
+    return direct.try_call(*arguments)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=80)
@@ -245,11 +246,11 @@ def test_a_direct_kthvalue_has_the_bits_of_the_op(data: st.DataObject) -> None:
 
 def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
     x = torch.randn(3, 11)
-    direct = NativeTopK("").direct()
+    direct = NativeTopK("").fast_path(None)
     assert direct is not None
-    assert direct.serve(x, 4, -1) is None
-    direct.admit(TopKRequest("cpu", "float32", 3, 11, 4, largest=False, order=Order.LAST))
-    found = direct.serve(x, 4, -1)
+    assert direct.try_call(x, 4, -1) is None
+    direct.enable(TopKRequest("cpu", "float32", 3, 11, 4, largest=False, order=Order.LAST))
+    found = direct.try_call(x, 4, -1)
     assert found is not None
     assert torch.equal(found[0], torch.kthvalue(x, 4).values)
     assert torch.equal(found[1], torch.kthvalue(x, 4).indices)
@@ -262,12 +263,11 @@ def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
         (x, 12, -1),
         (x.double(), 4, -1),
     ):
-        assert direct.serve(*refused) is None
+        assert direct.try_call(*refused) is None
     with pytest.raises(TypeError, match="serve: expected 3, 5, 6 or 7 arguments, got 4"):
-        direct.serve(x, 4, -1, False)
+        direct.try_call(x, 4, -1, False)
     kthvalue(x, 4)
-    (serve,) = registry().conclusions()[f"{TOPK}: direct"].serve
-    assert serve(x, 4, -1) is not None
+    assert FAST_PATH.try_call(None, x, 4, -1) is not None
     assert kthvalue(x.requires_grad_(), 4).values.grad_fn is not None
     with pytest.raises(ValueError, match="k: expected"):
         kthvalue(x, 12)
@@ -309,36 +309,36 @@ def test_a_direct_segmented_call_has_the_bits_of_the_op(data: st.DataObject) -> 
 
 
 def test_decided_masked_and_segmented_calls_reach_native_code_directly() -> None:
-    direct = NativeTopK("").direct()
+    direct = NativeTopK("").fast_path(None)
     assert direct is not None
     x, row = torch.randn(3, 11), torch.randn(33)
     mask, offsets = x > 0, torch.tensor([0, 7, 7, 33])
     of_mask, of_segments = (x, 2, -1, True, True, mask), (row, 2, -1, True, True, None, offsets)
-    assert direct.serve(*of_mask) is None
-    assert direct.serve(*of_segments) is None
-    direct.admit(TopKRequest("cpu", "float32", 3, 11, 2, masked=True))
-    direct.admit(TopKRequest("cpu", "float32", 3, 33, 2, segmented=True))
-    assert direct.serve(*of_mask[:5]) is None
-    for served in (direct.serve(*of_mask), direct.serve(x, 2, -1, True, True, mask[0])):
+    assert direct.try_call(*of_mask) is None
+    assert direct.try_call(*of_segments) is None
+    direct.enable(TopKRequest("cpu", "float32", 3, 11, 2, masked=True))
+    direct.enable(TopKRequest("cpu", "float32", 3, 33, 2, segmented=True))
+    assert direct.try_call(*of_mask[:5]) is None
+    for served in (direct.try_call(*of_mask), direct.try_call(x, 2, -1, True, True, mask[0])):
         assert served is not None
         assert served[0].shape == served[1].shape == (3, 2)
-    served = direct.serve(*of_segments)
+    served = direct.try_call(*of_segments)
     assert served is not None
     assert served[1][:, 0].tolist() == [int(row[:7].argmax()), -1, 7 + int(row[7:].argmax())]
     for wrong in (None, x, mask[:, :10], mask[:2], mask.int(), mask[None], mask.T):
-        assert direct.serve(*of_mask[:5], wrong) is None
+        assert direct.try_call(*of_mask[:5], wrong) is None
     falling, early, late = ([0, 9, 8, 33], [-1, 7, 8, 33], [0, 7, 8, 34])
     for numbers in (falling, early, late):
-        assert direct.serve(*of_segments[:6], torch.tensor(numbers)) is None
+        assert direct.try_call(*of_segments[:6], torch.tensor(numbers)) is None
         with pytest.raises(ValueError, match="offsets: expected rising numbers from 0 to 33"):
             segmented_topk(row, torch.tensor(numbers), 2)
     for bounds in (None, offsets.int(), offsets[None], offsets[:1], torch.arange(8)[::2]):
-        assert direct.serve(*of_segments[:6], bounds) is None
-    assert direct.serve(*of_segments[:5], mask, offsets) is None
-    assert direct.serve(x, 2, -1, True, True, None, offsets) is None
+        assert direct.try_call(*of_segments[:6], bounds) is None
+    assert direct.try_call(*of_segments[:5], mask, offsets) is None
+    assert direct.try_call(x, 2, -1, True, True, None, offsets) is None
     rising_backwards = torch._neg_view(torch.tensor([0, 7, 7, 33]))
     for bounds in (rising_backwards, torch._efficientzerotensor((4,), dtype=torch.int64)):
-        assert direct.serve(*of_segments[:6], bounds) is None
+        assert direct.try_call(*of_segments[:6], bounds) is None
 
 
 @pytest.mark.parametrize("k", [2**40, 2**62 + 1, 2**63 - 1])
@@ -354,15 +354,15 @@ def test_more_places_than_there_is_memory_for_are_refused_in_the_same_words(k: i
 
 
 def test_a_direct_call_serves_what_was_admitted_alone() -> None:
-    direct = NativeTopK("").direct()
+    direct = NativeTopK("").fast_path(None)
     assert direct is not None
     x = torch.randn(4, 10)
-    assert direct.serve(x, 3, -1, True, True) is None
-    direct.admit(TopKRequest("cpu", "float32", 4, 10, 3))
-    found = direct.serve(x, 3, -1, True, True)
+    assert direct.try_call(x, 3, -1, True, True) is None
+    direct.enable(TopKRequest("cpu", "float32", 4, 10, 3))
+    found = direct.try_call(x, 3, -1, True, True)
     assert found is not None
     torch.testing.assert_close(found[0], torch.topk(x, 3).values)
-    assert direct.serve(x, 3, 1, True, True) is not None
+    assert direct.try_call(x, 3, 1, True, True) is not None
     for refused in (
         (x, 3, 0, True, True),
         (x, 3, -1, False, True),
@@ -388,8 +388,6 @@ def test_a_direct_call_serves_what_was_admitted_alone() -> None:
 def test_decided_calls_reach_native_code_directly() -> None:
     x = torch.randn(3, 11)
     topk(x, 2)
-    known = registry().conclusions()[f"{TOPK}: direct"]
-    assert len(known.serve) == 1
-    assert known.serve[0](x, 2, -1, True, True) is not None
+    assert FAST_PATH.try_call(None, x, 2, -1, True, True) is not None
     # A gradient takes the way through the dispatcher.
     assert topk(x.requires_grad_(), 2).values.grad_fn is not None

@@ -107,8 +107,8 @@ class BlockMask(BlockLists):
         self._of_first = of_first
         # Whether the bits are those of another function or other lengths.
         self._outdated = False
-        # What a direct forward made of it; see _direct_mask.
-        self._direct: Any = None
+        # The mask as a path takes it; see _api.
+        self._path_mask: Any = None
 
     @classmethod
     def from_kv_blocks(
@@ -195,7 +195,7 @@ class BlockMask(BlockLists):
     def _outdate(self) -> None:
         self._outdated = True
         self._causal = False
-        self._direct = None
+        self._path_mask = None
 
     @property
     def bits(self) -> Tensor:
@@ -256,7 +256,7 @@ class BlockMask(BlockLists):
             return
         if self._mask_text and stale(self._mask_captured, self._mask_versions):
             self._evaluate(self._mask_text, self._mask_captured)
-            self._direct = None
+            self._path_mask = None
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Return the fields in torch's order; lengths and block sizes as one item each, or two."""
@@ -433,7 +433,7 @@ class BlockMask(BlockLists):
         A function that has no name to be found by, such as a lambda, is stored as its program.
         """
         self._refresh()
-        state = {**self.__dict__, "_direct": None}
+        state = {**self.__dict__, "_path_mask": None}
         if self._mask_mod is not None and not is_importable(self._mask_mod):
             state["_mask_mod"] = RecordedMask(self._mask_text, self._mask_captured)
         return state

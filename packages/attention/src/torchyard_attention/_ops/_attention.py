@@ -10,14 +10,14 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from torchyard.dispatch import is_plain_call
 from torchyard_attention._ops._arguments import COMMON, Arguments
 from torchyard_attention._ops._autograd import recorded
 from torchyard_attention._ops._computation import gradients, outputs
-from torchyard_attention._ops._direct import is_plain
+from torchyard_attention._ops._fast_path import op_outputs, try_op, with_lasting_text
 from torchyard_attention._ops._layout import empty_in_order
 from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._request import lse_dtype
-from torchyard_attention._ops._served_op import make_recognisable, op_outputs, served_op
 from torchyard_attention._ops._transforms import _functions
 from torchyard_attention.contract import AttentionResult
 
@@ -52,7 +52,7 @@ def forward(
         grad: whether gradients will be asked for.
         use: the implementation that is demanded, or None.
     """
-    if is_plain((*arguments[:3], *arguments.score_captured)):
+    if is_plain_call((*arguments[:3], *arguments.score_captured)):
         attend = recorded if grad else outputs
         return attend(arguments, lse, max_scores, use)
     found = OPERATORS["forward"](
@@ -64,7 +64,7 @@ def forward(
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
     common, (lse, max_scores, grad, use, *dropout) = list(args[:COMMON]), args[COMMON:]
     if not (grad or use or dropout):
-        make_recognisable(common)
+        with_lasting_text(common)
     arguments = Arguments.of(common, dropout)
     result = outputs(arguments, lse, max_scores, use or None, grad=grad)
     return op_outputs(arguments.query, result.out, result.lse, result.max_scores)
@@ -111,8 +111,8 @@ _isolated_forward: Final = isolated(_forward)
 
 
 def _forward_kernel(*args: Any) -> Any:
-    # What serves a call directly uses neither autograd nor vmap.
-    found = served_op(args)
+    # The fast path uses neither autograd nor vmap.
+    found = try_op(args)
     return _isolated_forward(*args) if found is None else found
 
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from torchyard import is_batch_of_gradients
+from torchyard.dispatch import is_plain_call
 from torchyard_attention._ops._arguments import Arguments
 from torchyard_attention._ops._computation import gradients, outputs
-from torchyard_attention._ops._direct import is_plain
 from torchyard_attention._ops._operators import OPERATORS
 from torchyard_attention._ops._transforms._composed import composed_gradients
 from torchyard_attention._ops._transforms._plan import Plan, tensors
@@ -41,7 +41,7 @@ class InputGradients(NamedTuple):
 
 
 def recorded(arguments: Arguments, lse: bool, max_scores: bool, use: str | None) -> AttentionResult:
-    """Compute the outputs of a plain call, see ``is_plain``, and let autograd record it."""
+    """Compute the outputs of a plain call, see ``is_plain_call``, and let autograd record it."""
     out, found, greatest = _Attention.apply(  # type: ignore[no-untyped-call]
         arguments,
         lse,
@@ -74,7 +74,7 @@ def input_gradients(
         grad_out = torch.zeros_like(out)
     slopes = (grad_out,) if grad_lse is None else (grad_out, grad_lse)
     given = (*slopes, out, lse, *arguments[:3], *arguments.score_captured)
-    if not torch.is_grad_enabled() and is_plain((*given, *arguments.mask)):
+    if not torch.is_grad_enabled() and is_plain_call((*given, *arguments.mask)):
         found = gradients(arguments, grad_out, grad_lse, out, lse, wanted)
         captured = list(found.captured) or [None] * len(wanted)
         return InputGradients(found.query, found.key, found.value, captured)

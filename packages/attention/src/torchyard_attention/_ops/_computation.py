@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_attention._ops._arguments import Arguments
-from torchyard_attention._ops._decided import remember
+from torchyard_attention._ops._fast_path import enable
 from torchyard_attention._ops._layout import in_order
 from torchyard_attention._ops._request import request_of
 from torchyard_attention.contract import (
@@ -41,10 +42,10 @@ def outputs(
         grad=grad,
         deterministic=torch.are_deterministic_algorithms_enabled(),
     )
-    conclusions = registry().conclusions()
+    cache = decision_cache()
     chosen: Forward = registry().resolve(FORWARD, request, use=use)
     if use is None and not call.options and call.dropout is None:
-        remember(conclusions, chosen, request, call)
+        enable(cache, chosen, request, call)
     result = chosen(call)
     out = in_order(result.out, call.query)
     return result if out is result.out else AttentionResult(out, result.lse, result.max_scores)

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard.dispatch import is_plain_call
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import IDENTITY
-from torchyard_attention._ops._direct import is_plain
+from torchyard_attention._ops._fast_path import op_outputs
 from torchyard_attention._ops._operators import OPERATORS
 from torchyard_attention._ops._request import lse_dtype, request_of
-from torchyard_attention._ops._served_op import op_outputs
 from torchyard_attention._ops._transforms._refused import constant
 from torchyard_attention._options import parse_options
 from torchyard_attention._torch_compat import as_outside_of_ops
@@ -100,7 +100,7 @@ def paged_forward(arguments: PagedArguments, use: str | None) -> AttentionResult
         arguments: the call.
         use: the implementation that is demanded, or None.
     """
-    if is_plain((*arguments[:5], *arguments.score_captured)):
+    if is_plain_call((*arguments[:5], *arguments.score_captured)):
         return _compute(arguments, use)
     outputs = OPERATORS["paged_forward"](*arguments, use or "")
     return AttentionResult(

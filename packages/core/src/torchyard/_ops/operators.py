@@ -116,10 +116,10 @@ class Operators:
 
 
 def _without_autocast(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    import torch
+    from torchyard import torch_compat
 
-    # What torch's own compiled graphs ask, and how they keep autocast out.
-    is_on, off = torch._C._is_any_autocast_enabled, torch._C._DisableAutocast
+    # As torch's own compiled graphs do.
+    is_on, off = torch_compat.is_autocast_enabled_anywhere, torch_compat.without_autocast
 
     def compute(*args: Any, **kwargs: Any) -> Any:
         if not is_on():

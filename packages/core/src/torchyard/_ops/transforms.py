@@ -10,15 +10,15 @@ inside of a level of torch.func would not find its rules, so the first key is ne
 At a third key the op's rule for vmap serves the batches of gradients that autograd makes by itself
 (``is_grads_batched``), which torch.func does not know.
 
-What torch does not publish of this is in this file, tried with torch 2.13: the names of the keys,
-the switch of forward mode, the level of dual numbers, and how those batches are made.
+The names of the keys are not published; they were tried on torch 2.13. What else torch does not
+publish of this is in ``torchyard.torch_compat``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from torchyard._errors import TransformError
 
@@ -32,6 +32,13 @@ __all__ = [
     "register_batches",
 ]
 
+# What users know the transforms as, for errors.
+_TRANSFORMS: Final = {
+    "grad": "torch.func.grad (vjp, jacrev, hessian)",
+    "jvp": "torch.func.jvp (jacfwd, linearize)",
+    "vmap": "torch.vmap",
+}
+
 
 def active_transform(tensors: Sequence[Any]) -> str:
     """Return what a call that is no op is transformed by, for errors; empty for nothing.
@@ -41,27 +48,22 @@ def active_transform(tensors: Sequence[Any]) -> str:
     """
     import torch
 
-    functorch = torch._C._functorch
-    stack = functorch.get_interpreter_stack() or ()
-    names = {
-        functorch.TransformType.Grad: "torch.func.grad (vjp, jacrev, hessian)",
-        functorch.TransformType.Jvp: "torch.func.jvp (jacfwd, linearize)",
-        functorch.TransformType.Vmap: "torch.vmap",
-    }
-    for level in reversed(stack):
-        if level.key() in names:
-            return names[level.key()]
+    from torchyard import torch_compat
+
+    levels = torch_compat.functorch_levels()
+    if levels:
+        return _TRANSFORMS[levels[-1]]
     duals = [item for item in tensors if isinstance(item, torch.Tensor)]
-    if torch._C._is_fwd_grad_enabled() and any(_tangent(item) is not None for item in duals):
+    if torch_compat.is_forward_ad_enabled() and any(_tangent(item) is not None for item in duals):
         return "forward-mode differentiation (dual numbers)"
     return ""
 
 
 def is_batch_of_gradients(tensor: Any) -> bool:
     """Return whether a gradient is one of a batch that autograd makes (is_grads_batched)."""
-    import torch
+    from torchyard import torch_compat
 
-    return bool(torch._C._functorch.is_legacy_batchedtensor(tensor))
+    return bool(torch_compat.is_legacy_batched(tensor))
 
 
 @contextmanager
@@ -78,12 +80,12 @@ def differentiable_jvp(saved: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     Yields:
         the same tensors, to read instead of those.
     """
-    from torch.autograd import forward_ad
+    from torchyard import torch_compat
 
-    if _forward_levels() < 2:
+    if torch_compat.functorch_levels().count("jvp") < 2:
         yield tuple(saved)
         return
-    with forward_ad._set_fwd_grad_enabled(True):
+    with torch_compat.with_forward_ad(True):
         yield tuple([_primal(tensor) for tensor in saved])
 
 
@@ -97,16 +99,18 @@ def register(library: Any, form: str, op: Any, transformed: Callable[..., Any]) 
         transformed: takes the op and the op's arguments.
     """
     import torch
-    from torch.autograd import forward_ad
 
-    requires_grad, below = torch._C._any_requires_grad, torch._C._AutoDispatchBelowAutograd
+    from torchyard import torch_compat
+
+    requires_grad, below = torch_compat.any_requires_grad, torch_compat.below_autograd
+    forward_ad_level = torch_compat.forward_ad_level
 
     def of_functions(*args: Any) -> Any:
         return transformed(op, *args)
 
     def of_autograd(*args: Any) -> Any:
         recorded = torch.is_grad_enabled() and requires_grad(*args)
-        if recorded or (forward_ad._current_level >= 0 and _has_tangent(args)):
+        if recorded or (forward_ad_level() >= 0 and _has_tangent(args)):
             return transformed(op, *args)
         with below():
             return op(*args)
@@ -123,16 +127,13 @@ def register_batches(library: Any, form: str, called: str, vmap: Callable[..., A
         called: what users call, for errors.
         vmap: the rule.
     """
-    import torch
+    from torchyard import torch_compat
 
-    add: Any = torch._add_batch_dim
-    remove: Any = torch._remove_batch_dim
-    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    add, remove = torch_compat.add_batch_dim, torch_compat.remove_batch_dim
+    is_batched = torch_compat.is_legacy_batched
 
     def compute(*args: Any) -> Any:
-        # Neither tells the level, but both return the one that they arrive at.
-        torch._C._vmapmode_increment_nesting()
-        level = torch._C._vmapmode_decrement_nesting()
+        level = torch_compat.vmap_nesting_level()
         if level > 1:
             refuse(called, "nested batches of gradients", "compute one batch at a time")
         given = _Layout.of(args)
@@ -341,20 +342,11 @@ def _size(item: Any) -> int | None:
 
 def _has_tangent(args: Sequence[Any]) -> bool:
     """Return whether a tensor is a dual one, where forward mode is not switched off."""
-    import torch
+    from torchyard import torch_compat
 
-    if not torch._C._is_fwd_grad_enabled():
+    if not torch_compat.is_forward_ad_enabled():
         return False
     return any(_tangent(leaf) is not None for leaf in _Layout.of(args).flat(args))
-
-
-def _forward_levels() -> int:
-    """Return how many of torch.func's forward-mode derivatives are nested around the caller."""
-    import torch
-
-    functorch = torch._C._functorch
-    stack = functorch.get_interpreter_stack() or ()
-    return sum(level.key() == functorch.TransformType.Jvp for level in stack)
 
 
 def _tangent(tensor: Any) -> Any:

@@ -1,8 +1,8 @@
 """``uncompiled``: the mark of a function that torch.compile breaks the graph at and leaves alone.
 
 ``torch.compiler.disable`` imports the compiler where it decorates: seconds for every process that
-imports the package, and a frame more in every call. So its marks are set here without it. What is
-used of torch was tried on 2.13; a torch that lacks a part gets its own decorator.
+imports the package, and a frame more in every call. So its marks are set without it, see
+``torchyard.torch_compat``; a torch that lacks a part gets its own decorator.
 """
 
 from __future__ import annotations
@@ -35,19 +35,11 @@ def uncompiled(reason: str) -> Callable[[_F], _F]:
     def mark(function: _F) -> _F:
         import torch
 
-        frames: Any = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-        skip = getattr(frames, "set_code_exec_strategy", None)
-        if skip is None:
-            disable: Any = torch.compiler.disable
-            return cast("_F", disable(function, reason=reason))
-        action = frames._FrameAction.SKIP
-        # Of the frame itself, and of those that it calls.
-        skip(cast("Any", function).__code__, frames._FrameExecStrategy(action, action))
-        vars(function).update(
-            _torchdynamo_disable=True,
-            _torchdynamo_disable_msg=reason,
-            _torchdynamo_disable_recursive=True,
-        )
-        return function
+        from torchyard import torch_compat
+
+        if torch_compat.mark_uncompiled(function, reason):
+            return function
+        disable: Any = torch.compiler.disable
+        return cast("_F", disable(function, reason=reason))
 
     return mark

@@ -116,10 +116,11 @@ def privateuse1_name() -> str | None:
 
     None where torch is not imported or nobody has claimed the slot.
     """
-    module = imported_torch()
-    if module is None:
+    if imported_torch() is None:
         return None
-    name = str(module._C._get_privateuse1_backend_name())
+    from torchyard import torch_compat
+
+    name = torch_compat.privateuse1_backend_name()
     return None if name == "privateuseone" else name
 
 

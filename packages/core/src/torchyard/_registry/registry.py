@@ -36,8 +36,8 @@ from torchyard._registry.tuned import TunedDecisions
 _LOG: Final = logging.getLogger("torchyard")
 # Far more than a model has shapes; a bound, so that a server with endless shapes keeps its memory.
 _KEPT_DECISIONS: Final = 4096
-# Sets of settings and demands under which conclusions are kept at once.
-_KEPT_STANDINGS: Final = 64
+# Sets of settings and demands that have a decision cache at once.
+_KEPT_CACHES: Final = 64
 
 # A contract, a request, the call's own demand, the context's demands, and the settings.
 _Key = tuple[ContractId, Request, str | None, object, tuple[str, str, str, str]]
@@ -70,9 +70,9 @@ class Registry(Offers):
         self._loaded: dict[tuple[str, str], Callable[..., Any]] = {}
         self._contracts: dict[str, ContractId] = {}
         self._locks: dict[str, DecisionDump] = {}
-        self._conclusions: dict[Hashable, dict[str, Any]] = {}
-        # The settings and demands that were asked for last, their conclusions, and where these are.
-        self._latest: tuple[object, object, dict[str, Any], object] = None, None, {}, None
+        self._decision_caches: dict[Hashable, dict[Any, Any]] = {}
+        # The last settings and demands, their cache, and the dictionary that it is in.
+        self._latest: tuple[object, object, dict[Any, Any], object] = None, None, {}, None
         self._noticed: set[Hashable] = set()
         # Classes of requests that were seen to be requests.
         self._requests: set[type] = set()
@@ -125,31 +125,32 @@ class Registry(Offers):
                     self._served[key] = served
         return served
 
-    def conclusions(self) -> dict[str, Any]:
-        """Return where a component keeps what it concluded from decisions, under keys of its own.
+    def decision_cache(self) -> dict[Any, Any]:
+        """Return the dictionary in which components store what follows from decisions.
 
-        The same dictionary as long as each request would be decided as before, and a new one as
-        soon as a setting that decides, the context's demands, a plugin's state, or what torch
-        offers is another. Costs half a microsecond, so that a component may ask at every call.
+        The same dictionary as long as each request would be decided as before; another one as soon
+        as a setting that decides, the context's demands, a plugin's state, or what torch offers
+        changes. Components use keys of their own. A look-up costs half a microsecond, so that a
+        component may look at every call.
 
-        What follows from a decision belongs into the dictionary that was returned before it was
-        taken: then a change that comes between the two drops it.
+        Store what follows from a decision in the dictionary that was returned before the decision:
+        then a change that comes between the two drops it.
         """
         if not self._saw_torch and self._probes and imported_torch() is not None:
             self._look_again()
         settings, demands = decision_settings(self._environ), context_demands()
-        # Nearly always the same objects as before, and then nothing need be looked up.
-        before, demanded_before, latest, kept = self._latest
-        conclusions = self._conclusions
-        if before is settings and demanded_before is demands and kept is conclusions:
-            return latest
-        found = conclusions.get((settings, demands))
+        # Nearly always the same objects as before, and then there is nothing to look up.
+        known_settings, known_demands, cache, held = self._latest
+        caches = self._decision_caches
+        if known_settings is settings and known_demands is demands and held is caches:
+            return cache
+        found = caches.get((settings, demands))
         if found is None:
             with self._lock:
-                if len(conclusions) >= _KEPT_STANDINGS:
-                    conclusions.clear()
-                found = conclusions.setdefault((settings, demands), {})
-        self._latest = settings, demands, found, conclusions
+                if len(caches) >= _KEPT_CACHES:
+                    caches.clear()
+                found = caches.setdefault((settings, demands), {})
+        self._latest = settings, demands, found, caches
         return found
 
     def remember(
@@ -284,8 +285,8 @@ class Registry(Offers):
         self._policies.clear()
         # Another dictionary: what is being gathered meanwhile goes to the former one.
         self._candidates = {}
-        # Another one, so that what is kept beside it is seen to be of the former.
-        self._conclusions = {}
+        # Another dictionary, by which a stored cache is known to be of the former decisions.
+        self._decision_caches = {}
 
     def _notice(self, decision: Decision) -> None:
         """Log once what an automatic choice skipped: a choice is never silently a slower one.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchyard_kernels._autocast import cast, is_cast
-from torchyard_kernels.linear import _bound, _fused_calls
 from torchyard_kernels.linear._functions.function import required
 from torchyard_kernels.linear._functions.recordings import (
     EPILOGUES,
@@ -19,7 +18,7 @@ from torchyard_kernels.linear._functions.recordings import (
     PROLOGUES,
     recorded,
 )
-from torchyard_kernels.linear._ops import CALLS, fused
+from torchyard_kernels.linear._ops import FAST_PATH, fused
 from torchyard_kernels.linear._transforms import product
 from torchyard_kernels.linear._tuning import active
 from torchyard_kernels.linear._validation import check_batches, check_linear, check_matmul
@@ -28,6 +27,10 @@ from torchyard_kernels.linear.contract import PLAIN_WEIGHT, SECOND_FACTOR
 from torchyard_programs import is_transformed
 
 __all__ = ["bmm", "linear", "matmul"]
+
+_NO_FUNCTION: Final[tuple[str, tuple[Tensor, ...]]] = "", ()
+
+_try_call = FAST_PATH.try_call
 
 
 def linear(
@@ -68,15 +71,17 @@ def linear(
         ProgramError: a function does something that cannot be recorded.
         PackedGradientError: the gradient of a packed weight was asked for.
     """
-    # Nothing is served so where anything is cast.
+    # The fast path computes nothing where autocast is on.
     if not is_dynamo_compiling() and active() is None:
-        served: Tensor | None = (
-            _served(x, weight, bias)
-            if prologue is None and epilogue is None
-            else _served_fused(x, weight, bias, prologue, epilogue)
-        )
-        if served is not None:
-            return served
+        found: Tensor | None
+        if prologue is not None or epilogue is not None:
+            found = _try_fused(x, weight, bias, prologue, epilogue)
+        elif type(weight) is PackedWeight:
+            found = _try_packed(x, weight, bias)
+        else:
+            found = _try_call(None, x, weight, PLAIN_WEIGHT, bias)
+        if found is not None:
+            return found
     if is_cast(x):
         packed = isinstance(weight, PackedWeight)
         dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
@@ -91,12 +96,7 @@ def linear(
     else:
         held, spec = weight.tensors, weight.spec_text
     if prologue is None and epilogue is None:
-        out = product(x, held, spec, bias)
-        if torch.compiler.is_compiling() or type(x) is not Tensor or bias is not None:
-            return out
-        if type(weight) is PackedWeight and weight.format != "panels":
-            _bound.decide(weight, x, None)
-        return out
+        return product(x, held, spec, bias)
     gated = epilogue is not None and required(epilogue) == 2
     if gated and weight.shape[0] % 2:
         raise ValueError(
@@ -132,9 +132,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None:
-        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
-        if served is not None:
-            return served
+        found: Tensor | None = _try_call(None, a, b, SECOND_FACTOR, None)
+        if found is not None:
+            return found
     if is_cast(a):
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_matmul("matmul", a, b)
@@ -181,9 +181,9 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         ValueError: shapes that do not fit.
     """
     if not is_dynamo_compiling() and active() is None and _are_batches(a, b):
-        served: Tensor | None = CALLS.served(a, b, SECOND_FACTOR, None)
-        if served is not None:
-            return served
+        found: Tensor | None = _try_call(None, a, b, SECOND_FACTOR, None)
+        if found is not None:
+            return found
     if is_cast(a):
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_batches(a, b)
@@ -194,17 +194,20 @@ def _are_batches(a: Tensor, b: Tensor) -> bool:
     return type(a) is Tensor and type(b) is Tensor and a.ndim == 3 and b.ndim == 3
 
 
-def _served(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> Tensor | None:
-    if type(weight) is not PackedWeight:
-        return CALLS.served(x, weight, PLAIN_WEIGHT, bias)
-    # A module finds its buffers after a search that costs as much as the rest.
+def _try_packed(x: Tensor, weight: PackedWeight, bias: Tensor | None) -> Tensor | None:
+    # A module looks through its parameters, buffers and modules for an attribute, which costs as
+    # much as the rest.
+    buffers: Any = weight._buffers
+    found: Tensor | None
     if weight.format == "panels":
-        return CALLS.served(x, weight._buffers.get("data"), weight.shape, bias)
-    # A bound product does not look at the bias, which is a layer's own.
-    return _bound.served(weight, x, None) if bias is None and type(x) is Tensor else None
+        found = _try_call(None, x, buffers.get("data"), weight.shape, bias)
+    else:
+        tensors = tuple([buffers.get(name) for name in weight.names])
+        found = _try_call(weight.spec_text, x, tensors, None, bias)
+    return found
 
 
-def _served_fused(
+def _try_fused(
     x: Tensor,
     weight: Tensor | PackedWeight,
     bias: Tensor | None,
@@ -219,18 +222,21 @@ def _served_fused(
         if weight.format != "panels":
             return None
         data, form = weight._buffers["data"], weight.shape
-    before = after = _fused_calls.NO_FUNCTION
+    before = after = _NO_FUNCTION
     gated = False
     dtype = x.dtype
     if prologue is not None:
-        known = PROLOGUES.kept(prologue, dtype)
-        if known is None:
+        recording = PROLOGUES.kept(prologue, dtype)
+        if recording is None:
             return None
-        before = known
+        before = recording
     if epilogue is not None:
         gated = required(epilogue) == 2
-        known = (GATED_EPILOGUES if gated else EPILOGUES).kept(epilogue, dtype)
-        if known is None:
+        recording = (GATED_EPILOGUES if gated else EPILOGUES).kept(epilogue, dtype)
+        if recording is None:
             return None
-        after = known
-    return _fused_calls.served(before, after, gated, x, data, form, bias)
+        after = recording
+    found: Tensor | None = _try_call(
+        (before[0], after[0], gated), x, data, form, bias, before[1], after[1]
+    )
+    return found

@@ -12,9 +12,8 @@ from typing import Any, Final, NoReturn
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels._calls import Calls
+from torchyard.dispatch import FastPath, decision_cache
 from torchyard_kernels._operators import OPERATORS
-from torchyard_kernels.linear import _fused_calls
 from torchyard_kernels.linear._formats.table import unpacked
 from torchyard_kernels.linear._functions.function import EPILOGUE, GATED, PROLOGUE, Recorded
 from torchyard_kernels.linear._request import request_of, result_shape
@@ -37,9 +36,15 @@ from torchyard_kernels.linear.contract import (
 )
 from torchyard_programs import stored
 
-__all__ = ["CALLS", "fused"]
+__all__ = ["FAST_PATH", "fused"]
 
-CALLS: Final = Calls(LINEAR)
+# The key is None for a plain weight and for panels; the spec's text for weights of another format;
+# or, for a product with functions, the texts of both and whether the second takes halves.
+#
+# A path takes x; the weight's tensor, for another format than panels all of its tensors; the form:
+# (N, K) of panels, PLAIN_WEIGHT, SECOND_FACTOR, or None; the bias or None. With functions it also
+# takes what each captured, as two tuples. See KernelPath.
+FAST_PATH: Final = FastPath(LINEAR)
 
 # weight holds one plain tensor where spec is empty, else the tensors of the spec's format. It is
 # [N, K], or [B, N, K] for x [B, M, K].
@@ -75,32 +80,40 @@ def fused(
 
 @lru_cache(maxsize=1024)
 def _form(spec: str) -> tuple[int, int] | int | None:
-    """Return what a direct call takes beside a weight; None of a format that it does not."""
+    """Return the form of a weight, see FAST_PATH."""
     if not spec:
         return PLAIN_WEIGHT
     parsed = _parsed(spec)
     return (parsed.rows, parsed.columns) if parsed.format == "panels" else None
 
 
-def _served_fused(*args: Any) -> Tensor | None:
+def _try_fused(*args: Any) -> Tensor | None:
     x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
     form = _form(spec)
     if form is None:
         return None
-    first = before, tuple(before_captured or ())
-    last = after, tuple(after_captured or ())
-    return _fused_calls.served(first, last, gated, x, weight[0], form, bias)
+    found: Tensor | None = FAST_PATH.try_call(
+        (before, after, gated),
+        x,
+        weight[0],
+        form,
+        bias,
+        tuple(before_captured or ()),
+        tuple(after_captured or ()),
+    )
+    return found
 
 
-def _served(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor | None:
+def _try_product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor | None:
     form = _form(spec)
+    key: str | None = None
+    data: Any = weight[0]
     if form is None:
-        return None
-    data = weight[0]
-    if form == PLAIN_WEIGHT and data.ndim == 3:
+        key, data = spec, tuple(weight)
+    elif form == PLAIN_WEIGHT and data.ndim == 3:
         data, form = data.mT, SECOND_FACTOR
-    served: Tensor | None = CALLS.served(x, data, form, bias)
-    return served
+    found: Tensor | None = FAST_PATH.try_call(key, x, data, form, bias)
+    return found
 
 
 def _call(*args: Any) -> LinearCall:
@@ -119,17 +132,18 @@ def _call(*args: Any) -> LinearCall:
 
 def _fused(*args: Any) -> Tensor:
     tuned = active() is not None
-    served = None if tuned else _served_fused(*args)
-    if served is not None:
-        return served
+    found = None if tuned else _try_fused(*args)
+    if found is not None:
+        return found
     call = _call(*args)
     request = request_of(call)
     if tuned:
         tune(call, request)
-    # From before the decision: then a change that comes between the two drops it.
-    conclusions = registry().conclusions()
-    chosen: Linear = CALLS.chosen(request)
-    _fused_calls.remember(conclusions, chosen, request)
+    cache = decision_cache()
+    chosen: Linear = registry().resolve(LINEAR, request)
+    FAST_PATH.enable(
+        cache, chosen, request, key=(request.prologue, request.epilogue, request.gated)
+    )
     return chosen(call)
 
 
@@ -148,15 +162,17 @@ def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
 
 def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
     tuned = active() is not None
-    served = None if tuned else _served(x, weight, spec, bias)
-    if served is not None:
-        return served
+    found = None if tuned else _try_product(x, weight, spec, bias)
+    if found is not None:
+        return found
     held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
     call = LinearCall(x, held, bias)
     request = request_of(call)
     if tuned:
         tune(call, request)
-    chosen: Linear = CALLS.chosen(request)
+    cache = decision_cache()
+    chosen: Linear = registry().resolve(LINEAR, request)
+    FAST_PATH.enable(cache, chosen, request, key=spec if _form(spec) is None else None)
     return chosen(call)
 
 

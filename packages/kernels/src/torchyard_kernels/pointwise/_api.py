@@ -11,9 +11,8 @@ from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments as checks
 from torchyard_kernels._operators import OPERATORS
-from torchyard_kernels.pointwise import _ops  # noqa: F401  (registers the ops)
 from torchyard_kernels.pointwise._arguments import Arguments
-from torchyard_kernels.pointwise._direct import count_write, served
+from torchyard_kernels.pointwise._ops import FAST_PATH, count_write
 from torchyard_kernels.pointwise._recordings import kept, recorded
 from torchyard_kernels.pointwise._transforms import refuse_gradient
 from torchyard_kernels.pointwise._validation import parse_arguments
@@ -58,7 +57,7 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
     text, captured = recorded(fn, "foreach_map", lists) if known is None else known
     several = result_count(text)
     if not dynamo and implementation is None:
-        found = served(text, lists, captured, None)
+        found = FAST_PATH.try_call((text, False), lists, captured, None)
         if found is not None:
             return found[0] if several is None else found
     arguments = parse_arguments("foreach_map", lists)
@@ -126,7 +125,7 @@ def write(
         As :func:`foreach_map_`.
     """
     plain = not is_dynamo_compiling() and implementation is None
-    if plain and served(text, lists, captured, tuple(out)) is not None:
+    if plain and FAST_PATH.try_call((text, True), lists, captured, tuple(out)) is not None:
         count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from torchyard import registry
+from torchyard.dispatch import FastPath, decision_cache
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.pointwise._arguments import Arguments, device_of, operand_of
-from torchyard_kernels.pointwise._direct import count_write, remember, served
 from torchyard_kernels.pointwise._evaluation import broadcast, check_results, result_dtypes
 from torchyard_kernels.pointwise._transforms import (
     batched,
@@ -33,7 +34,12 @@ from torchyard_kernels.pointwise.contract import (
 )
 from torchyard_programs import stored
 
-__all__ = ["compute"]
+__all__ = ["FAST_PATH", "compute", "count_write"]
+
+# The key is the program's text, and whether results are written to given tensors. A path takes the
+# lists, the captured tensors, and those to write to, or None; it returns a tuple of lists, or True
+# where it wrote. See KernelPath.
+FAST_PATH: Final = FastPath(POINTWISE)
 
 # A list of nothing is None, because an AOTInductor package hands an op no list for an empty one.
 _COMMON: Final = (
@@ -72,7 +78,7 @@ def compute(
         request = PointwiseRequest(device, text, inputs, traits, written, len(groups))
         # Before anybody is asked: what is not pointwise is the caller's to know.
         result_dtypes(text, inputs, traits)
-        conclusions = registry().conclusions()
+        cache = decision_cache()
         kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
         call = PointwiseCall(
             request,
@@ -82,15 +88,24 @@ def compute(
         )
         if out:
             check_results(call)
-        # Not before its like is known to be allowed.
+        # After the checks: the fast path does not repeat them for calls of this kind.
         if use is None:
-            remember(conclusions, kernel, request)
+            FAST_PATH.enable(cache, kernel, request, key=(text, bool(out)))
         results = kernel(call)
         found = found or [[None] * arguments.groups for _ in results]
         for into, result in zip(found, results, strict=True):
             for group, tensor in zip(groups, result, strict=True):
                 into[group] = tensor
     return tuple(found)
+
+
+def count_write(out: Sequence[Sequence[Tensor]]) -> None:
+    """Increment the version counters of tensors that a kernel wrote to.
+
+    torch does not see the write, and an operation that saved one of them for its backward must.
+    """
+    for result in out:
+        increment_version(result)
 
 
 def _arguments(
@@ -109,7 +124,11 @@ def _pointwise(
     use: str,
 ) -> list[Tensor]:
     arguments = _arguments(tensors, numbers, form, groups)
-    results = None if use else served(text, arguments.passed(), tuple(captured or ()), None)
+    results = (
+        None
+        if use
+        else FAST_PATH.try_call((text, False), arguments.passed(), tuple(captured or ()), None)
+    )
     if results is None:
         with torch.no_grad():
             results = compute(arguments, stored(captured), text, use=use or None)
@@ -149,7 +168,9 @@ def _pointwise_in_place(
 ) -> None:
     arguments = _arguments(tensors, numbers, form, groups)
     written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
-    if use or not served(text, arguments.passed(), tuple(captured or ()), written):
+    if use or not FAST_PATH.try_call(
+        (text, True), arguments.passed(), tuple(captured or ()), written
+    ):
         with torch.no_grad():
             compute(arguments, stored(captured), text, written, use or None)
     count_write(written)

@@ -105,15 +105,10 @@ class PointwiseCall:
 class PointwiseKernel(Protocol):
     """The callable that an implementation of ``pointwise/1`` loads.
 
-    May have ``direct(request)``: a short way for calls whose decision is known, or None where it
-    cannot be had. It is a function ``serve(lists, captured, out)`` of tuples: foreach_map's
-    arguments as they were passed, the captured tensors, and the lists to write to, or None. It
-    computes a call as the kernel does, with the same bits, and returns a tuple of lists, or True
-    where ``out`` was given. Nothing was checked before: what does not fit, or makes another request
-    (another number of groups aside), is answered with None, without an effect. None too unless
-    every tensor is of torch.Tensor or torch.nn.Parameter itself, dense, on the device, neither
-    lazily negated nor zeros that are not stored, and not differentiated while gradients are
-    recorded. It is asked for only where nothing but the kernel takes part in a call.
+    May have ``fast_path(request)``: see ``torchyard.dispatch``. The path takes (lists, captured,
+    out), tuples of foreach_map's arguments as they were passed, of the captured tensors, and of the
+    lists to write to, or None. It returns a tuple of lists, or True where ``out`` was given. It
+    computes any number of groups.
     """
 
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:

@@ -9,14 +9,15 @@ from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments, note_use
+from torchyard.dispatch import is_plain_call
+from torchyard.torch_compat import deterministic_algorithms
 from torchyard_kernels._autocast import cast, is_cast
-from torchyard_kernels.recurrent._ops import decided, recorded
+from torchyard_kernels.recurrent._ops import FAST_PATH, implementation_of, recorded
 from torchyard_kernels.recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
 from torchyard_kernels.recurrent._packed import PackedRecurrent
-from torchyard_kernels.recurrent._plain import is_plain
-from torchyard_kernels.recurrent._streaming import served
 from torchyard_kernels.recurrent._validation import (
     check_input,
     check_lengths_form,
@@ -87,8 +88,8 @@ def lstm(
         UnsupportedError: nothing may serve the call.
     """
     hidden, cell = state if type(state) is tuple and len(state) == 2 else _pair(state)
-    if lengths is None and implementation is None and _is_plain(dropout, training):
-        found = served(
+    if lengths is None and implementation is None and _drops_nothing(dropout, training):
+        found = _try_fast_path(
             RecurrentKind.LSTM, input, hidden, cell, weights, num_layers, bidirectional, batch_first
         )
         if found is not None:
@@ -119,8 +120,8 @@ def gru(
     The reset gate is applied after the recurrent product, as torch does. Arguments as for
     :func:`lstm`, with weights of [3 H, ...] and a state of one tensor, [layers * D, B, H].
     """
-    if lengths is None and implementation is None and _is_plain(dropout, training):
-        found = served(
+    if lengths is None and implementation is None and _drops_nothing(dropout, training):
+        found = _try_fast_path(
             RecurrentKind.GRU, input, state, None, weights, num_layers, bidirectional, batch_first
         )
         if found is not None:
@@ -151,13 +152,59 @@ def rnn(
     """
     kinds = {"tanh": RecurrentKind.RNN_TANH, "relu": RecurrentKind.RNN_RELU}
     kind = kinds[arguments.choice("rnn", "nonlinearity", nonlinearity, kinds)]
-    if lengths is None and implementation is None and _is_plain(dropout, training):
-        found = served(kind, input, state, None, weights, num_layers, bidirectional, batch_first)
+    if lengths is None and implementation is None and _drops_nothing(dropout, training):
+        found = _try_fast_path(
+            kind, input, state, None, weights, num_layers, bidirectional, batch_first
+        )
         if found is not None:
             return _new(RecurrentOutput, found)
     run = _Layers(kind, input, weights, num_layers, bidirectional, batch_first)
     result = run(state, None, lengths, _share("rnn", dropout, training), implementation)
     return RecurrentOutput(result.output, result.hidden)
+
+
+def _try_fast_path(
+    kind: RecurrentKind,
+    input: Any,
+    hidden: Tensor | None,
+    cell: Tensor | None,
+    weights: Any,
+    num_layers: Any,
+    bidirectional: Any,
+    batch_first: Any,
+) -> tuple[Tensor, ...] | None:
+    """Return output, hidden and an LSTM's cell by the fast path; None, without an effect, where it
+    does not compute the call.
+
+    Nothing is assumed of the arguments. The caller makes sure that there is nothing else to the
+    call, such as lengths.
+    """
+    if is_dynamo_compiling() or hidden is None or deterministic_algorithms():
+        return None
+    # Other values that count as these are refused where calls are checked.
+    if type(num_layers) is not int or num_layers >> 12:
+        return None
+    if type(bidirectional) is not bool or type(batch_first) is not bool:
+        return None
+    packed = isinstance(weights, PackedRecurrent)
+    latest = None
+    if packed:
+        # A kernel cannot see from packed weights whether they require gradients.
+        if weights.kind is not kind or torch.is_grad_enabled():
+            return None
+        latest = weights.latest()
+        num_layers, bidirectional = weights.num_layers, weights.bidirectional
+        weights = weights.weights
+    if batch_first:
+        if not isinstance(input, Tensor) or input.ndim != 3:
+            return None
+        input = input.transpose(0, 1)
+    found: tuple[Tensor, ...] | None = FAST_PATH.try_call(
+        None, kind, weights, packed, latest, input, hidden, cell, num_layers, bidirectional
+    )
+    if found is None or not batch_first:
+        return found
+    return (found[0].transpose(0, 1), *found[1:])
 
 
 def _name(kind: RecurrentKind) -> str:
@@ -167,7 +214,7 @@ def _name(kind: RecurrentKind) -> str:
     return "gru" if kind is RecurrentKind.GRU else "rnn"
 
 
-def _is_plain(dropout: Any, training: object) -> bool:
+def _drops_nothing(dropout: Any, training: object) -> bool:
     """Return whether nothing is dropped; False where either is still to be refused."""
     fits = (type(dropout) is float or type(dropout) is int) and 0 <= dropout <= 1
     return fits and (training is False or (training is True and dropout == 0))
@@ -331,9 +378,9 @@ class _Layers:
         call = RecurrentCall(
             self._kind, values, hidden, cell, cells, layers, bidirectional, lengths
         )
-        if is_plain(tensors):
+        if is_plain_call(tensors):
             packed = self._packed if not tracked and cells is self._cells else None
-            chosen = decided(call, grad=tracked, use=use, packed=packed is not None)
+            chosen = implementation_of(call, grad=tracked, use=use, packed=packed is not None)
             if packed is not None:
                 call = replace(call, packed=packed.of(chosen))
             if not tracked or getattr(chosen, "differentiable", False):

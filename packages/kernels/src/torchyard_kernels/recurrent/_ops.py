@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels._calls import Calls
+from torchyard.dispatch import FastPath, decision_cache
+from torchyard.torch_compat import deterministic_algorithms
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.recurrent import _transforms
 from torchyard_kernels.recurrent._request import call_of, request_of
@@ -30,13 +31,14 @@ from torchyard_kernels.recurrent.contract import (
     reserve_columns,
 )
 
-__all__ = ["CALLS", "check_lengths", "decided", "recorded"]
+__all__ = ["FAST_PATH", "check_lengths", "implementation_of", "recorded"]
 
-CALLS: Final = Calls(FORWARD)
+# A path takes the kind, the weights, whether packed weights could be had, the last packed ones or
+# None, input, hidden, cell or None, the number of layers, and whether there are two directions. See
+# KernelPath.
+FAST_PATH: Final = FastPath(FORWARD)
 
 _KINDS: Final = {str(kind): kind for kind in RecurrentKind}
-# Named here, because a look-up through modules costs as much as the question.
-_deterministic = torch._C._get_deterministic_algorithms
 
 _COMMON: Final = (
     "Tensor input, Tensor hidden, Tensor? cell, Tensor[] weights, Tensor? lengths, "
@@ -78,8 +80,10 @@ def recorded(
     return RecurrentResult(output, hidden, None if call.cell is None else cell)
 
 
-def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False) -> Forward:
-    """Return the implementation that serves a call.
+def implementation_of(
+    call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False
+) -> Forward:
+    """Return the implementation that computes a call.
 
     Args:
         call: the call.
@@ -91,7 +95,10 @@ def decided(call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = 
     request = request_of(call, grad=grad, packed=packed)
     if use is not None:
         return registry().resolve(FORWARD, request, use=use)
-    return CALLS.chosen(request)
+    cache = decision_cache()
+    chosen: Forward = registry().resolve(FORWARD, request)
+    FAST_PATH.enable(cache, chosen, request)
+    return chosen
 
 
 def check_lengths(call: RecurrentCall) -> None:
@@ -109,12 +116,14 @@ def check_lengths(call: RecurrentCall) -> None:
         raise ValueError(f"lengths: expected at most {steps}, the input's steps, got {most}")
 
 
-def _served(*args: Any) -> tuple[Tensor, ...] | None:
+def _try_fast_path(*args: Any) -> tuple[Tensor, ...] | None:
     given, hidden, cell, weights, lengths, name, num_layers, bidirectional, reserve, use = args
     kind = _KINDS.get(name)
-    if kind is None or lengths is not None or reserve or use or _deterministic():
+    if kind is None or lengths is not None or reserve or use or deterministic_algorithms():
         return None
-    found = CALLS.served(kind, weights, False, None, given, hidden, cell, num_layers, bidirectional)
+    found = FAST_PATH.try_call(
+        None, kind, weights, False, None, given, hidden, cell, num_layers, bidirectional
+    )
     if found is None:
         return None
     missing = [given.new_empty(0) for _ in range(4 - len(found))]
@@ -122,12 +131,12 @@ def _served(*args: Any) -> tuple[Tensor, ...] | None:
 
 
 def _forward(*args: Any) -> tuple[Tensor, ...]:
-    served = _served(*args)
-    if served is not None:
-        return served
+    found = _try_fast_path(*args)
+    if found is not None:
+        return found
     *common, reserve, use = args
     call = call_of(common, reserve=reserve)
-    result = decided(call, grad=reserve, use=use or None)(call)
+    result = implementation_of(call, grad=reserve, use=use or None)(call)
     nothing = call.input.new_empty(0)
     return (
         result.output,

@@ -227,10 +227,10 @@ class Forward(Protocol):
     It may have ``differentiable = True``: it consists of operations that torch differentiates, and
     is called with autograd recording where gradients are wanted. It may have ``pack(kind, weights,
     num_layers, bidirectional)``, which returns what ``RecurrentCall.packed`` then holds. And it may
-    have ``direct()``, see ``torchyard_kernels.fast_path``: its ``serve(kind, weights, packed, made,
-    input, hidden, cell, num_layers, bidirectional)`` takes the weights in torch's order, whether
-    the call was given them as a ``PackedRecurrent``, what ``pack`` made of them last (None where
-    nothing, or where they have changed) and a call's tensors, cell or None; and returns output and
+    have ``fast_path(request)``, see ``torchyard.dispatch``: its path takes (kind, weights, packed,
+    latest, input, hidden, cell, num_layers, bidirectional), with the weights in torch's order,
+    whether the call was given them as a ``PackedRecurrent``, what ``pack`` returned for them last
+    (None where nothing, or where they have changed) and cell or None; and returns output and
     hidden, and of an LSTM the cell.
     """
 

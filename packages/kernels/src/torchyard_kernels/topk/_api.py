@@ -11,12 +11,12 @@ from torch.compiler import is_dynamo_compiling
 from torchyard import arguments, note_use
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.topk import _validation as validation
-from torchyard_kernels.topk._ops import CALLS
+from torchyard_kernels.topk._ops import FAST_PATH
 from torchyard_kernels.topk.contract import Order
 
 __all__ = ["TopK", "kthvalue", "masked_topk", "partial_sort", "segmented_topk", "topk"]
 
-_served = CALLS.served
+_try_call = FAST_PATH.try_call
 
 
 class TopK(NamedTuple):
@@ -55,7 +55,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
         torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
     """
     if not is_dynamo_compiling():
-        found = _served(x, k, dim, largest, sorted)
+        found = _try_call(None, x, k, dim, largest, sorted)
         if found is not None:
             return tuple.__new__(TopK, found)
     return _rows("topk", x, None, k, dim, largest, _order("topk", sorted))
@@ -67,7 +67,7 @@ def partial_sort(x: Tensor, k: int, dim: int = -1, descending: bool = False) -> 
     Arguments and errors are those of :func:`topk`, which this is with sort's defaults.
     """
     if not is_dynamo_compiling():
-        found = _served(x, k, dim, descending, True)
+        found = _try_call(None, x, k, dim, descending, True)
         if found is not None:
             return tuple.__new__(TopK, found)
     descending = arguments.boolean("partial_sort", "descending", descending)
@@ -89,9 +89,9 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> TopK:
     """
     keepdim = arguments.boolean("kthvalue", "keepdim", keepdim)
     if not keepdim and not is_dynamo_compiling():
-        served = _served(x, k, dim)
-        if served is not None:
-            return tuple.__new__(TopK, served)
+        found = _try_call(None, x, k, dim)
+        if found is not None:
+            return tuple.__new__(TopK, found)
     found = _rows("kthvalue", x, None, k, dim, False, Order.LAST)
     if keepdim or not x.dim():
         return found
@@ -117,12 +117,12 @@ def masked_topk(
         As :func:`topk`.
     """
     if not is_dynamo_compiling():
-        served = _served(x, k, dim, largest, sorted, mask)
-        if served is not None:
-            return tuple.__new__(TopK, served)
+        found = _try_call(None, x, k, dim, largest, sorted, mask)
+        if found is not None:
+            return tuple.__new__(TopK, found)
     validation.check_tensor("masked_topk", x)
-    seen = validation.check_mask("masked_topk", mask, x)
-    return _rows("masked_topk", x, seen, k, dim, largest, _order("masked_topk", sorted))
+    visible = validation.check_mask("masked_topk", mask, x)
+    return _rows("masked_topk", x, visible, k, dim, largest, _order("masked_topk", sorted))
 
 
 def segmented_topk(
@@ -145,9 +145,9 @@ def segmented_topk(
         As :func:`topk`.
     """
     if not is_dynamo_compiling():
-        served = _served(x, k, -1, largest, sorted, None, offsets)
-        if served is not None:
-            return tuple.__new__(TopK, served)
+        found = _try_call(None, x, k, -1, largest, sorted, None, offsets)
+        if found is not None:
+            return tuple.__new__(TopK, found)
     function = "segmented_topk"
     validation.check_tensor(function, x)
     validation.check_offsets(function, offsets, x)

@@ -11,14 +11,17 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels._calls import Calls
+from torchyard import registry
+from torchyard.dispatch import FastPath, decision_cache
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.topk._validation import check_bounds
 from torchyard_kernels.topk.contract import TOPK, Order, TopKCall, TopKRequest, TopKResult
 
-__all__ = ["CALLS"]
+__all__ = ["FAST_PATH"]
 
-CALLS: Final = Calls(TOPK)
+# A path takes x, k, dim; perhaps largest, sorted; perhaps a mask, or None and offsets. With three
+# arguments it selects the k-th least alone, without its dimension. See KernelPath.
+FAST_PATH: Final = FastPath(TOPK)
 
 # dim counts from the front.
 _ROWS: Final = (
@@ -29,16 +32,16 @@ _SEGMENTS: Final = (
     "-> (Tensor, Tensor)"
 )
 _LAST: Final = Order.LAST.value
-# What a direct call is told of the other orders.
+# Whether a path is asked for sorted elements.
 _SORTED: Final = {Order.SORTED.value: True, Order.INDEX.value: False}
 
 
 def _topk(
     x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor]:
-    served = _served(x, mask, k, dim, largest, order)
-    if served is not None:
-        return served
+    found = _try_fast_path(x, mask, k, dim, largest, order)
+    if found is not None:
+        return found
     rows = x.movedim(dim, -1)
     seen = None if mask is None else mask.movedim(dim, -1)
     values, indices = _selected(TopKCall(rows, k, largest, Order(order), seen))
@@ -46,22 +49,24 @@ def _topk(
     return values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous()
 
 
-def _served(
+def _try_fast_path(
     x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor] | None:
     if dim != x.dim() - 1:
-        # Rows that do not lie side by side are not served; asking costs more than seeing it.
+        # No path reads rows that are not contiguous.
         return None
     if order == _LAST:
-        found = None if largest or mask is not None else CALLS.served(x, k, dim)
-        # Directly it is kthvalue's, which drops the dimension.
+        found = None if largest or mask is not None else FAST_PATH.try_call(None, x, k, dim)
+        # As kthvalue, which drops the dimension.
         return None if found is None else (found[0].unsqueeze(-1), found[1].unsqueeze(-1))
     ordered = _SORTED.get(order)
     if ordered is None or (mask is not None and mask.dim() != x.dim()):
         return None
-    seen = () if mask is None else (mask,)
-    served: tuple[Tensor, Tensor] | None = CALLS.served(x, k, dim, largest, ordered, *seen)
-    return served
+    masks = () if mask is None else (mask,)
+    selected: tuple[Tensor, Tensor] | None = FAST_PATH.try_call(
+        None, x, k, dim, largest, ordered, *masks
+    )
+    return selected
 
 
 def _topk_fake(
@@ -76,11 +81,13 @@ def _segmented(
     x: Tensor, offsets: Tensor, k: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor]:
     ordered = _SORTED.get(order)
-    served: tuple[Tensor, Tensor] | None = (
-        None if ordered is None else CALLS.served(x, k, -1, largest, ordered, None, offsets)
+    found: tuple[Tensor, Tensor] | None = (
+        None
+        if ordered is None
+        else FAST_PATH.try_call(None, x, k, -1, largest, ordered, None, offsets)
     )
-    if served is not None:
-        return served
+    if found is not None:
+        return found
     offsets = offsets.contiguous()
     check_bounds(x, offsets)
     return _selected(TopKCall(x, k, largest, Order(order), None, offsets))
@@ -109,24 +116,26 @@ def _selected(call: TopKCall) -> TopKResult:
         segmented=call.offsets is not None,
         unit_stride=length < 2 or x.stride(-1) == 1,
     )
-    chosen = CALLS.chosen(request)
+    cache = decision_cache()
+    chosen = registry().resolve(TOPK, request)
+    FAST_PATH.enable(cache, chosen, request)
     with torch.no_grad():
         result: TopKResult = chosen(call)
     return result
 
 
-def _remember_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, mask, _, dim, _, _ = inputs
-    _remember(ctx, x, output[1])
+    _save(ctx, x, output[1])
     ctx.dim, ctx.fills = dim, mask is not None
 
 
-def _remember_segments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _remember(ctx, inputs[0], output[1])
+def _save_segments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    _save(ctx, inputs[0], output[1])
     ctx.dim, ctx.fills = 0, True
 
 
-def _remember(ctx: Any, x: Tensor, indices: Tensor) -> None:
+def _save(ctx: Any, x: Tensor, indices: Tensor) -> None:
     ctx.mark_non_differentiable(indices)
     ctx.save_for_backward(indices)
     ctx.save_for_forward(indices)
@@ -216,7 +225,7 @@ OPERATORS.define(
     _topk,
     _topk_fake,
     gradient=_differentiate_rows,
-    setup_context=_remember_rows,
+    setup_context=_save_rows,
     jvp=_gathered,
     vmap=_topk_vmap,
 )
@@ -225,7 +234,7 @@ OPERATORS.define(
     _segmented,
     _segmented_fake,
     gradient=_differentiate_segments,
-    setup_context=_remember_segments,
+    setup_context=_save_segments,
     jvp=_gathered,
     vmap=_segmented_vmap,
 )

@@ -157,10 +157,10 @@ class TopKResult(NamedTuple):
 class TopKKernel(Protocol):
     """The callable that an implementation of ``topk/1`` loads.
 
-    May have ``direct()``: see ``torchyard_kernels.fast_path``. What it serves takes
-    ``topk``'s own arguments: (x, k, dim, largest, sorted); or ``kthvalue``'s, (x, k, dim), whose
-    results lack the dimension; or ``masked_topk``'s, with the mask behind topk's; or those of
-    ``segmented_topk``, with None and the offsets behind topk's, and a dim of -1.
+    May have ``fast_path(request)``: see ``torchyard.dispatch``. The path takes ``topk``'s own
+    arguments, (x, k, dim, largest, sorted); or ``kthvalue``'s, (x, k, dim), whose results lack the
+    dimension; or ``masked_topk``'s, with the mask after topk's; or those of ``segmented_topk``,
+    with None and the offsets after topk's, and a dim of -1.
     """
 
     def __call__(self, call: TopKCall) -> TopKResult:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard.dispatch import no_active_modes
 from torchyard_programs._cache.plain_function import PlainFunction, plain_function
 from torchyard_programs._cache.repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
 from torchyard_programs._captured import lies_on
-from torchyard_programs._undisturbed import is_undisturbed
 
 __all__ = ["Recordings"]
 
@@ -156,7 +156,7 @@ class Recordings:
                 return text, captured
         text, captured = self._record(function, device, *context)
         # Else a mode or a transform may have answered for a tensor.
-        if not is_undisturbed():
+        if not no_active_modes():
             return text, captured
         if _varies(key) and hash(key) not in self._met:
             if len(self._met) >= _MOST:

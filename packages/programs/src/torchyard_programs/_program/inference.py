@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard.torch_compat import without_modes
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program.functions import call_of, gather_any
 from torchyard_programs._program.program import Operation, Program, Reference
@@ -122,7 +123,7 @@ def inferred_on(
     """:func:`infer` on one device."""
     values: dict[str, Any] = {}
     steps = {}
-    with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
+    with torch.no_grad(), without_modes():
         for given in inputs:
             values[given.name] = _example(given.dtype, given.ndim, device)
         for index, (dtype, ndim) in enumerate(captured):

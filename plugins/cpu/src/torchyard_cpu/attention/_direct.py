@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskKind, ScoreKind
-from torchyard_attention.direct import DirectMask, DirectScore
+from torchyard_attention.fast_path import PathMask, PathScore
 from torchyard_cpu import _native
 from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu._tuning.tunables import Tunables
@@ -25,32 +25,28 @@ _MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
 
 
 class NativeDirect:
-    """``torchyard_attention.direct.DirectForward`` by the native module.
+    """``torchyard_attention.fast_path.AttentionPath`` by the native module."""
 
-    Attributes:
-        serve: computes a call whose request was admitted; None for any other.
-    """
-
-    serve: Callable[
+    try_call: Callable[
         [
             Tensor,
             Tensor,
             Tensor,
-            DirectMask | None,
+            PathMask | None,
             float | None,
             bool,
             bool,
-            DirectScore | None,
+            PathScore | None,
         ],
         Tensor | tuple[Tensor, Tensor] | None,
     ]
 
     def __init__(self, native: _native.DirectForward) -> None:
         self._native = native
-        self.serve = native.serve
+        self.try_call = native.serve
 
-    def admit(self, request: AttentionRequest, call: AttentionCall | None = None) -> None:
-        """Serve calls that make this request from now on, where native code alone can.
+    def enable(self, request: AttentionRequest, call: AttentionCall | None = None) -> bool:
+        """Compute calls that make this request from now on, where native code alone can.
 
         Args:
             request: of a call.
@@ -65,7 +61,7 @@ class NativeDirect:
             or request.deterministic
             or request.page_size
         ):
-            return
+            return True
         words = (
             _DTYPES.index(request.dtype),
             request.batch,
@@ -86,6 +82,7 @@ class NativeDirect:
             score = direct_score(call.score_mod, sizes) if all(sizes) else None
             if score is not None:
                 self._native.admit_score(words, call.score_mod.text, *score)
+        return True
 
 
 def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:

@@ -8,7 +8,12 @@ from typing import Final, TypeAlias
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks
+from torchyard_attention.contract import (
+    AttentionCall,
+    AttentionRequest,
+    AttentionResult,
+    MaskBlocks,
+)
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
@@ -48,8 +53,8 @@ class NativeForward:
         self._kernels = kernels_of(_native.select_kernel, found)
         self._decode_kernels = kernels_of(_native.select_decode, found)
 
-    def direct(self) -> NativeDirect | None:
-        """Return what serves decided calls without this class, and was admitted none."""
+    def fast_path(self, request: AttentionRequest) -> NativeDirect | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         return native_direct(self._kernels, self._decode_kernels)
 
     def __call__(self, call: AttentionCall) -> AttentionResult:

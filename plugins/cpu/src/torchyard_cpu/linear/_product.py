@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import torch
@@ -28,37 +29,44 @@ _POISON: Final = False
 
 
 class DirectLinear:
-    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
+    """``torchyard.dispatch.KernelPath`` by the native module."""
 
-    Attributes:
-        serve: computes a call whose request was admitted; None for any other.
-    """
-
-    serve: Callable[[Tensor, Tensor, int, Tensor | None], Tensor | None]
+    try_call: Callable[[Tensor, Tensor, int, Tensor | None], Tensor | None]
 
     def __init__(self, native: _native.DirectLinear) -> None:
         self._native = native
-        self.serve = native.serve
+        self.try_call = native.serve
 
-    def admit(self, request: LinearRequest) -> None:
-        """Serve calls that make this request from now on, where native code alone can."""
-        if not request.prologue and not request.epilogue:
-            self._native.admit(_asked(request))
+    def enable(self, request: LinearRequest) -> bool:
+        """Compute calls that make this request from now on, where native code alone can."""
+        self._native.admit(_asked(request))
+        return True
 
 
 class DirectFusedLinear:
     """Likewise, of calls with functions of one structure."""
 
-    serve: Callable[..., Tensor | None]
+    try_call: Callable[..., Tensor | None]
 
-    def __init__(self, native: _native.DirectFused) -> None:
+    def __init__(self, native: _native.DirectFused, kind: LinearRequest) -> None:
         self._native = native
-        self.serve = native.serve
+        self._kind = kind
+        self.try_call = native.serve
 
-    def admit(self, request: LinearRequest) -> None:
-        """Serve calls that make this request from now on, where native code alone can."""
+    def enable(self, request: LinearRequest) -> bool:
+        """Compute calls that make this request from now on, where native code alone can."""
+        if _kind(request) != self._kind:
+            return False
         if request.batch == 1:
             self._native.admit(_asked(request))
+        return True
+
+
+def _kind(request: LinearRequest) -> LinearRequest:
+    """Return a request without what one path takes any of."""
+    return replace(
+        request, rows=0, outputs=0, depth=0, batch=1, weight="", weight_options=(), bias=False
+    )
 
 
 def _asked(request: LinearRequest) -> tuple[int, ...]:
@@ -89,16 +97,17 @@ class NativeLinear:
             assert name is not None, f"the table has a kernel of {dtype} for any processor"
             self._kernels[getattr(torch, dtype)] = name
 
-    def direct(self) -> DirectLinear | None:
-        """Return what serves decided calls without this class, and was admitted none."""
+    def fast_path(self, request: LinearRequest) -> DirectLinear | DirectFusedLinear | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
+        if request.prologue or request.epilogue:
+            return self._fused_path(request)
         functions = torch_functions()
         if functions is None:
             return None
         native = _native.direct_linear(tuple(self._kernels.values()), *functions)
         return None if native is None else DirectLinear(native)
 
-    def direct_fused(self, request: LinearRequest) -> DirectFusedLinear | None:
-        """Return what serves calls with functions like a request's, and was admitted none."""
+    def _fused_path(self, request: LinearRequest) -> DirectFusedLinear | None:
         functions = torch_functions()
         if functions is None:
             return None
@@ -112,7 +121,7 @@ class NativeLinear:
             after,
             *functions,
         )
-        return None if native is None else DirectFusedLinear(native)
+        return None if native is None else DirectFusedLinear(native, _kind(request))
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

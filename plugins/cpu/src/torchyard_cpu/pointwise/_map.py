@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -64,6 +65,26 @@ def _operand(name: str, operand: Operand) -> ProgramOperand:
     return ProgramOperand(name, getattr(torch, dtype), dtype, TILE if ndim else UNIFORM, ndim)
 
 
+class _PointwisePath:
+    """``torchyard.dispatch.KernelPath`` for one program and kind of operands.
+
+    Args:
+        request: of the calls; the number of groups may be another one.
+        compute: takes a call's lists, captured tensors and what to write to.
+    """
+
+    def __init__(self, request: PointwiseRequest, compute: Callable[..., Any]) -> None:
+        self._request = replace(request, groups=1)
+        self.try_call = compute
+
+    def enable(self, request: PointwiseRequest) -> bool:
+        """Return whether the path computes calls that make a request."""
+        return replace(request, groups=1) == self._request
+
+    def clear(self) -> None:
+        """Do nothing: every call that the path computes makes the one request."""
+
+
 class NativePointwise:
     """``pointwise/1`` by the native interpreter.
 
@@ -75,8 +96,8 @@ class NativePointwise:
         found = features(isa)
         self._kernel = _native.select_program(found)
 
-    def direct(self, request: PointwiseRequest) -> Callable[..., Any] | None:
-        """Return what serves calls that make such requests without this class; see the contract."""
+    def fast_path(self, request: PointwiseRequest) -> _PointwisePath | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         program = native_program(request.text, operands_of(request), request.out or None)
         functions = torch_functions()
         if functions is None:
@@ -100,8 +121,8 @@ class NativePointwise:
         if native is None:
             return None
         if program.computed is None:
-            return native.serve
-        return WithNumbers(request, program.computed, native.serve)
+            return _PointwisePath(request, native.serve)
+        return _PointwisePath(request, WithNumbers(request, program.computed, native.serve))
 
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:
         """Compute a call; see the contract. Tensors of odd layouts are copied, one by one."""

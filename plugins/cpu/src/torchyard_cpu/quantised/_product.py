@@ -14,13 +14,13 @@ from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import QUANTISED, native_chain
 from torchyard_cpu._packed_addresses import packed_addresses
 from torchyard_cpu.quantised import DTYPES, features_of
-from torchyard_kernels.linear.contract import LinearCall, Packed, WeightSpec
-from torchyard_kernels.linear.contract.bound import BoundProduct
+from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed, WeightSpec
 from torchyard_kernels.linear.contract.chain import Chain
 from torchyard_kernels.linear.contract.quantised import BITS
 
 __all__ = ["NativeQuantised"]
 
+_PLAIN: Final = (Tensor, torch.nn.Parameter)
 _ELEMENTS: Final = {getattr(torch, name): number for number, name in enumerate(DTYPES)}
 
 
@@ -31,6 +31,78 @@ class _Sizes(NamedTuple):
     bits: int
     group: int
     activation: int
+
+
+class _QuantisedPath:
+    """``torchyard.dispatch.KernelPath`` for weights of one spec.
+
+    Args:
+        kernel: the kernel's name.
+        spec: the weights'.
+    """
+
+    def __init__(self, kernel: str, spec: WeightSpec) -> None:
+        self._kernel, self._spec, self._sizes = kernel, spec, _sizes(spec)
+        self._dtype: torch.dtype = getattr(torch, spec.dtype)
+        self._requests: set[tuple[int, bool]] = set()
+
+    def try_call(
+        self, x: Tensor, weight: tuple[Tensor, ...], form: None, bias: Tensor | None
+    ) -> Tensor | None:
+        """Compute a call whose request was enabled; None for any other."""
+        outputs, depth = self._sizes[:2]
+        given = (x,) if bias is None else (x, bias)
+        if not all(map(self._is_readable, given)) or x.shape[-1:] != (depth,):
+            return None
+        rows = x.numel() // depth
+        if (rows, bias is not None) not in self._requests:
+            return None
+        if bias is not None and bias.shape != (outputs,):
+            return None
+        if not all(
+            type(part) is Tensor and part.is_cpu and part.is_contiguous() for part in weight
+        ):
+            return None
+        out = x.new_empty((*x.shape[:-1], outputs))
+        _native.quantised_linear(
+            self._kernel,
+            (rows, *self._sizes),
+            (address(x, "x"), depth),
+            (
+                *packed_addresses(self._spec, weight),
+                0 if bias is None else address(bias, "bias"),
+            ),
+            (address(out, "out"), outputs),
+            torch.get_num_threads(),
+        )
+        return out
+
+    def _is_readable(self, tensor: Tensor) -> bool:
+        return (
+            type(tensor) in _PLAIN
+            and tensor.dtype is self._dtype
+            and tensor.is_cpu
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+            and not (tensor.requires_grad and torch.is_grad_enabled())
+        )
+
+    def enable(self, request: LinearRequest) -> bool:
+        """Compute calls that make this request from now on."""
+        if _spec(request) != self._spec:
+            return False
+        self._requests.add((request.rows, request.bias))
+        return True
+
+    def clear(self) -> None:
+        """Forget every request."""
+        self._requests.clear()
+
+
+def _spec(request: LinearRequest) -> WeightSpec:
+    return WeightSpec(
+        request.weight, request.dtype, request.outputs, request.depth, request.weight_options
+    )
 
 
 class NativeQuantised:
@@ -71,46 +143,10 @@ class NativeQuantised:
         )
         return out
 
-    def bind(self, weight: Packed) -> BoundProduct | None:
-        """Return the product with one weight, with all that does not depend on x taken apart."""
-        sizes = _sizes(weight.spec)
-        outputs, depth = sizes[:2]
-        dtype: torch.dtype = getattr(torch, weight.spec.dtype)
-        spec, tensors = weight.spec, tuple(tensor.contiguous() for tensor in weight.tensors)
-        if depth == 0 or not tensors[0].is_cpu:
-            return None
-        kernel, multiply = self.kernel, _native.quantised_linear
-
-        def product(x: Tensor, bias: Tensor | None) -> Tensor | None:
-            if (
-                type(x) is not Tensor
-                or x.dtype is not dtype
-                or x.shape[-1] != depth
-                or not x.is_cpu
-                or not x.is_contiguous()
-                or x.is_neg()
-                or (
-                    torch.is_grad_enabled()
-                    and (x.requires_grad or (bias is not None and bias.requires_grad))
-                )
-            ):
-                return None
-            out = x.new_empty((*x.shape[:-1], outputs))
-            multiply(
-                kernel,
-                (x.numel() // depth, *sizes),
-                (address(x, "x"), depth),
-                # A tensor may get other memory, as where a model is shared with other processes.
-                (
-                    *packed_addresses(spec, tensors),
-                    0 if bias is None else address(bias, "bias"),
-                ),
-                (address(out, "out"), outputs),
-                torch.get_num_threads(),
-            )
-            return out
-
-        return product
+    def fast_path(self, request: LinearRequest) -> _QuantisedPath | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
+        plain = not request.prologue and not request.epilogue
+        return _QuantisedPath(self.kernel, _spec(request)) if plain and request.depth else None
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

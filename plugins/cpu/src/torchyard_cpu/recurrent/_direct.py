@@ -55,23 +55,19 @@ def direct_call(serves: tuple[str, ...] | tuple[Callable[..., Any], ...]) -> Dir
 
 
 class DirectRecurrent:
-    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
+    """``torchyard.dispatch.KernelPath`` by the native module."""
 
-    Attributes:
-        serve: computes a call whose request was admitted; None for any other.
-    """
-
-    serve: Callable[..., tuple[Tensor, ...] | None]
+    try_call: Callable[..., tuple[Tensor, ...] | None]
 
     def __init__(self, native: _native.DirectRecurrent) -> None:
         self._native = native
-        self.serve = native.serve
+        self.try_call = native.serve
 
-    def admit(self, request: RecurrentRequest) -> None:
-        """Serve calls that make this request from now on, if it is one that may be."""
+    def enable(self, request: RecurrentRequest) -> bool:
+        """Compute calls that make this request from now on, where native code alone can."""
         special = (request.ragged, request.grad, request.reserve, request.deterministic)
         if any(special) or request.dtype not in DTYPES:
-            return
+            return True
         self._native.admit(
             (
                 DTYPES.index(request.dtype),
@@ -88,3 +84,4 @@ class DirectRecurrent:
                 request.packed,
             )
         )
+        return True

@@ -15,6 +15,7 @@ from torchyard_kernels.recurrent.contract import (
     CellWeights,
     RecurrentCall,
     RecurrentKind,
+    RecurrentRequest,
     RecurrentResult,
     gates,
     reserve_columns,
@@ -47,8 +48,8 @@ class NativeRecurrent:
             for dtype in DTYPES
         }
 
-    def direct(self) -> DirectRecurrent | None:
-        """Return what serves decided calls without this class, and was admitted none."""
+    def fast_path(self, request: RecurrentRequest) -> DirectRecurrent | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         return direct_call(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
 
     def pack(

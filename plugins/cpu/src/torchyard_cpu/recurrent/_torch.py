@@ -8,7 +8,12 @@ from typing import Any, Final
 import torch
 
 from torchyard_cpu.recurrent._direct import DirectRecurrent, direct_call
-from torchyard_kernels.recurrent.contract import RecurrentCall, RecurrentKind, RecurrentResult
+from torchyard_kernels.recurrent.contract import (
+    RecurrentCall,
+    RecurrentKind,
+    RecurrentRequest,
+    RecurrentResult,
+)
 
 __all__ = ["TorchLayers"]
 
@@ -25,8 +30,8 @@ class TorchLayers:
 
     differentiable = True
 
-    def direct(self) -> DirectRecurrent | None:
-        """Return what serves decided calls without this class, and was admitted none."""
+    def fast_path(self, request: RecurrentRequest) -> DirectRecurrent | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         return direct_call(tuple(_FUNCTIONS[kind] for kind in RecurrentKind))
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:

@@ -20,22 +20,18 @@ _ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
 
 
 class DirectTopK:
-    """``torchyard_kernels.fast_path.DirectCall`` by the native module.
+    """``torchyard.dispatch.KernelPath`` by the native module."""
 
-    Attributes:
-        serve: computes a call whose request was admitted; None for any other.
-    """
-
-    serve: Callable[..., tuple[Tensor, Tensor] | None]
+    try_call: Callable[..., tuple[Tensor, Tensor] | None]
 
     def __init__(self, native: _native.DirectTopK) -> None:
         self._native = native
-        self.serve = native.serve
+        self.try_call = native.serve
 
-    def admit(self, request: TopKRequest) -> None:
-        """Serve calls that make this request from now on, where native code alone can."""
+    def enable(self, request: TopKRequest) -> bool:
+        """Compute calls that make this request from now on, where native code alone can."""
         if not request.unit_stride:
-            return
+            return True
         self._native.admit(
             (
                 DTYPES.index(request.dtype),
@@ -48,6 +44,7 @@ class DirectTopK:
                 int(request.segmented),
             )
         )
+        return True
 
 
 class NativeTopK:
@@ -65,8 +62,8 @@ class NativeTopK:
             assert name is not None, f"the table has a kernel of every dtype: {dtype}"
             self._kernels[getattr(torch, dtype)] = name
 
-    def direct(self) -> DirectTopK | None:
-        """Return what serves decided calls without this class, and was admitted none."""
+    def fast_path(self, request: TopKRequest) -> DirectTopK | None:
+        """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         functions = torch_functions()
         if functions is None:
             return None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
+from torchyard.dispatch import decision_cache, no_active_modes
 from torchyard_kernels._accelerate._layers import biases, packed_held
 from torchyard_kernels._accelerate.decoder._cache import growing_layer
 from torchyard_kernels._accelerate.decoder._form import CHILDREN, DecoderForm
@@ -25,7 +26,7 @@ from torchyard_kernels.linear._request import request_of
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
 from torchyard_kernels.linear._weights.storage import Held, Part, join
 from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed, WeightSpec
-from torchyard_programs import ProgramError, is_undisturbed
+from torchyard_programs import ProgramError
 
 __all__ = ["DecoderForward"]
 
@@ -259,10 +260,10 @@ def _kernel(packed: Packed, bias: Tensor | None, dtype: torch.dtype, device: tor
 
 def _state_of(forward: DecoderForward) -> _State:
     # From before the decisions: then a change that comes between drops them.
-    conclusions = registry().conclusions()
-    known = conclusions.get(_KEY)
+    cache = decision_cache()
+    known = cache.get(_KEY)
     if known is None:
-        known = conclusions.setdefault(_KEY, WeakKeyDictionary())
+        known = cache.setdefault(_KEY, WeakKeyDictionary())
     state: _State | None = known.get(forward)
     if state is None or not state.stands():
         state = known[forward] = _State(forward)
@@ -288,7 +289,7 @@ def _decoded(
         or kept is None
         or position_embeddings is None
         or any(value is not None for value in others.values())
-        or not is_undisturbed()
+        or not no_active_modes()
         or torch.is_autocast_enabled(x.device.type)
     ):
         return None

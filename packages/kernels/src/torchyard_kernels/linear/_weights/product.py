@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.linear._api import linear
-from torchyard_kernels.linear._bound import decide, served
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
 from torchyard_kernels.linear._weights.storage import Joint, Part
 
@@ -29,13 +28,7 @@ def packed_linear(x: Tensor, packed: PackedWeight, bias: Tensor | None) -> Tenso
     if x.dtype != dtype or (bias is not None and bias.dtype != dtype):
         near = None if bias is None else bias.to(dtype)
         return linear(x.to(dtype), packed, near).to(x.dtype)
-    if torch.compiler.is_compiling():
-        return linear(x, packed, bias)
-    found = served(packed, x, bias)
-    if found is None:
-        found = linear(x, packed, bias)
-        decide(packed, x, bias)
-    return found
+    return linear(x, packed, bias)
 
 
 def packed_product(x: Tensor, part: Part, bias: Tensor | None) -> Tensor:

@@ -50,7 +50,7 @@ __all__ = [
 LINEAR: Final = "linear/1"
 # Outputs whose weights lie side by side in the format ``panels``.
 PANEL_COLUMNS: Final = 32
-# What a direct call is given in place of a packed weight's shape: see :class:`Linear`.
+# What a path is given in place of a packed weight's shape: see :class:`Linear`.
 PLAIN_WEIGHT: Final = -1
 SECOND_FACTOR: Final = -2
 
@@ -242,10 +242,12 @@ class LinearCall:
 class Linear(Protocol):
     """The callable that an implementation of ``linear/1`` loads.
 
-    May have ``direct()``: see ``torchyard_kernels.fast_path``. What it serves takes (x,
-    weight, form, bias): of a packed weight its ``data`` and (N, K), to which x has to fit; of a
-    plain one [N, K] the tensor and ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm`` the second
-    factor, [K, N] or [B, K, N] for x [B, M, K], and ``SECOND_FACTOR``.
+    May have ``fast_path(request)``: see ``torchyard.dispatch``. The path takes (x, weight, form,
+    bias). The weight and the form are: of ``panels``, ``data`` and (N, K), to which x has to fit;
+    of another format, its tensors and None; of a plain weight [N, K], the tensor and
+    ``PLAIN_WEIGHT``; and of ``matmul`` and ``bmm``, the second factor, [K, N] or [B, K, N] for x
+    [B, M, K], and ``SECOND_FACTOR``. For a request with functions the path also takes the tensors
+    that each of the two functions captured, as two tuples.
     """
 
     def __call__(self, call: LinearCall) -> Tensor:

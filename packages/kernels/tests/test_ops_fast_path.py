@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 
 import torchyard
 import torchyard_kernels as tk
-from torchyard import registry
-from torchyard_kernels import _calls
-from torchyard_kernels.linear import _fused_calls
+from torchyard.dispatch import FastPath, decision_cache
+from torchyard_kernels.linear import _api as linear_api
 from torchyard_kernels.linear import _ops as linear_ops
-from torchyard_kernels.pointwise import _ops as pointwise_ops
+from torchyard_kernels.pointwise import _api as pointwise_api
+from torchyard_kernels.topk import _api as topk_api
 
 OPS = torch.ops.torchyard_kernels
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-# From eager calls' own direct way to the ops.
+# The fast path of eager calls, before the ops.
 EAGER = (
-    "_linear._api._served",
-    "_linear._api._served_fused",
-    "_topk._api._served",
-    "_pointwise._api.served",
+    (linear_api, "_try_call"),
+    (linear_api, "_try_fused"),
+    (linear_api, "_try_packed"),
+    (topk_api, "_try_call"),
+    (pointwise_api, "FAST_PATH"),
 )
 
 
@@ -34,21 +35,22 @@ def ways(monkeypatch):
     """Send all calls to the ops, count those that are served directly there, and close that way."""
     found = SimpleNamespace(direct=0, open=True)
 
-    def watched(serve):
-        def call(*args):
-            result = serve(*args) if found.open else None
-            found.direct += result is not None
-            return result
+    try_call = FastPath.try_call
 
-        return call
+    def watched(*args):
+        result = try_call(*args) if found.open else None
+        found.direct += result is not None
+        return result
 
-    for place in EAGER:
-        monkeypatch.setattr(f"torchyard_kernels.{place}", lambda *_: None)
-    monkeypatch.setattr(_calls.Calls, "served", watched(_calls.Calls.served))
-    monkeypatch.setattr(_fused_calls, "served", watched(_fused_calls.served))
-    monkeypatch.setattr(pointwise_ops, "served", watched(pointwise_ops.served))
+    def never(*_):
+        return None
+
+    never.try_call = never
+    for module, name in EAGER:
+        monkeypatch.setattr(module, name, never)
+    monkeypatch.setattr(FastPath, "try_call", watched)
     with torchyard.use(linear="cpu.native", topk="cpu.native", pointwise="cpu.native"):
-        registry().conclusions().clear()
+        decision_cache().clear()
         yield found
 
 
@@ -115,12 +117,12 @@ def test_products_with_functions_are(ways, dtype, packed):
         served(ways, lambda functions=functions: tk.linear(x, held, bias, **functions))
 
 
-def test_formats_that_no_direct_call_takes_go_the_long_way(ways):
+def test_formats_take_the_fast_path_where_a_kernel_has_one(ways):
     x, weight = torch.randn(3, 64), torch.randn(64, 64)
     served(ways, lambda: tk.linear(x, tk.PackedWeight(weight)))
     codes = tk.quantize(weight, bits=8)
     with torchyard.use(linear="cpu.quantised"):
-        served(ways, lambda: tk.linear(x, codes), direct=False)
+        served(ways, lambda: tk.linear(x, codes))
     with torchyard.use(linear="kernels.beside"):
         served(ways, lambda: tk.linear(x, codes, epilogue=lambda y: y * 2), direct=False)
 

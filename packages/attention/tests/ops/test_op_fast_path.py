@@ -1,4 +1,4 @@
-"""The op's kernel hands calls over like those that were decided, and no other."""
+"""The op's kernel tries the fast path, for repeated calls and no other."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchyard import registry
 from torchyard_attention import create_block_mask, flex_attention, masks
 from torchyard_attention._api import prepared_arguments
-from torchyard_attention._ops import _decided as decided
+from torchyard_attention.contract import AttentionRequest
 
 from .settings import context, deterministic, environment
-from .spies import Spy, nothing_decided, spying
+from .spies import Spy, nothing_enabled, spying
 
 _OP = torch.ops.torchyard_attention.forward.default
 _REST = (False, False, False, "")  # lse, max_scores, grad, use
@@ -119,12 +120,16 @@ def test_a_score_of_doubles_is_not_handed_over(spy: Spy) -> None:
 
 def test_what_was_decided_of_a_score_can_be_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Spy()
-    monkeypatch.setattr(decided._Direct, "of", lambda self, forward: told)
+    # The forward that is chosen offers the spy.
+    chosen = type(
+        registry().resolve("attention/1", AttentionRequest("cpu", "float32", 1, 2, 2, 3, 3, 4, 4))
+    )
+    monkeypatch.setattr(chosen, "fast_path", lambda self, request: told, raising=False)
     given = _given(_query(), lambda s, b, h, q, k: s * 2.625)
-    with nothing_decided():
+    with nothing_enabled():
         for _ in range(2):
             _OP(*given, *_REST)
-    scores = [call.score_mod for _, call in told.admitted if call.score_mod is not None]
+    scores = [call.score_mod for _, call in told.enabled if call.score_mod is not None]
     assert len(scores) == 2
     assert scores[0].text is scores[1].text
 
@@ -228,7 +233,7 @@ def test_wrong_arguments_raise_what_they_raised(kind: str, monkeypatch: pytest.M
     _WRONG[kind](given)
     with pytest.raises(Exception) as known:  # noqa: PT011 - whatever the other way raises
         _OP(*given)
-    monkeypatch.setattr("torchyard_attention._ops._attention.served_op", lambda given: None)
+    monkeypatch.setattr("torchyard_attention._ops._attention.try_op", lambda given: None)
     with pytest.raises(known.type) as other:
         _OP(*given)
     assert str(known.value) == str(other.value)

@@ -12,8 +12,8 @@ from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torchyard.dispatch import is_plain_call
 from torchyard_attention import flex_attention
-from torchyard_attention._ops._direct import is_plain
 
 
 class _Functions(TorchFunctionMode):
@@ -42,15 +42,15 @@ def _profile() -> Iterator[None]:
 )
 def test_a_mode_sees_the_call(mode: Callable[[], AbstractContextManager[object]]) -> None:
     query = torch.randn(1, 1, 4, 8)
-    assert is_plain([query])
+    assert is_plain_call([query])
     with mode():
-        assert not is_plain([query])
-    assert is_plain([query])
+        assert not is_plain_call([query])
+    assert is_plain_call([query])
 
 
 def test_a_transform_sees_the_call() -> None:
     seen = []
-    torch.func.vmap(lambda x: seen.append(is_plain([torch.zeros(1)])) or x)(torch.zeros(2))
+    torch.func.vmap(lambda x: seen.append(is_plain_call([torch.zeros(1)])) or x)(torch.zeros(2))
     assert seen == [False]
 
 
@@ -68,7 +68,7 @@ class _Subclass(Tensor):
     ids=["negated", "zero", "subclass"],
 )
 def test_a_tensor_of_another_kind_goes_through_the_dispatcher(tensor: Tensor) -> None:
-    assert not is_plain([torch.zeros(2), tensor])
+    assert not is_plain_call([torch.zeros(2), tensor])
 
 
 @pytest.mark.parametrize("context", [nullcontext, torch.no_grad, torch.inference_mode])
@@ -76,7 +76,7 @@ def test_plain_tensors_go_to_the_kernel(
     context: Callable[[], AbstractContextManager[object]],
 ) -> None:
     with context():
-        assert is_plain([torch.zeros(2), torch.nn.Parameter(torch.zeros(2))])
+        assert is_plain_call([torch.zeros(2), torch.nn.Parameter(torch.zeros(2))])
 
 
 def test_a_profile_and_a_dispatch_mode_name_the_op() -> None:

@@ -8,10 +8,11 @@ from torch.nn.functional import gelu, silu
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchyard
-from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_kernels import PackedWeight, linear
-from torchyard_kernels.linear import _api, _fused_calls, _ops
+from torchyard_kernels.linear import _api, _ops
 from torchyard_kernels.linear._functions import recordings
+from torchyard_kernels.linear.contract import PLAIN_WEIGHT
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -23,7 +24,7 @@ def counted(monkeypatch):
     fused = _ops.fused
     monkeypatch.setattr(_api, "fused", lambda *args: calls.append(args) or fused(*args))
     with torchyard.use(linear="cpu.native"):
-        registry().conclusions().clear()
+        decision_cache().clear()
         yield calls
 
 
@@ -162,13 +163,14 @@ def test_of_several_kinds_the_one_that_was_served_last_is_asked_first(counted):
         x, weight = torch.randn(3, 64).to(dtype), torch.randn(40, 64).to(dtype)
         for _ in range(2):
             linear(x, weight, epilogue=twice)
-        kinds = next(
-            kinds
-            for (_, last, _), kinds in registry().conclusions()[_fused_calls._KEY].items()
+        calls = next(
+            calls
+            for (_, last, _), calls in decision_cache()[_ops.FAST_PATH._paths_key].calls.items()
             if last == recordings.record(twice, "epilogue", False, x).text
         )
-        assert kinds[0][0].dtype == str(dtype)[6:]
-    assert sorted(request.dtype for request, *_ in kinds) == ["bfloat16", "float16", "float32"]
+        assert calls[0](x, weight, PLAIN_WEIGHT, None, (), ()) is not None
+        assert all(call(x, weight, PLAIN_WEIGHT, None, (), ()) is None for call in calls[1:])
+    assert len(calls) == 3
     counted.clear()
     for dtype in DTYPES:
         x, weight = torch.randn(3, 64).to(dtype), torch.randn(40, 64).to(dtype)

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import torchyard
-from torchyard import registry
+from torchyard.dispatch import decision_cache
 from torchyard_kernels import PackedWeight, bmm, linear, matmul
 from torchyard_kernels.linear import _api, _ops
 from torchyard_programs import ProgramError
@@ -22,7 +22,7 @@ def counted(monkeypatch):
     product = _ops.product
     monkeypatch.setattr(_api, "product", lambda *args: calls.append(args) or product(*args))
     with torchyard.use(linear="cpu.native"):
-        registry().conclusions().clear()
+        decision_cache().clear()
         linear(torch.ones(2, 2), torch.ones(2, 2))
         calls.clear()
         yield calls

@@ -1,4 +1,4 @@
-"""A call like one that was decided before is handed over whole, and only where it may be."""
+"""A repeated call takes the fast path, and only where nothing but the kernel takes part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchyard_attention import (
     masks,
     scores,
 )
-from torchyard_attention._ops import _decided as decided
+from torchyard_attention._ops._fast_path import FAST_PATH, enable
 from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
 
 from .settings import context, deterministic, environment
@@ -33,8 +33,8 @@ from .spies import Spy, spying
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spy]:
     """Stand in for what the chosen forwards offer to calls that go past the op."""
-    # The op's kernel, below all that takes part in a call, asks too: see test_served_op.py.
-    monkeypatch.setattr("torchyard_attention._ops._served_op.served", lambda *given: None)
+    # The op's kernel, below all that takes part in a call, asks too: see test_op_fast_path.py.
+    monkeypatch.setattr("torchyard_attention._ops._attention.try_op", lambda given: None)
     with spying() as spy:
         yield spy
 
@@ -187,13 +187,13 @@ def test_a_mask_whose_bits_are_old_or_that_is_torchs_is_not_handed_over(spy: Spy
 
 
 class _Offering:
-    """A forward that offers a direct one."""
+    """A forward that offers a path."""
 
     def __init__(self, spy: Spy | None) -> None:
         self.spy = spy
         self.made = 0
 
-    def direct(self) -> Spy | None:
+    def fast_path(self, request: AttentionRequest) -> Spy | None:
         self.made += 1
         return self.spy
 
@@ -205,21 +205,21 @@ def test_each_forward_is_asked_once_and_told_the_requests_that_are_its_own() -> 
     query = _query()
     request = AttentionRequest("cpu", "float32", 1, 2, 2, 3, 3, 4, 4)
     call = AttentionCall(query, query, query, None, None, 1.0, False, False)
-    kept: dict[str, Any] = {}
+    cache: dict[Any, Any] = {}
     one, other = Spy(), Spy()
     first, second, third = _Offering(one), _Offering(other), _Offering(None)
     for forward in (first, second, third, first, lambda call: AttentionResult(query)):
-        decided.remember(kept, forward, request, call)
+        enable(cache, forward, request, call)
     assert (first.made, second.made, third.made) == (1, 1, 1)
-    assert one.admitted == [(request, call)] * 2
-    assert other.admitted == [(request, call)]
-    assert kept[decided._KEY].serve == (one.serve, other.serve)
+    assert one.enabled == [(request, call)] * 2
+    assert other.enabled == [(request, call)]
+    assert cache[FAST_PATH._paths_key].calls == {None: (one.try_call, other.try_call)}
 
 
 def test_the_forward_that_the_registry_chose_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[Any, AttentionRequest]] = []
     monkeypatch.setattr(
-        "torchyard_attention._ops._computation.remember",
+        "torchyard_attention._ops._computation.enable",
         lambda kept, forward, request, call: told.append((forward, request)),
     )
     query = torch.randn(1, 2, 5, 40)
