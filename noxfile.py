@@ -253,7 +253,7 @@ def pytest(session: nox.Session, *paths: str, in_parallel: bool = False) -> None
         # A thread that waits would spin on the core that another process's thread needs.
         session.env["OMP_WAIT_POLICY"] = "passive"
     # Our packages' ops tell one checkout's graphs from another's. The ops that tests define do not,
-    # nor do saved programs that are compiled; and what a test compiles, no earlier run shall have.
+    # nor do saved programs that are compiled; and what a test compiles, no earlier run may have.
     with tempfile.TemporaryDirectory() as compiled:
         session.env["TORCHINDUCTOR_CACHE_DIR"] = compiled
         session.run("pytest", *words, *(() if named else paths))
@@ -302,7 +302,7 @@ def docs_check(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Write the generated pages of docs/ anew."""
+    """Write the generated pages of docs/."""
     install(session, "conformance", extra=[])
     session.run("python", "docs/generate.py", *session.posargs)
 
@@ -360,7 +360,7 @@ def tests(session: nox.Session, environment: str) -> None:
 def certify(session: nox.Session) -> None:
     """Certify our own plugins and implementations by every law; each leaves a verified bundle.
 
-    With ``-- --refresh`` these are the ones in docs/certificates, and the pages are written anew.
+    With ``-- --refresh`` these are the ones in docs/certificates, and the pages are written again.
     """
     # torch warns without numpy, and a law may well forbid that.
     install(session, *ENVIRONMENTS["conformance"][0], extra=["numpy"])
@@ -541,7 +541,7 @@ def emulate(session: nox.Session, processor: str) -> None:
 
 @nox.session(default=False, tags=["emulate", "pkg-cpu", "stage-verify"])
 def amx(session: nox.Session) -> None:
-    """Run the kernels of matrix tiles on a model of the tiles; says nothing of the instructions."""
+    """Run the kernels of matrix tiles on a model of the tiles; does not test the instructions."""
     install(session, "attention", "kernels", "cpu", extra=[*group("test"), "scikit-build-core"])
     model = "-Ccmake.define.TORCHYARD_AMX_MODEL=ON"
     session.install("--no-deps", "--force-reinstall", model, str(PACKAGES["cpu"]))

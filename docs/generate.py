@@ -120,9 +120,9 @@ def _laws() -> str:
     profiles = [read_profile(name) for name in profile_names()]
     lead = (
         "What a plugin is held to by `torchyard certify`: each law with what it tries, why, and "
-        "how to mend a plugin that breaks it. A law's name is stable; `torchyard certify laws` "
+        "how to fix a plugin that breaks it. A law's name is stable; `torchyard certify laws` "
         "lists them, and `torchyard certify PLUGIN --case LAW` tries one alone. "
-        "Where a law must pass, nothing else is enough; wherever it is tried, a failure stands "
+        "Where a law must pass, nothing else is enough; wherever it is tried, a failure counts "
         "against the certificate."
     )
     parts = ["# Laws", lead]
@@ -137,7 +137,7 @@ def _laws() -> str:
             f"### `{item.id}`",
             " ".join([item.summary, item.what]).strip(),
             f"*Why.* {_sentence(item.why)}",
-            f"*Mend.* {_sentence(item.mend)}",
+            f"*Fix.* {_sentence(item.fix)}",
             f"Tried in {', '.join(tried)}; "
             + (
                 f"must pass in {', '.join(must)}."
@@ -174,7 +174,7 @@ def _devices() -> str:
         except BundleError as error:
             raise SystemExit(
                 f"docs/certificates/{path.name}: refused: {error}; `nox -s certify -- --refresh` "
-                f"makes it anew"
+                f"makes it again"
             ) from error
     lead = (
         "Which plugin is certified on which device. The page is made from the "

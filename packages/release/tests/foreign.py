@@ -1,4 +1,4 @@
-"""A small monorepo that has nothing to do with torchyard, made anew wherever a test wants it.
+"""A small monorepo that has nothing to do with torchyard, made for each test that wants it.
 
 Three packages: ``orchard`` is pure Python, ``orchard-press`` has a shared library, and
 ``orchard-shop`` requires both and has a command.

@@ -26,7 +26,7 @@ def _law(**given: Any) -> None:
 
         Why: somebody is hurt.
 
-        Mend: do something.
+        Fix: do something.
         """
 
     conformance.law(**given)(function)

@@ -22,7 +22,7 @@ Cases = Callable[["Subject"], Mapping[str, object]]
 _ATTRIBUTE: Final = "torchyard_law"
 _ID: Final = re.compile(r"[a-z]+\.[a-z0-9]+(-[a-z0-9]+)*")
 _PARTS: Final = re.compile(
-    r"(?P<summary>[^\n]+)\n\n(?P<what>.*?)Why: (?P<why>.+?)\n\nMend: (?P<mend>.+)", re.DOTALL
+    r"(?P<summary>[^\n]+)\n\n(?P<what>.*?)Why: (?P<why>.+?)\n\nFix: (?P<fix>.+)", re.DOTALL
 )
 _PAGE: Final = "docs/plugins/laws.md"
 
@@ -35,7 +35,7 @@ class Law:
         id: ``family.name``; stable, it is what certificates and expectations say.
         summary: one sentence: what the plugin keeps.
         profiles: the profiles under which it applies, without those that include these.
-        doc: the whole docstring: what, why, how to mend.
+        doc: the whole docstring: what, why, how to fix.
         cases: from the plugin to the law's cases, id to value; None for a law without cases.
     """
 
@@ -61,9 +61,9 @@ class Law:
         return self._part("why")
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """What the plugin's author does about it."""
-        return self._part("mend")
+        return self._part("fix")
 
     @property
     def anchor(self) -> str:
@@ -80,7 +80,7 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
     """Make a test function a law.
 
     Its docstring is the law's documentation: a sentence, then perhaps a paragraph on what is tried,
-    then a paragraph that begins with ``Why:`` and one that begins with ``Mend:``. The function
+    then a paragraph that begins with ``Why:`` and one that begins with ``Fix:``. The function
     takes fixtures of the plugin, ``subject`` first; a law with cases takes ``case`` as well, one
     value of what ``cases`` returned.
 
@@ -111,7 +111,7 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
         match = _PARTS.fullmatch(doc)
         if match is None:
             raise ValueError(
-                f"law {id!r}: expected a docstring of a sentence, then 'Why:' and 'Mend:' as "
+                f"law {id!r}: expected a docstring of a sentence, then 'Why:' and 'Fix:' as "
                 f"paragraphs of their own"
             )
         setattr(function, _ATTRIBUTE, Law(id, match["summary"], names, doc, cases))

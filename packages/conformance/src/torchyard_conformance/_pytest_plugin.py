@@ -180,7 +180,7 @@ class _Session:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say whether the plugin is certified, and what stands against it."""
+        """Say whether the plugin is certified, and the reasons why not."""
         if self._reasons is None:
             return
         verdict = "not certified" if self._reasons else "certified"

@@ -9,7 +9,7 @@ class Status(StrEnum):
     """How a law ended for a plugin, or one case of it.
 
     ``not-supported``: the plugin does not offer what the law is about. ``unverified``: the law
-    could not be tried here, for want of a device for instance; never a pass.
+    could not be tried here, for example because the device is absent; never a pass.
     """
 
     PASS = "pass"

@@ -94,7 +94,7 @@ def test_a_byte_of_any_member_is_refused_by_the_manifest(data: st.DataObject) ->
 
 
 @given(st.sampled_from([name for name in _NAMES if name != MANIFEST]), st.binary(max_size=40))
-def test_other_content_is_refused_though_the_manifest_was_made_anew(name: str, new: bytes) -> None:
+def test_other_content_is_refused_though_the_manifest_matches_it(name: str, new: bytes) -> None:
     _refused(_repacked({**_MEMBERS, name: new}))
 
 
@@ -336,7 +336,7 @@ def test_a_report_written_in_another_way_is_refused() -> None:
         _refused(_repacked({**_MEMBERS, REPORT: text}), "report.json")
 
 
-def test_who_makes_everything_anew_is_only_stopped_by_a_signature() -> None:
+def test_only_a_signature_stops_whoever_rewrites_everything() -> None:
     """The limit of a digest: what is consistent and unsigned may come from anybody."""
     forged = certified_report(plugin_version="9.9")
     verified = verify(bundle(forged))

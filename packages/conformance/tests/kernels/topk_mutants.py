@@ -135,7 +135,7 @@ class SeesItsBatch(SoundTopK):
 
 
 class KeepsEachCall(SoundTopK):
-    """Remembers every call by its tensors."""
+    """Stores every call by its tensors."""
 
     calls: ClassVar[list[TopKCall]] = []
 

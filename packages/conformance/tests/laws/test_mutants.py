@@ -21,7 +21,7 @@ def judged() -> dict[str, Judged]:
 def test_its_law_catches_it_and_no_other_does(name: str, judged: dict[str, Judged]) -> None:
     found = judged[name]
     assert list(found.broken) == [found.mutant.law], found.broken
-    assert found.broken[found.mutant.law], "the law says nothing of what it found"
+    assert found.broken[found.mutant.law], "the law does not say what it found"
 
 
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
@@ -58,7 +58,7 @@ def test_a_failure_names_the_law_its_meaning_and_a_line_that_shows_it_again(
         f"FAILED {mutant.law}",
         "expected names that it offers (misspelt.count), got misspelt.cuont",
         law.summary,
-        law.mend,
+        law.fix,
         law.anchor,
         again,
     ):

@@ -10,7 +10,7 @@ from torchyard_conformance import Law, read_profile
 from torchyard_conformance._law import all_laws, law, law_of
 from torchyard_conformance._profile import ProfileError, default_profile, profile_names
 
-_DOC = "It is good.\n\nWhy: so.\n\nMend: do."
+_DOC = "It is good.\n\nWhy: so.\n\nFix: do."
 
 
 def _law(id: str, *profiles: str) -> Law:
@@ -90,8 +90,8 @@ def test_a_law_needs_a_stable_id_and_its_three_paragraphs() -> None:
         law("a.b", profiles=())(function)
     found = law_of(law("a.b", profiles=("core",))(function))
     assert found is not None
-    assert (found.summary, found.why, found.mend) == ("It is good.", "so.", "do.")
+    assert (found.summary, found.why, found.fix) == ("It is good.", "so.", "do.")
     assert found.anchor == "docs/plugins/laws.md#ab"
     function.__doc__ = "It is good."
-    with pytest.raises(ValueError, match=r"'Why:' and 'Mend:' as paragraphs"):
+    with pytest.raises(ValueError, match=r"'Why:' and 'Fix:' as paragraphs"):
         law("a.b", profiles=("core",))(function)

@@ -112,7 +112,7 @@ def _held(contract: str, name: str, case: str) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("contract", "name", "case", "op"), _CASES, ids=[f"{case[3]}" for case in _CASES]
 )
-def test_a_tangent_that_is_lost_bent_or_a_riddle_is_caught(
+def test_a_tangent_that_is_lost_wrong_or_of_an_unknown_class_is_caught(
     contract: str, name: str, case: str, op: str, fault: _Fault, said: str
 ) -> None:
     with _spoiled(op, fault), pytest.raises(Violated) as caught:

@@ -229,7 +229,7 @@ REGISTRATION = (
     ),
     Mutant(
         "no-click-command",
-        "its command is a function that click knows nothing of",
+        "its command is a function that is no click command",
         "registration.commands",
         plugin(
             "no-click-command",
@@ -275,7 +275,7 @@ REGISTRATION = (
     ),
     Mutant(
         "wrong-device",
-        "its probe tells of another device than it was asked for",
+        "its probe returns the status of another device than it was asked for",
         "registration.device-probe",
         plugin(
             "wrong-device",
@@ -316,11 +316,11 @@ REGISTRATION = (
         _AT_IMPORT,
     ),
     Mutant(
-        "remembers-its-process",
+        "stores-its-process",
         "it works in the process that imported it, and in no forked child",
         "registration.fork",
         plugin(
-            "remembers-its-process",
+            "stores-its-process",
             at_import="import os\n\nOWNER = os.getpid()",
             in_hook="""
                 if os.getpid() != OWNER:

@@ -1,4 +1,4 @@
-"""A report is certified only where nothing stands against it, and says what does."""
+"""A report is certified only where no reason prevents it, and lists the reasons."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from torchyard_conformance._runs import _run as run_module
 from torchyard_conformance._runs._events import Events, Progress, read_progress
 from torchyard_conformance._runs._run import Run, RunError
 
-_DOC = '"""It is good.\n\n    Why: so.\n\n    Mend: do.\n    """'
+_DOC = '"""It is good.\n\n    Why: so.\n\n    Fix: do.\n    """'
 _HEAD = """
 import os, signal, time
 import pytest

@@ -86,7 +86,7 @@ VARIABLES: Final = (
         "TORCHYARD_USE",
         "contract=implementation,...",
         "",
-        "Use exactly these implementations; an error where one cannot serve a request.",
+        "Use exactly these implementations; an error where one does not support a request.",
     ),
 )
 

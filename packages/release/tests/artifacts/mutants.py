@@ -40,7 +40,7 @@ class Subject:
     def wheel(
         self, name: str, change: Callable[[dict[str, bytes]], None], *, record: bool = True
     ) -> None:
-        """Change the members of a wheel; its RECORD is made anew unless that is the fault."""
+        """Change the members of a wheel; its RECORD is rewritten unless that is the fault."""
         members = members_of(self.path(name))
         change(members)
         if record:

@@ -107,7 +107,7 @@ def test_a_version_that_is_not_there_is_not_yanked(index: IndexServer) -> None:
         yank_plan(_remote(index), _PROJECTS, "base", "7.0")
 
 
-def test_releases_are_installed_anew_and_index_rot_is_found(
+def test_releases_are_installed_again_and_index_rot_is_found(
     index: IndexServer, tmp_path: Path
 ) -> None:
     write_wheel(index.folder / "files", "zz-rotten", "1.0.0", requires=["zz-gone==1"])

@@ -149,12 +149,12 @@ def test_what_a_pick_left_alone_is_built_once_more(
     orchard: Path, release_json: Callable[..., Any], rounds: list[str], again: bool
 ) -> None:
     first = release_json("build", "--no-isolation")
-    assert (first["kept"], sorted(rounds)) == ([], ["first", "second"])
+    assert (first["unchanged"], sorted(rounds)) == ([], ["first", "second"])
     rounds.clear()
     _pick(orchard, "docs/page.md", "A page.\n")
     second = release_json("build", "--no-isolation", *(["--again"] if again else []))
     assert second["candidate"]["artifacts"] == first["candidate"]["artifacts"]
-    assert second["kept"] == ([] if again else ["orchard"])
+    assert second["unchanged"] == ([] if again else ["orchard"])
     assert sorted(rounds) == (["first", "second"] if again else ["second"])
     folder = orchard / ".train/1.4.0/rc2"
     said = read_evidence(folder / "evidence")[folder / "evidence" / "build.json"].summary
@@ -168,7 +168,7 @@ def test_what_a_pick_changed_is_built_twice(
     rounds.clear()
     _pick(orchard, "packages/orchard/src/orchard/more.py", "MORE = 1\n")
     second = release_json("build", "--no-isolation")
-    assert (second["kept"], sorted(rounds)) == ([], ["first", "second"])
+    assert (second["unchanged"], sorted(rounds)) == ([], ["first", "second"])
     assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
 
 
@@ -184,7 +184,7 @@ def test_a_build_that_reads_outside_its_folder_is_found_and_built_twice(
     rounds.clear()
     _pick(orchard, "NOTICE", "Another.\n")
     second = release_json("build", "--no-isolation")
-    assert (second["kept"], rounds) == ([], ["second", "first"])
+    assert (second["unchanged"], rounds) == ([], ["second", "first"])
     assert not second["differences"]
     assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
 
@@ -214,7 +214,7 @@ def test_a_package_that_cannot_be_built_shows_the_end_of_its_log(
     assert result.exit_code == 1
     assert "error: orchard: building it ended with 1:" in result.output
     assert "Readme file does not exist: README.md" in result.output
-    assert "orchard-first.txt; mend it on the branch" in result.output
+    assert "orchard-first.txt; fix it on the branch" in result.output
     assert "no candidate has been built" in _latest_error(orchard)
 
 
@@ -353,7 +353,7 @@ def _wheel(path: Path, members: dict[str, bytes], *, year: int = 2020) -> Path:
         ({"a": b"1", "b": b"22"}, ("b: 1 bytes in the first, 2 in the second",)),
         ({"a": b"1"}, ("b: only in the first",)),
         ({"a": b"1", "b": b"2", "c": b""}, ("c: only in the second",)),
-        ({"b": b"2", "a": b"1"}, ("the members stand in another order",)),
+        ({"b": b"2", "a": b"1"}, ("the members are in another order",)),
     ],
 )
 def test_what_differs_between_two_wheels_is_said_by_member(

@@ -1,4 +1,4 @@
-"""A second copy that differs is named, and derived anew where that is possible."""
+"""A second copy that differs is named, and rewritten where that is possible."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_copy_that_drifts_is_named_and_derived(
         ),
     ],
 )
-def test_what_a_person_must_mend_is_said(
+def test_what_a_person_must_fix_is_said(
     agreed: Path, release: Callable[..., Result], name: str, old: str, new: str, said: str
 ) -> None:
     _replace(agreed, name, old, new)

@@ -178,8 +178,8 @@ def test_a_candidate_is_the_tip_of_the_branch(
     assert result.exit_code == 1
     assert "release/1.4 is what v1.4.0-rc1 is" in result.output
     foreign.git(orchard, "switch", "--quiet", "release/1.4")
-    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, mended\n")
-    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
+    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, fixed\n")
+    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Fix")
     foreign.git(orchard, "switch", "--quiet", "main")
     assert release_json("status")["commits_since_candidate"] == 1
     assert release_json("status")["next"] == "torchyard release cut --candidate"
@@ -209,8 +209,8 @@ def test_a_patch_takes_along_only_what_changed(
     release_json("cut")
     foreign.git(orchard, "tag", "v1.4.0", "v1.4.0-rc1")
     foreign.git(orchard, "switch", "--quiet", "release/1.4")
-    foreign.write(orchard, f"packages/{changed}/README.md", "# Mended\n")
-    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
+    foreign.write(orchard, f"packages/{changed}/README.md", "# Fixed\n")
+    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Fix")
     release_json("bump", "1.4.1")
     foreign.git(orchard, "commit", "--quiet", "--all", "--message=Open 1.4.1")
     for name, folder in (
@@ -284,8 +284,8 @@ def test_killed_while_making_a_further_candidate_it_is_made_once(
 ) -> None:
     assert release("cut").exit_code == 0
     foreign.git(orchard, "switch", "--quiet", "release/1.4")
-    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, mended\n")
-    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Mend")
+    foreign.write(orchard, "packages/shop/README.md", "# orchard-shop, fixed\n")
+    foreign.git(orchard, "commit", "--quiet", "--all", "--message=Fix")
     words = [sys.executable, "-c", _DYING, str(orchard), "within", str(number), "--candidate"]
     killed = subprocess.run(words, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()

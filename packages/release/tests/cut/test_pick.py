@@ -78,7 +78,7 @@ def test_a_phase_takes_what_it_says(
     assert _state(branch) == before
 
 
-def test_a_dispensation_has_a_name_and_a_reason_and_is_kept(branch: Path) -> None:
+def test_a_dispensation_has_a_name_and_a_reason_and_is_recorded(branch: Path) -> None:
     sha = _on_main(branch, "fix.txt", "x\n", "Fix")
     workspace = Workspace.find(branch)
     with pytest.raises(PickError, match="NAME: REASON"):

@@ -241,7 +241,7 @@ def test_rows_that_say_the_same_stand_against_it_together(tmp_path: Path) -> Non
     page = scorecard_page(_card(tmp_path, gates=(replace(_GATE, cells=("east", "west")),)), "x")
     assert page.count("nothing was tried") == 3
     assert "east, west" in page
-    assert re.search(r"Not ready.*2 blocking rows\s+stand", page, re.DOTALL)
+    assert re.search(r"Not ready.*2 blocking rows\s+fail", page, re.DOTALL)
 
 
 def test_the_command_writes_page_and_document_and_tells_by_its_status(

@@ -19,7 +19,7 @@ class FaultyIndex(IndexServer):
 
     Attributes:
         refuse: file name -> the statuses that its next uploads are answered with, untaken.
-        hang_up: names whose next upload is taken, and whose uploader is told nothing.
+        hang_up: names whose next upload is taken, and whose uploader gets no answer.
         stall: names whose next upload is taken, and answered after STALL_SECONDS.
         late: name -> how often a project's page does not list it yet.
         tampered: names that are served with other bytes than were uploaded.

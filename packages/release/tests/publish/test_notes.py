@@ -151,11 +151,11 @@ def test_fragments_stand_under_their_types_by_package() -> None:
     fragments = [
         Fragment("slug", "press", "added", "Press."),
         Fragment("7", "orchard", "added", "Grow."),
-        Fragment("8", "orchard", "fixed", "Mend."),
+        Fragment("8", "orchard", "fixed", "Fix."),
     ]
     kinds = {"breaking": "Breaking", "fixed": "Bug fixes", "added": "New features"}
     assert sections_of(fragments, kinds) == (
-        ("Bug fixes", ("**orchard**: Mend. (#8)",)),
+        ("Bug fixes", ("**orchard**: Fix. (#8)",)),
         ("New features", ("**orchard**: Grow. (#7)", "**press**: Press.")),
     )
 

@@ -156,10 +156,10 @@ def _fix(train: Rehearsal, fix: Callable[[Path], object]) -> None:
 
 
 def _spoil(train: Rehearsal) -> dict[str, str]:
-    """Touch what a green scorecard stands on, see that nobody can approve it, and put it back.
+    """Change what a green scorecard rests on, see that nobody can approve it, and put it back.
 
     Returns:
-        what was touched -> what status says stands against it, or why approving was refused.
+        what was touched -> what status reports, or why approving was refused.
     """
     (folder,) = train.root.glob(".train/*/rc2")
     wheel = sorted((folder / "dist").glob("*.whl"))[0]
@@ -247,7 +247,7 @@ def _outsider(train: Rehearsal, index: IndexServer) -> dict[str, Any]:
 
 
 # What one machine can do in minutes: of the sessions the shortest, in place of all. In one command,
-# because each of them installs torch anew.
+# because each of them installs torch again.
 _OURS: Final = (
     (
         *("--gate", "alone", "--gate", "together", "--gate", "dependencies", "--gate", "torch"),

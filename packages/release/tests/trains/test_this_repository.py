@@ -44,7 +44,7 @@ def test_commands_and_findings_in_the_guide_exist() -> None:
     assert named
     for words in named:
         assert command.get_command(context, words[0]) is not None, words
-    table = _GUIDE.partition("## Inspect")[2].partition("## What is remembered")[0]
+    table = _GUIDE.partition("## Inspect")[2].partition("## What is recorded")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(Fault)
 

@@ -67,7 +67,7 @@ def judge(law: AttentionLaw, kernel: Kernel, case: str = "") -> _Figures:
 
     Raises:
         Violated: it breaks the law; ``smallest`` is the smallest call found that does.
-        NotSupported: the law says nothing of this case.
+        NotSupported: the law does not apply to this case.
     """
     if not case:
         return law.check(kernel)

@@ -31,7 +31,7 @@ def changed_state(before: dict[str, object]) -> str:
 
 
 def note_settings() -> None:
-    """Remember the settings as they are before any implementation was called."""
+    """Record the settings as they are before any implementation was called."""
     if not _NOTED:
         _NOTED.update(_settings())
 

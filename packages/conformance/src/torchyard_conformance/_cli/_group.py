@@ -41,7 +41,7 @@ class _PluginFirst(click.Group):
 
 @click.group(cls=_PluginFirst, no_args_is_help=True)
 def command() -> None:
-    """Certify a plugin: try every law of a profile, and say what stands against it.
+    """Certify a plugin: try every law of a profile, and say what prevents a certificate.
 
     Exit status 0: certified; 1: not; 2: the command was not understood.
     """

@@ -62,7 +62,7 @@ def show_report(report: Report, seconds: float) -> None:
 
 
 def show_verdict(report: Report) -> None:
-    """Write whether the plugin is certified, and all that stands against it."""
+    """Write whether the plugin is certified, and every reason why not."""
     out = console()
     if report.certified:
         out.print(f"certified: {report.plugin}, profile {report.profile}", style="bold green")
@@ -86,7 +86,7 @@ def show_failure(report: Report, result: LawResult) -> None:
     rows = [("expected", f"{row.reason} ({row.link}; until {row.expires})")] if row else []
     if result.law in laws:
         item = laws[result.law]
-        rows = [("law", item.summary), *rows, ("mend", item.mend), ("more", item.anchor)]
+        rows = [("law", item.summary), *rows, ("fix", item.fix), ("more", item.anchor)]
     rows = [("found", result.text), ("smallest", result.smallest), *rows]
     for label, text in [*rows, ("again", result.reproduce)]:
         if text:

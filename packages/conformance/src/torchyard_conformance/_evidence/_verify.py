@@ -68,9 +68,9 @@ def read_bundle(path: Path, *, key: Path | None = None) -> Verified:
 
 
 def verify(data: bytes, *, key: Path | None = None) -> Verified:
-    """Check a bundle: its bytes, its members, its conclusions, the lists it was judged by.
+    """Check a bundle: its bytes, its members, their agreement, the lists that it was judged by.
 
-    Everything that follows from something else in it is made anew and compared. Nothing is
+    Everything that follows from something else in it is derived again and compared. Nothing is
     unpickled, and nothing is written to a disk.
 
     Args:

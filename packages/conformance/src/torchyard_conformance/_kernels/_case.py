@@ -28,7 +28,7 @@ class Case(ABC):
 
     Attributes:
         name: stable and readable.
-        layout: how the inputs lie in memory, see ``_tensors.laid``.
+        layout: the inputs' memory layout, see ``_tensors.laid``.
     """
 
     name: str

@@ -32,7 +32,7 @@ class KernelLaw:
     """How a law is held.
 
     Attributes:
-        check: raises Violated, or NotSupported where the law says nothing; returns figures. Takes
+        check: raises Violated, or NotSupported where the law does not apply; returns figures. Takes
             an implementation and a case, or all cases of its contract.
         cases: the calls of each contract, by name.
         each: whether it is held on each case.
@@ -60,7 +60,7 @@ def judge(law: KernelLaw, kernel: Kernel, case: str = "") -> _Figures:
 
     Raises:
         Violated: it breaks the law.
-        NotSupported: the law says nothing of this case.
+        NotSupported: the law does not apply to this case.
     """
     cases = law.cases[kernel.contract]
     return law.check(kernel, cases[case] if law.each else cases.values())

@@ -21,7 +21,7 @@ def named(value: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def mapped(value: Any, change: Callable[[str, Tensor], Tensor], path: str = "") -> Any:
-    """Return the same with every tensor changed; ``change`` is told its path."""
+    """Return the same with every tensor changed; ``change`` gets its path too."""
     if isinstance(value, Tensor):
         return change(path, value)
     new = {name: mapped(item, change, f"{path}{name}".lstrip(".")) for name, item in _parts(value)}
@@ -35,7 +35,7 @@ def mapped(value: Any, change: Callable[[str, Tensor], Tensor], path: str = "") 
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what lies in a value, with what its path gets."""
+    """Yield the parts of a value, each with what it adds to the path."""
     if is_dataclass(value) and not isinstance(value, type):
         yield from ((f".{item.name}", getattr(value, item.name)) for item in fields(value))
     elif hasattr(value, "_fields"):
@@ -50,7 +50,7 @@ def laid(tensor: Tensor, layout: str) -> Tensor:
     Args:
         tensor: any.
         layout: ``contiguous``; ``offset``: behind other elements of its memory; ``strided``: every
-            other element of a row; ``transposed``: columns side by side. What lies between is 77.
+            other element of a row; ``transposed``: columns side by side. Gaps hold 77.
 
     Raises:
         ValueError: another layout.

@@ -49,7 +49,7 @@ def assemble(
 
 
 def environment() -> dict[str, str]:
-    """Return the machine in words; nothing in it tells whose it is."""
+    """Return the machine in words; nothing in it identifies its owner."""
     machine = probe_platform()
     return {
         "system": f"{machine.system} {platform.release()}",

@@ -49,5 +49,5 @@ def _inside(package: str) -> Iterator[tuple[str, Path]]:
 
 
 def _lasts(file: Path) -> bool:
-    """Return whether a file is there, and is not one that Python writes anew as it likes."""
+    """Return whether a file is there, and is not one that Python rewrites as it likes."""
     return file.is_file() and "__pycache__" not in file.parts

@@ -23,14 +23,14 @@ class ExpectationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One failure that is known and will be mended.
+    """One failure that is known and will be fixed.
 
     Attributes:
         law: the law's id.
         case: which of its cases: a shell pattern.
         reason: why it fails.
-        link: where its mending is followed.
-        expires: the day from which, or the release of the plugin in which, it must be mended:
+        link: where its fix is tracked.
+        expires: the day from which, or the release of the plugin in which, it must be fixed:
             ``2027-01-31``, or a version.
 
     Raises:
@@ -61,7 +61,7 @@ class Expectation:
         return self.law == law and fnmatchcase(case, self.case)
 
     def expired(self, today: datetime.date, version: str) -> bool:
-        """Return whether it should have been mended by a day and a version of the plugin."""
+        """Return whether it should have been fixed by a day and a version of the plugin."""
         of = "Expectation.expired"
         arguments.instance(of, "today", today, datetime.date, "a datetime.date")
         if isinstance(today, datetime.datetime):

@@ -100,12 +100,12 @@ class Report:
 
     @property
     def certified(self) -> bool:
-        """Whether nothing stands against a certificate."""
+        """Whether there is no reason against a certificate."""
         return not self.reasons
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Everything that stands against a certificate, in words."""
+        """Every reason against a certificate, as text."""
         if not self.results:
             return ("no law ran",)
         return (*self._lacking(), *self._unexpected(), *self._outdated())
@@ -146,7 +146,7 @@ class Report:
         return structure(data, cls, "", ignore_unknown=True)
 
     def _lacking(self) -> list[str]:
-        """Return what stands against the laws that must pass."""
+        """Return the laws that must pass and did not, as text."""
         laws = self.laws()
         reasons = []
         for name in self.mustpass:

@@ -89,7 +89,7 @@ class Run:
             if len(progress.begun) == before:
                 log = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
                 first = f"the laws cannot be run: {died}; of a plugin that ends the process "
-                first += "when it is loaded, --profile core tells more"
+                first += "when it is loaded, --profile core shows more"
                 raise RunError("\n".join([first, *log[-_LOG_LINES:]]))
 
     def _process(

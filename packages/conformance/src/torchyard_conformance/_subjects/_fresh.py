@@ -153,7 +153,7 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _serve() -> None:
+def _start_programs() -> None:
     """Be the process that starts programs: one after another, as each line of stdin says."""
     for line in sys.stdin:
         asked: dict[str, Any] = json.loads(line)
@@ -162,4 +162,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _start_programs()

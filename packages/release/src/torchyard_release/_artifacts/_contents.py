@@ -22,7 +22,7 @@ _STRAY: Final = (
     *("*/.pytest_cache/*", "*/.hypothesis/*", "*/.nox/*", "*/.venv/*", "*/core.[0-9]*", "*.log"),
 )
 _LIBRARIES: Final = ("*.so", "*.so.*", "*.pyd", "*.dylib", "*.dll")
-_BRANCH: Final = "mend it on the branch and cut another candidate"
+_BRANCH: Final = "fix it on the branch and cut another candidate"
 
 
 def judge_wheel(

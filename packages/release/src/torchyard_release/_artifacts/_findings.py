@@ -1,4 +1,4 @@
-"""What stands against an artifact, under names that never change."""
+"""What is wrong with an artifact, under names that never change."""
 
 from __future__ import annotations
 

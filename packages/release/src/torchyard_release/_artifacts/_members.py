@@ -40,7 +40,7 @@ def explain(first: Path, second: Path) -> tuple[str, ...]:
     lines += [f"{name}: only in the second" for name in right if name not in left]
     both = [name for name in left if name in right]
     if not lines and list(left) != list(right):
-        lines.append("the members stand in another order")
+        lines.append("the members are in another order")
     for name in both:
         this, other = left[name], right[name]
         if this.content != other.content:

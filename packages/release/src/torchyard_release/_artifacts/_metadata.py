@@ -17,7 +17,7 @@ from torchyard_release._declaration._package import Package
 from torchyard_release._declaration._train import Train
 
 _PYTHON = "Programming Language :: Python :: "
-_AGAIN = "mend its pyproject.toml on the branch and cut another candidate"
+_AGAIN = "fix its pyproject.toml on the branch and cut another candidate"
 
 
 def parse_metadata(content: bytes) -> Metadata:

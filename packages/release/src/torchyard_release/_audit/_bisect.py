@@ -100,7 +100,7 @@ def bisect(
                 raise ReleaseError(
                     f"{revision}: expected the command to say {expected}, it says {found} "
                     f"({tried[-1].text})",
-                    "choose other ends, or a command that tells them apart",
+                    "choose other ends, or a command that distinguishes them",
                 )
         said = inner.run("bisect", "start", git.commit(bad), git.commit(good))
         while not (culprits := _culprits(said)):

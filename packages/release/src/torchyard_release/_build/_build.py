@@ -52,7 +52,7 @@ class Built:
         differences: per file that the two rounds made differently, what differs.
         drifts: what in the tag differs from its own train.toml.
         seconds: per package, how long it took.
-        kept: packages whose files are the last candidate's, built once more.
+        unchanged: packages whose files are the last candidate's, built once more.
         last: the label of the last candidate; empty without one to keep files of.
     """
 
@@ -61,7 +61,7 @@ class Built:
     differences: dict[str, tuple[str, ...]]
     drifts: tuple[str, ...]
     seconds: dict[str, float]
-    kept: tuple[str, ...]
+    unchanged: tuple[str, ...]
     last: str
 
 
@@ -96,10 +96,10 @@ def build_candidate(
         workspace: the repository.
         journal: of the release.
         commands: the group ``torchyard release``.
-        again: whether a candidate that was built is built anew, all of it twice; the evidence
+        again: whether a candidate that was built is built again, all of it twice; the evidence
             about other bytes then goes stale.
         isolated: whether each build gets an environment of its own.
-        progress: is told what begins.
+        progress: receives the name of each step.
 
     Raises:
         GitError: no candidate is tagged.
@@ -125,7 +125,7 @@ def build_candidate(
         raise CandidateError(
             f"rc{number} was built before, and its {len(candidate.artifacts)} files are what they "
             f"were",
-            "go on: `torchyard release inspect`; `torchyard release build --again` builds anew",
+            "go on: `torchyard release inspect`; `torchyard release build --again` rebuilds it",
         )
     tag = workspace.train.candidate_tag(number)
     commit, epoch = git.commit(tag), git.time(tag)
@@ -175,7 +175,7 @@ def build_candidate(
     label = last.candidate.candidate if last else ""
     built = Built(number, candidate, differences, drifts, seconds, tuple(kept), label)
     _record(folder, journal, built, time.monotonic() - began)
-    # The record comes last: without it there is no candidate, and building begins anew.
+    # The record comes last: without it there is no candidate, and building starts over.
     candidate.write(folder)
     shutil.rmtree(scratch)
     journal.append("build.done", candidate=candidate.candidate, digest=candidate.digest)
@@ -312,7 +312,7 @@ def _drifts(exported: Workspace, commands: click.Group) -> tuple[str, ...]:
 def _record(folder: Path, journal: Journal, built: Built, seconds: float) -> None:
     faults = tuple(f"{name}: {line}" for name, lines in built.differences.items() for line in lines)
     count = len(built.candidate.artifacts)
-    kept = sum(item.package in built.kept for item in built.candidate.artifacts)
+    kept = sum(item.package in built.unchanged for item in built.candidate.artifacts)
     since = f"; {kept} of them once for {built.last} and once more, which changed nothing in them"
     record(
         folder,

@@ -118,7 +118,7 @@ def build_package(
         end = "\n".join(log.read_text(errors="replace").splitlines()[-_LINES:])
         raise BuildError(
             f"{package.name}: building it ended with {code}:\n{end}",
-            f"the whole log is {log}; mend it on the branch, then "
+            f"the whole log is {log}; fix it on the branch, then "
             f"`torchyard release cut --candidate`",
         )
     return found

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--yank", metavar="PACKAGE==VERSION", help="Plan this yank instead.")
 @release_command
 def audit(workspace: Workspace, name: str, yank: str | None) -> Answer:
-    """Compare the index with what was signed and tagged, and install every release from it anew.
+    """Compare the index with what was signed and tagged, and install every release from it again.
 
     Exit status 3 where something is not as it should be. Nothing is changed anywhere.
     """

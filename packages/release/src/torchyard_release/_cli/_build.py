@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--again", is_flag=True, help="Build what was built before anew, all of it twice.")
+@click.option("--again", is_flag=True, help="Rebuild what was built before, all of it twice.")
 @click.option(
     "--no-isolation",
     is_flag=True,
@@ -86,7 +86,7 @@ def _show(out: Console, built: Built) -> None:
     table.add_column("sha256", no_wrap=True)
     table.add_column("built twice")
     for item in built.candidate.artifacts:
-        kept = f"identical, as in {built.last}" if item.package in built.kept else "identical"
+        kept = f"identical, as in {built.last}" if item.package in built.unchanged else "identical"
         same = "differs" if item.file in built.differences else kept
         table.add_row(item.file, str(item.size), item.sha256[:16], same)
     out.print(table)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--write", is_flag=True, help="Derive anew what can be derived.")
+@click.option("--write", is_flag=True, help="Rewrite what can be derived.")
 @click.option("--no-nox", is_flag=True, help="Do not ask nox for its sessions.")
 @release_command
 def check(workspace: Workspace, write: bool, no_nox: bool) -> Answer:
@@ -46,7 +46,7 @@ def check(workspace: Workspace, write: bool, no_nox: bool) -> Answer:
 
 def _show(out: Console, derived: Derived, written: tuple[str, ...]) -> None:
     for path in written:
-        out.print(f"derived anew: {path}", soft_wrap=True)
+        out.print(f"rewritten: {path}", soft_wrap=True)
     for drift in derived.drifts:
         out.print(drift.text, style="red", soft_wrap=True)
     agree = f"{derived.seen} copies compared"

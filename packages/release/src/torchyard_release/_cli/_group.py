@@ -37,9 +37,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "publish": ("torchyard_release._cli._publish:publish", "Upload the release, file by file."),
     "scorecard": (
         "torchyard_release._cli._scorecard:scorecard",
-        "Show where a candidate stands, and write its page.",
+        "Show a candidate's checks, and write its page.",
     ),
-    "status": ("torchyard_release._cli._views._status:status", "Show where the train stands."),
+    "status": ("torchyard_release._cli._views._status:status", "Show the train's state."),
     "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
 }
 

@@ -23,7 +23,7 @@ def inspect(workspace: Workspace) -> Answer:
 
     The set must be exact, and each file's name, tag, metadata, pins, libraries, digests and size
     as declared. The public API is compared with the last release: what broke must be announced by
-    a fragment and allowed by the version. Exit status 3: something stands against the candidate.
+    a fragment and allowed by the version. Exit status 3: something is wrong with the candidate.
     """
     with operation(workspace) as journal:
         inspection = inspect_candidate(workspace, journal)

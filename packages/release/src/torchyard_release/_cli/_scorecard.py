@@ -30,7 +30,7 @@ _STYLES: Final = {
 @click.option("--candidate", type=click.IntRange(min=1), help="Its number; default the newest.")
 @release_command
 def scorecard(workspace: Workspace, candidate: int | None) -> Answer:
-    """Show where a candidate stands; exit status 3 while it may not leave.
+    """Show a candidate's checks; exit status 3 while it may not be released.
 
     Writes scorecard.html and scorecard.json into the candidate's folder as well.
     """

@@ -1,4 +1,4 @@
-"""Find every second copy that differs from train.toml; derive anew those that can be."""
+"""Find every second copy that differs from train.toml; rewrite those that can be derived."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def derive(
 
 
 def write_derived(root: Path, derived: Derived) -> tuple[str, ...]:
-    """Write what was derived anew; return the paths."""
+    """Write what was derived; return the paths."""
     for path, text in sorted(derived.texts.items()):
         write_atomically(root / path, text.encode())
     return tuple(sorted(derived.texts))

@@ -37,7 +37,7 @@ class Derived:
 
     Attributes:
         drifts: those that differ.
-        texts: the files that change when they are derived anew, by their path.
+        texts: the files that change when they are derived again, by their path.
         seen: how many copies were compared: none would be no check at all.
     """
 

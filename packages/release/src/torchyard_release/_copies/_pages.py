@@ -11,7 +11,7 @@ from torchyard_release._copies._drift import Derived, Drift
 from torchyard_release._declaration._calendar import later
 from torchyard_release._declaration._train import Train
 
-# Between the two marks stands what is derived, on one line or on many; in code they are a name.
+# The text between the two marks is derived, on one line or on many; in code they are a name.
 _BLOCK: Final = re.compile(
     r"(?P<open>(?<!`)<!-- train: (?!end )(?P<kind>[a-z-]+) -->)"
     r"(?P<body>.*?)(?P<close><!-- train: end -->)",

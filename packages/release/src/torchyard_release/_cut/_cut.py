@@ -75,7 +75,7 @@ def cut_branch(workspace: Workspace, journal: Journal, commands: click.Group) ->
     _require_agreement(workspace.root, train, git, commands)
     fragments = check_fragments(workspace.root, train)
     journal.append("cut.begin", branch=train.branch, tag=tag, commit=commit, fragments=fragments)
-    with _beside(workspace, commit) as folder:
+    with _checked_out(workspace, commit) as folder:
         bump_tree(folder, Git(folder), train.release, commands)
         beside = Git(folder)
         beside.run("commit", "--quiet", "--all", f"--message=Release {train.release}: versions")
@@ -126,7 +126,7 @@ def cut_candidate(workspace: Workspace, journal: Journal, commands: click.Group)
             f"{train.branch} is what {last} is: there is nothing new to make a candidate of",
             "pick what it lacks: `torchyard release pick`; or go on: `torchyard release build`",
         )
-    with _beside(workspace, tip) as folder:
+    with _checked_out(workspace, tip) as folder:
         beside = Git(folder)
         _require_agreement(folder, on_branch, beside, commands)
         fragments = check_fragments(folder, on_branch)
@@ -202,7 +202,7 @@ def _tag_text(git: Git, tag: str, commit: str, train: Train) -> str:
 
 
 @contextlib.contextmanager
-def _beside(workspace: Workspace, commit: str) -> Iterator[Path]:
+def _checked_out(workspace: Workspace, commit: str) -> Iterator[Path]:
     """Check a commit out in a folder of its own, for as long as the block lasts."""
     folder = _clear(workspace)
     workspace.git.run("worktree", "add", "--quiet", "--detach", str(folder), commit)

@@ -145,7 +145,7 @@ class CleanRoom:
             isolated: by ``-I``, which no variable reaches.
             environ: variables that are set besides, or removed.
         """
-        # Not where the caller stands: a checkout there would be found first.
+        # Not in the caller's folder: a checkout there would be found first.
         elsewhere = self.folder / "elsewhere"
         elsewhere.mkdir(exist_ok=True)
         return subprocess.run(

@@ -36,7 +36,7 @@ def try_decisions(gate: Gate, cell: str, bench: Bench) -> Finding:
     found = target.read_bytes()
     count = sum(len(buckets) for buckets in json.loads(found)["decisions"].values())
     kept = {DECISIONS_FILE: found}
-    before = _kept_by_the_last(bench, DECISIONS_FILE)
+    before = _output_of_the_last(bench, DECISIONS_FILE)
     if not count:
         return Finding(
             Outcome.FAIL, "the registry decided nothing; install a component into the train"
@@ -46,18 +46,20 @@ def try_decisions(gate: Gate, cell: str, bench: Bench) -> Finding:
             Outcome.UNVERIFIED,
             f"{count} decisions, and none of an earlier release to compare them with; from the "
             "next release on they are",
-            kept=kept,
+            outputs=kept,
         )
     diff = room.run("-m", "torchyard", "decisions", "diff", str(before), str(target), isolated=True)
     lines = tuple(diff.stdout.splitlines()[-_KEPT_LINES:])
     if diff.returncode == 0:
-        return Finding(Outcome.PASS, f"{count} decisions, as the last release's", lines, kept=kept)
+        return Finding(
+            Outcome.PASS, f"{count} decisions, as the last release's", lines, outputs=kept
+        )
     return Finding(
         Outcome.FAIL,
         "the registry decides otherwise than in the last release; explain each line in a fragment "
         "and have the gate's owner waive it, or correct it",
         lines,
-        kept=kept,
+        outputs=kept,
     )
 
 
@@ -188,7 +190,7 @@ def _last_release(bench: Bench) -> Path | None:
     return kept[0] if kept else None
 
 
-def _kept_by_the_last(bench: Bench, name: str) -> Path | None:
+def _output_of_the_last(bench: Bench, name: str) -> Path | None:
     folder = _last_release(bench)
     path = folder / "kept" / name if folder else None
     return path if path is not None and path.is_file() else None

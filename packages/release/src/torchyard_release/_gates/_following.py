@@ -16,7 +16,7 @@ _STEPS: Final = ("build --again", "inspect", "verify")
 def following(workspace: Workspace, card: Scorecard, number: int) -> str:
     """Return the words after ``torchyard release`` that a candidate which was built waits for.
 
-    A row that was tried on these bytes and is red, or cannot be tried here, is mended by no
+    A row that was tried on these bytes and is red, or cannot be tried here, is fixed by no
     command: the scorecard says what to do about it.
 
     Args:

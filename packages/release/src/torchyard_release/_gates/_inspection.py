@@ -55,7 +55,7 @@ class Inspection:
 
     @property
     def passes(self) -> bool:
-        """Whether nothing stands against the candidate."""
+        """Whether nothing is wrong with the candidate."""
         return not self.findings and not any(change.faults for change in self.api)
 
 
@@ -105,9 +105,9 @@ _GOOD: Final = {
     "sbom": "a CycloneDX bill of materials lists every artifact and requirement",
 }
 _BAD: Final = {
-    "inspect": "{} findings stand against the artifacts. Mend each, then cut another candidate",
+    "inspect": "{} findings about the artifacts. Fix each, then cut another candidate",
     "api": "{} changes of the public API are not announced or not allowed. Do as each line says",
-    "sbom": "there is no bill of materials. Mend what inspection found, then inspect again",
+    "sbom": "there is no bill of materials. Fix what inspection found, then inspect again",
 }
 
 

@@ -29,7 +29,7 @@ _RECORDED: Final = {
 
 
 class Status(StrEnum):
-    """Where a row stands."""
+    """The state of a row."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -46,9 +46,9 @@ class Row:
         cell: which of the gate's cells; empty where it has one.
         blocking: whether it keeps the candidate while it is not green; otherwise it informs.
         owner: who is asked about it.
-        status: where it stands.
+        status: its state.
         text: why, in a sentence; for what is not green, what to do next too.
-        before: where it would stand without its waiver; empty without one.
+        before: its state without its waiver; empty without one.
         stale: whether what evidence there is, is about other bytes.
         evidence: the evidence's file; empty where there is none.
         digest: sha256 of that file.
@@ -109,14 +109,14 @@ class Scorecard:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing stands against it. Without a blocking row nothing speaks for it."""
+        """Whether every blocking row passes, of which there is at least one."""
         blocking = [row for row in self.rows if row.blocking]
         if not blocking or not self.artifacts or self.damage:
             return False
         return not any(row.stops for row in blocking)
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows stand where."""
+        """Return the number of rows by their state."""
         return {status.value: sum(row.status is status for row in self.rows) for status in Status}
 
     def to_json(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Finding:
         details: lines for whoever looks closer.
         command: what was run.
         files: the candidate's files that it is about; None for all of them.
-        kept: files that it leaves beside the evidence, by name.
+        outputs: files that it leaves next to the evidence, by name.
     """
 
     outcome: Outcome
@@ -51,7 +51,7 @@ class Finding:
     details: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     files: tuple[str, ...] | None = None
-    kept: Mapping[str, bytes] = field(default_factory=dict)
+    outputs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def unverified(reason: str, remedy: str) -> Finding:
@@ -198,7 +198,7 @@ def try_cell(
         command=finding.command,
         details=finding.details,
     )
-    for name, content in finding.kept.items():
+    for name, content in finding.outputs.items():
         target = bench.folder / "kept" / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)

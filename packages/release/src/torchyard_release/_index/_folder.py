@@ -58,7 +58,7 @@ def project_and_version(name: str) -> tuple[str, str]:
 
 
 def write_index(folder: Path) -> tuple[str, ...]:
-    """Write the pages for what lies in ``folder/files`` and return the projects listed.
+    """Write the pages for the files in ``folder/files`` and return the projects listed.
 
     A project of which no file is left has no page.
     """

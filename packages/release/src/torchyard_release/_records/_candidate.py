@@ -117,7 +117,7 @@ def verify_files(candidate: Candidate, folder: Path) -> None:
 def damage_of(candidate: Candidate, folder: Path) -> tuple[str, ...]:
     """Return what in a folder of artifacts is not the candidate's bytes, a line each.
 
-    A link is none of them, whatever it leads to: what lies there may change without this folder.
+    A link is none of them, whatever it leads to: its target may change without this folder.
     """
     try:
         found = {path.name: path for path in folder.iterdir()}

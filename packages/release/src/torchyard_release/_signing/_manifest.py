@@ -112,7 +112,7 @@ def read_manifest(
     except OSError as error:
         raise ReleaseError(
             f"{path}: expected a signed manifest, cannot be read: {error.strerror}",
-            remedy="`torchyard release approve` writes it; it lies beside the release's files",
+            remedy="`torchyard release approve` writes it; it is next to the release's files",
         ) from error
     envelope = _envelope(data, path)
     try:

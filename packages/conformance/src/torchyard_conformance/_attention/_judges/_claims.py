@@ -54,7 +54,7 @@ def is_deterministic(kernel: Kernel, case: Case) -> dict[str, float]:
 
 
 def deterministic_on_demand(kernel: Kernel, case: Case) -> dict[str, float]:
-    """Compare the bits of repeated calls where torch is told to use deterministic algorithms."""
+    """Compare the bits of repeated calls where torch must use deterministic algorithms."""
     call = kernel.accept(case)
     grad = kernel.is_backward
     kernel.require(request_of(call, causal=case.mask == "causal", grad=grad, deterministic=True))

@@ -31,8 +31,8 @@ __all__ = [
     "refuses_with_a_reason",
 ]
 
-# What a call that is decided anew may wait for one candidate. A median of a few microseconds is
-# usual; the bound is for laptops under load.
+# What a call without a cached decision may wait for one candidate. A median of a few microseconds
+# is usual; the bound is for laptops under load.
 _MICROSECONDS: Final = 1000.0
 # Not the implementation's own reasons: the registry gives them.
 _FOREIGN: Final = {
@@ -56,7 +56,7 @@ def accepts_something(kernel: Kernel) -> dict[str, float]:
 
 
 def refuses_with_a_reason(kernel: Kernel) -> dict[str, float]:
-    """Look at every refusal of the grid, and of requests that nobody can serve."""
+    """Look at every refusal of the grid, and of requests that nobody supports."""
     refused = 0
     plain = next(request for _, request in _requests(kernel))
     impossible = [(dtype, replace(plain, dtype=dtype)) for dtype in ("int8", "complex64")]
@@ -96,7 +96,7 @@ def refuses_when_demanded(kernel: Kernel) -> dict[str, float]:
                     "demanded"
                 ) from error
         else:
-            raise Violated(f"{name}: refuses with {verdict.code}, and serves when demanded")
+            raise Violated(f"{name}: refuses with {verdict.code}, and computes when demanded")
     if not forced:
         raise NotSupported("refuses nothing of the grid")
     return {"forced": float(forced)}

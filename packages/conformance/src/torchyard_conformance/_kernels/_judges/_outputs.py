@@ -22,7 +22,7 @@ __all__ = [
     "writes_lists",
 ]
 
-# What a call is told to write to.
+# The tensor that a call writes to.
 _WRITTEN = "out"
 
 
@@ -65,7 +65,7 @@ def has_the_stated_form(kernel: Kernel, case: Case) -> dict[str, float]:
         own = (tuple(tensor.shape), tensor.dtype)
         if own != form:
             raise Violated(
-                f"{name}: expected {list(form[0])} in {form[1]}, as torch.compile is told, got "
+                f"{name}: expected {list(form[0])} in {form[1]}, as the op's fake kernel says, got "
                 f"{list(own[0])} in {own[1]}"
             )
         if case.contiguous and not tensor.is_contiguous():
@@ -78,7 +78,7 @@ def has_the_stated_form(kernel: Kernel, case: Case) -> dict[str, float]:
 
 
 def leaves_memory_alone(kernel: Kernel, case: Case) -> dict[str, float]:
-    """Put every tensor into the midst of a memory of its own, and look at all of it afterwards."""
+    """Put every tensor inside a larger allocation of its own, and compare all of it afterwards."""
     given: Any = mapped(kernel.accept(case), lambda _, tensor: laid(tensor, "offset"))
     tensors = dict(named(given))
     before = {name: _memory(tensor).clone() for name, tensor in tensors.items()}

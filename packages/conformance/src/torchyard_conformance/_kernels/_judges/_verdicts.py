@@ -81,14 +81,14 @@ def refuses_when_demanded(kernel: Kernel, cases: Iterable[Case]) -> dict[str, fl
                     f"{name}: refuses with {verdict.code}, and with {said} when demanded"
                 ) from error
         else:
-            raise Violated(f"{name}: refuses with {verdict.code}, and serves when demanded")
+            raise Violated(f"{name}: refuses with {verdict.code}, and computes when demanded")
     if not forced:
         raise NotSupported("refuses nothing of the grid")
     return {"forced": float(forced)}
 
 
 def _requests(kernel: Kernel, cases: Iterable[Case]) -> list[tuple[str, Request]]:
-    """Return the requests of all cases, and for the first one some that few can serve."""
+    """Return the requests of all cases, and for the first one some that few support."""
     found: list[tuple[str, Any]] = [
         (case.name, case.request(case.given(kernel.device))) for case in cases
     ]

@@ -17,11 +17,11 @@ Record = Callable[[str, float | str], None]
     cases=trials("numerics.attention-deterministic-on-demand"),
 )
 def test_it_is_deterministic_where_torch_is_told_so(case: Trial, record: Record) -> None:
-    """Where torch is told to be deterministic and it accepts that, calls repeat bit by bit.
+    """Where deterministic algorithms are on and it accepts that, calls repeat bit by bit.
 
     Why: torch.use_deterministic_algorithms is how users ask for it.
 
-    Mend: refuse requests with deterministic=True as E_DETERMINISM, or sum in a fixed order: no
+    Fix: refuse requests with deterministic=True as E_DETERMINISM, or sum in a fixed order: no
     atomic additions, no work that goes to whoever is first.
     """
     case.hold(record)
@@ -40,7 +40,7 @@ def test_the_claim_of_determinism_holds(case: Trial, record: Record) -> None:
 
     Why: users choose an implementation for evaluation or for a debugging session by this claim.
 
-    Mend: cut work by sizes and never by the number of threads, and add partial sums in the
+    Fix: cut work by sizes and never by the number of threads, and add partial sums in the
     order of their places; or do not claim it.
     """
     case.hold(record)
@@ -60,7 +60,7 @@ def test_the_claim_of_batch_invariance_holds(case: Trial, record: Record) -> Non
     Why: a server that batches requests would otherwise answer the same question differently,
     and training on its samples would see other probabilities than it used.
 
-    Mend: choose tiles and splits from a head's own sizes, not from how many heads there are to
+    Fix: choose tiles and splits from a head's own sizes, not from how many heads there are to
     share between processors; matrix products of libraries usually do not keep this; or do not
     claim it.
     """

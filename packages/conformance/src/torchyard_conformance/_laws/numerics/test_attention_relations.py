@@ -24,7 +24,7 @@ def test_full_blocks_may_be_listed_as_partial(case: Trial, record: Record) -> No
     Why: who makes a mask decides which blocks it tests for being full; results must not show
     it.
 
-    Mend: full_kv_indices says that no bits need to be read, never that others are not full.
+    Fix: full_kv_indices says that no bits need to be read, never that others are not full.
     """
     case.hold(record)
 
@@ -41,7 +41,7 @@ def test_blocks_may_be_listed_in_any_order(case: Trial, record: Record) -> None:
 
     Why: lists come from sorts, merges and users; places behind a row's count are never written.
 
-    Mend: read kv_num_blocks places and no more; take the bits of the j-th listed block, not of
+    Fix: read kv_num_blocks places and no more; take the bits of the j-th listed block, not of
     the j-th key block.
     """
     case.hold(record)
@@ -59,7 +59,7 @@ def test_hidden_keys_may_be_appended(case: Trial, record: Record) -> None:
 
     Why: that is what padding and cache space are.
 
-    Mend: let the mask decide which keys count, not the length of key.
+    Fix: let the mask decide which keys count, not the length of key.
     """
     case.hold(record)
 
@@ -76,7 +76,7 @@ def test_parts_of_keys_merge(case: Trial, record: Record) -> None:
 
     Why: split caches, rings of devices and speculative decoding merge by the lse.
 
-    Mend: return the natural logarithm of the sum of exp(score), with the scale in the score; an
+    Fix: return the natural logarithm of the sum of exp(score), with the scale in the score; an
     lse in powers of two, or without the greatest score, fails here.
     """
     case.hold(record)
@@ -94,7 +94,7 @@ def test_rows_may_come_in_chunks(case: Trial, record: Record) -> None:
 
     Why: long prompts are computed in chunks, and tokens one by one.
 
-    Mend: no row's result depends on other rows; look at the last tile of rows, and at kernels
+    Fix: no row's result depends on other rows; look at the last tile of rows, and at kernels
     that are chosen for few rows.
     """
     case.hold(record)
@@ -112,7 +112,7 @@ def test_batch_and_heads_may_be_permuted(case: Trial, record: Record) -> None:
 
     Why: a wrong stride or head map is often right for the first head and the first entry.
 
-    Mend: query head h reads key head h // (Hq / Hkv); strides are those of the tensors, not of
+    Fix: query head h reads key head h // (Hq / Hkv); strides are those of the tensors, not of
     their shapes.
     """
     case.hold(record)
@@ -130,7 +130,7 @@ def test_shared_heads_may_be_written_out(case: Trial, record: Record) -> None:
 
     Why: models are converted between the two forms.
 
-    Mend: heads that share a key head are neighbours: h // G, not h % Hkv.
+    Fix: heads that share a key head are neighbours: h // G, not h % Hkv.
     """
     case.hold(record)
 
@@ -147,7 +147,7 @@ def test_values_scale(case: Trial, record: Record) -> None:
 
     Why: out is linear in value; whatever breaks that has mixed values into the weights.
 
-    Mend: keep value out of scores and sums of weights; look for narrow accumulators that
+    Fix: keep value out of scores and sums of weights; look for narrow accumulators that
     saturate.
     """
     case.hold(record)
@@ -166,7 +166,7 @@ def test_pages_may_lie_anywhere(case: Trial, record: Record) -> None:
 
     Why: pages are handed out in the order in which others give them back.
 
-    Mend: find key k of batch entry b at key[table[b, k // page], :, k % page], and read no page
+    Fix: find key k of batch entry b at key[table[b, k // page], :, k % page], and read no page
     that the table does not name within the length.
     """
     case.hold(record)

@@ -24,7 +24,7 @@ def test_masked_nan_stays_out(case: Trial, record: Record) -> None:
 
     Why: padding and unused cache places hold whatever was there before.
 
-    Mend: 0 * NaN is NaN: take hidden keys out of the product with a select, not by adding -inf
+    Fix: 0 * NaN is NaN: take hidden keys out of the product with a select, not by adding -inf
     to the score or by a weight of 0.
     """
     case.hold(record)
@@ -40,7 +40,7 @@ def test_seen_nan_is_shown(case: Trial, record: Record) -> None:
 
     Why: a NaN that disappears hides the bug that made it.
 
-    Mend: do not clean values with nan_to_num or min and max; select by the mask alone.
+    Fix: do not clean values with nan_to_num or min and max; select by the mask alone.
     """
     case.hold(record)
 
@@ -55,7 +55,7 @@ def test_masked_nan_stays_out_of_gradients(case: Trial, record: Record) -> None:
 
     Why: one padded batch would end a training run.
 
-    Mend: select hidden keys out before the products, as in the forward; their own gradients are
+    Fix: select hidden keys out before the products, as in the forward; their own gradients are
     0.
     """
     case.hold(record)
@@ -75,7 +75,7 @@ def test_a_bad_row_stays_alone(case: Trial, record: Record) -> None:
     Why: padding rows hold anything, and one bad document of a packed batch would spoil all
     others.
 
-    Mend: in the backward, select hidden pairs out of weights and slopes, and rows that are not
+    Fix: in the backward, select hidden pairs out of weights and slopes, and rows that are not
     finite out of the products that sum over rows, as 0 * NaN is NaN.
     """
     case.hold(record)
@@ -91,7 +91,7 @@ def test_empty_rows_are_empty(case: Trial, record: Record) -> None:
 
     Why: the softmax of nothing is 0 / 0; torch and the contract agree on 0.
 
-    Mend: treat a greatest score of -inf before subtracting it, and a sum of 0 before dividing
+    Fix: treat a greatest score of -inf before subtracting it, and a sum of 0 before dividing
     by it; in the backward, give weights of 0 where lse is -inf.
     """
     case.hold(record)
@@ -111,7 +111,7 @@ def test_results_do_not_depend_on_fresh_memory(case: Trial, record: Record) -> N
     Why: scratch memory that is read before it is written is right in tests, where it is fresh
     from the system and 0, and wrong in servers.
 
-    Mend: write every element of outputs and scratch memory that is read, also for empty rows
+    Fix: write every element of outputs and scratch memory that is read, also for empty rows
     and beyond the last key of a tile.
     """
     case.hold(record)
@@ -128,7 +128,7 @@ def test_calls_at_once_do_not_meet(case: Trial, record: Record) -> None:
     Why: servers and data loaders call from threads; torch releases the interpreter's lock
     inside of kernels.
 
-    Mend: keep scratch memory per call or per thread, not per implementation.
+    Fix: keep scratch memory per call or per thread, not per implementation.
     """
     case.hold(record)
 
@@ -146,7 +146,7 @@ def test_gradients_are_those_of_differences(case: Trial, record: Record) -> None
 
     Why: it is the one check that does not trust the reference's formulas.
 
-    Mend: look at the input that it names; an error in all of them is usually the softmax's own
+    Fix: look at the input that it names; an error in all of them is usually the softmax's own
     term, grad_out . out.
     """
     case.hold(record)

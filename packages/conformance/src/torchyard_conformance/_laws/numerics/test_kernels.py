@@ -16,15 +16,15 @@ Record = Callable[[str, float | str], None]
     profiles=("kernels", "smoke"),
     cases=trials("numerics.topk-equal-elements"),
 )
-def test_equal_elements_stand_by_their_indices(case: Trial, record: Record) -> None:
-    """Of equal elements the one with the lowest index stands first, zeros of both signs included.
+def test_equal_elements_are_ordered_by_their_indices(case: Trial, record: Record) -> None:
+    """Of equal elements the one with the lowest index comes first, zeros of both signs included.
 
     Rows hold five numbers only; values and indices must be the reference's.
 
     Why: the order is total so that every device and every number of threads gives the same
     answer; sampling and routing by indices rests on it.
 
-    Mend: compare by (value, index), and keep a zero's sign in the values.
+    Fix: compare by (value, index), and keep a zero's sign in the values.
     """
     case.hold(record)
 
@@ -43,7 +43,7 @@ def test_what_is_not_finite_goes_where_it_belongs(case: Trial, record: Record) -
     Why: a NaN that spreads spoils a whole batch for one bad request, and one that is lost hides
     that a training diverged.
 
-    Mend: order NaN explicitly; do not multiply what is not there by 0; leave out the compiler's
+    Fix: order NaN explicitly; do not multiply what is not there by 0; leave out the compiler's
     flags for finite numbers.
     """
     case.hold(record)
@@ -61,7 +61,7 @@ def test_fresh_memory_is_not_read(case: Trial, record: Record) -> None:
 
     Why: what reads memory that it did not write is right in tests and wrong in long runs.
 
-    Mend: write every element of an output and of scratch memory before it is read, those of
+    Fix: write every element of an output and of scratch memory before it is read, those of
     padding too.
     """
     case.hold(record)
@@ -80,7 +80,7 @@ def test_the_claim_of_determinism_holds(case: Trial, record: Record) -> None:
 
     Why: users choose an implementation for evaluation or for a debugging session by this claim.
 
-    Mend: cut work by sizes and never by the number of threads, and add partial sums in the
+    Fix: cut work by sizes and never by the number of threads, and add partial sums in the
     order of their places; or do not claim it.
     """
     case.hold(record)
@@ -99,7 +99,7 @@ def test_the_claim_of_batch_invariance_holds(case: Trial, record: Record) -> Non
 
     Why: a server that batches requests would otherwise answer the same question differently.
 
-    Mend: choose tiles and splits from a row's own sizes, not from how many there are; or do not
+    Fix: choose tiles and splits from a row's own sizes, not from how many there are; or do not
     claim it.
     """
     case.hold(record)
@@ -110,15 +110,15 @@ def test_the_claim_of_batch_invariance_holds(case: Trial, record: Record) -> Non
     profiles=("kernels", "smoke"),
     cases=trials("numerics.recurrent-padding"),
 )
-def test_nothing_lies_behind_the_end_of_a_sequence(case: Trial, record: Record) -> None:
-    """What lies behind a sequence's length reaches no result and no gradient.
+def test_padding_reaches_no_result(case: Trial, record: Record) -> None:
+    """Elements past a sequence's length reach no result and no gradient.
 
     It is NaN there; outputs there are 0, states are those of the last step that there is, and so
     are gradients.
 
     Why: padding holds whatever the batch before left in it.
 
-    Mend: choose by the length, do not multiply by 0; the second direction starts at each
+    Fix: choose by the length, do not multiply by 0; the second direction starts at each
     sequence's own last step.
     """
     case.hold(record)

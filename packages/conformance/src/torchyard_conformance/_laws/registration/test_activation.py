@@ -30,7 +30,7 @@ def test_everything_that_it_declares_can_be_loaded(subject: Subject) -> None:
 
     Why: a module that cannot be imported shows only when somebody needs it, which is too late.
 
-    Mend: `torchyard plugins -v --activate` shows the same reason with its traceback.
+    Fix: `torchyard plugins -v --activate` shows the same reason with its traceback.
     """
     orders = [alone(subject)]
     if find_spec("torch") is not None:
@@ -60,7 +60,7 @@ def test_it_offers_what_it_declares(subject: Subject) -> None:
     Why: a name that nobody offers is skipped without a word, and the next one is chosen: a typing
     error makes a model slow, and nothing says so.
 
-    Mend: compare the lists under `[order]` with the names that `torchyard_implementations` returns.
+    Fix: compare the lists under `[order]` with the names that `torchyard_implementations` returns.
     """
     manifest = subject.manifest
     if not manifest.implements and not manifest.orders:
@@ -94,7 +94,7 @@ def test_importing_it_is_cheap(
 
     Why: its modules are imported in the middle of the first call, and by every worker process.
 
-    Mend: import heavy things in `load`, open libraries there, build nothing at import.
+    Fix: import heavy things in `load`, open libraries there, build nothing at import.
     `python -X importtime` shows what takes long.
     """
     if find_spec("torch") is None:
@@ -136,7 +136,7 @@ def test_it_prints_nothing(subject: Subject) -> None:
     Why: with `--json`, stdout is one document; a greeting in front of it breaks every program that
     reads it.
 
-    Mend: use `logging`, or stderr. The text that came shows what prints.
+    Fix: use `logging`, or stderr. The text that came shows what prints.
     """
     loaded(subject)
     for observation in _observations(subject):
@@ -157,7 +157,7 @@ def test_it_leaves_the_process_as_it_was(subject: Subject) -> None:
     Why: what a plugin changes for itself it changes for the program that it is loaded into, in the
     middle of a call, and nobody looks for it there.
 
-    Mend: set nothing for the process at import; what a kernel needs is set around the call and set
+    Fix: set nothing for the process at import; what a kernel needs is set around the call and set
     back.
     """
     found = loaded(subject)
@@ -176,14 +176,14 @@ def _observations(subject: Subject) -> list[Observation]:
 
 @law("registration.device-probe", profiles=("core",))
 def test_it_knows_its_devices(subject: Subject) -> None:
-    """Of each device that it declares with a module, its probe tells something, present or not.
+    """The probe of each device that it declares with a module returns a status, present or not.
 
     The status names the device that was asked for, and says what to do where it is absent.
 
     Why: `torchyard doctor` and whoever looks for the best device asks first, on every machine,
     above all on those that do not have the device.
 
-    Mend: return a DeviceStatus for the device in the argument, with a text, and a hint where it is
+    Fix: return a DeviceStatus for the device in the argument, with a text, and a hint where it is
     not available; raise nothing.
     """
     declared = [device.name for device in subject.manifest.devices if device.module]

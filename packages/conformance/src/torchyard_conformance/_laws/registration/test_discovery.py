@@ -35,7 +35,7 @@ def test_discovery_imports_nothing(
     Why: whoever installs ten plugins and uses one pays for one; a runtime that is loaded at the
     start of every interpreter slows down each command of the machine, and breaks it where it fails.
 
-    Mend: import nothing from a `.pth` file, `sitecustomize` or an import hook. The manifest is
+    Fix: import nothing from a `.pth` file, `sitecustomize` or an import hook. The manifest is
     data; modules are named in it and imported when they are needed.
     """
     observation = alone(subject)
@@ -61,7 +61,7 @@ def test_nothing_clashes(subject: Subject) -> None:
 
     Why: nobody takes over a name by being installed, so of two claimants at most one works.
 
-    Mend: the reason names the other claimant. Rename what is yours, or certify in an environment
+    Fix: the reason names the other claimant. Rename what is yours, or certify in an environment
     without the other; call the distribution `torchyard-<name>`.
     """
     plugin = subject.plugin
@@ -98,14 +98,14 @@ def _hold_against_rival(subject: Subject) -> None:
 
 @law("registration.switched-off", profiles=("core", "smoke"))
 def test_switched_off_it_stays_out(subject: Subject) -> None:
-    """Switched off, nothing of it is imported, and every other plugin stands where it stood.
+    """Switched off, nothing of it is imported, and every other plugin keeps its state.
 
     `TORCHYARD_PLUGINS=-<name>`, and everything that it offers is asked for nevertheless.
 
     Why: the switch is what helps against code that cannot be contained, a crash or an endless loop
     at import; a plugin that runs in spite of it cannot be switched off at all.
 
-    Mend: leave it to the registry to import your modules.
+    Fix: leave it to the registry to import your modules.
     """
     observation = switched_off(subject)
     state = observation.step("activation").get("state")
@@ -127,7 +127,7 @@ def test_its_commands_explain_themselves(subject: Subject) -> None:
 
     Why: a command that fails at `--help` fails for whoever has the least idea why.
 
-    Mend: the target of a command is a click command; the output shows what went wrong.
+    Fix: the target of a command is a click command; the output shows what went wrong.
     """
     if not subject.manifest.commands:
         not_supported("it adds no command")

@@ -14,7 +14,7 @@ def test_the_manifest_is_valid(subject: Subject) -> None:
     Why: the manifest is all that is known of a plugin until it is needed; a registry that cannot
     read it can only leave the plugin out.
 
-    Mend: the reason names the key, what was expected and what was found. The keys are explained in
+    Fix: the reason names the key, what was expected and what was found. The keys are explained in
     docs/plugins/manifest.md; an entry point's value is `package:file.toml`, with a top-level
     package.
     """

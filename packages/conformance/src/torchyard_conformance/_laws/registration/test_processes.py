@@ -24,7 +24,7 @@ def test_it_works_before_and_after_torch(subject: Subject) -> None:
     Why: nobody can promise an import order. A program that is turned round by a formatter must not
     lose its device.
 
-    Mend: import torch where you need it; look for nothing in `sys.modules`; do the same work
+    Fix: import torch where you need it; look for nothing in `sys.modules`; do the same work
     whichever comes first.
     """
     after = after_torch(subject)
@@ -43,7 +43,7 @@ def test_it_can_be_asked_again(subject: Subject) -> None:
     Why: a program makes registries of its own to decide for another machine or another set of
     plugins, and tests make many.
 
-    Mend: hooks return data and register nothing. What may be done once only belongs into `load`,
+    Fix: hooks return data and register nothing. What may be done once only belongs into `load`,
     guarded.
     """
     again = _again(subject)
@@ -60,7 +60,7 @@ def test_it_survives_a_fork(subject: Subject) -> None:
 
     Why: data loaders fork. A child that waits for a lock or a thread of its parent waits for ever.
 
-    Mend: start no threads and hold no locks at import; open the device in `load`, per process.
+    Fix: start no threads and hold no locks at import; open the device in `load`, per process.
     """
     found = _first(subject).step("fork")
     if "absent" in found:
@@ -76,7 +76,7 @@ def test_it_works_in_a_second_process(subject: Subject) -> None:
 
     Why: every worker of a training job is a process of its own, on the same machine.
 
-    Mend: take nothing at import that only one process may have: a lock file, a port, the device
+    Fix: take nothing at import that only one process may have: a lock file, a port, the device
     itself.
     """
     hold_equal(subject, _first(subject).step("spawn"), "in a second process")
@@ -89,7 +89,7 @@ def test_a_process_that_loaded_it_can_end(subject: Subject) -> None:
     Why: a thread that nobody ends keeps every script from ending; an exit handler that fails turns
     a success into a failure, hours after the work was done.
 
-    Mend: threads are daemons or are ended by an exit handler, exit handlers raise nothing and never
+    Fix: threads are daemons or are ended by an exit handler, exit handlers raise nothing and never
     call `os._exit`. The trace shows what the process was waiting for.
     """
     observation = _first(subject)

@@ -25,7 +25,7 @@ def test_an_unsupported_torch_is_refused(subject: Subject) -> None:
     Why: the first thing a user does to a working installation is to change torch. The reason must
     say which one to install, instead of an undefined symbol.
 
-    Mend: give the range under `requires.torch` in the manifest, with a lower bound.
+    Fix: give the range under `requires.torch` in the manifest, with a lower bound.
     """
     loaded(subject)
     observation = with_old_torch(subject)

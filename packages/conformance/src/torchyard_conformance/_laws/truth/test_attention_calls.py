@@ -17,7 +17,7 @@ Record = Callable[[str, float | str], None]
     cases=trials("truth.attention-matches-reference"),
 )
 def test_outputs_match_the_reference(case: Trial, record: Record) -> None:
-    """What it accepts lies as near to the float64 reference as naive arithmetic does.
+    """What it accepts is as close to the float64 reference as naive arithmetic is.
 
     Each call of the grid is computed, and the greatest and the root mean square error of out,
     lse and max_scores are compared with those of a naive computation in the inputs' dtype; up
@@ -26,7 +26,7 @@ def test_outputs_match_the_reference(case: Trial, record: Record) -> None:
     Why: supports() is a promise; a kernel that is wrong for a mask, a group of heads or an odd
     length is wrong in somebody's model.
 
-    Mend: the smallest failing call names the sizes; a ratio far above 1 is a wrong formula, one
+    Fix: the smallest failing call names the sizes; a ratio far above 1 is a wrong formula, one
     little above it a sum in too narrow a type.
     """
     case.hold(record)
@@ -38,14 +38,14 @@ def test_outputs_match_the_reference(case: Trial, record: Record) -> None:
     cases=trials("truth.attention-gradients-match-reference"),
 )
 def test_gradients_match_the_reference(case: Trial, record: Record) -> None:
-    """Gradients lie as near to the float64 reference as naive arithmetic does.
+    """Gradients are as close to the float64 reference as naive arithmetic is.
 
     As for outputs, for the gradients of query, key, value and of what score_mod captures, once
     with a gradient of the lse and once without.
 
     Why: a gradient that is wrong by a factor still trains, to something else.
 
-    Mend: gradients of key and value are sums over the query heads that share them; a gradient
+    Fix: gradients of key and value are sums over the query heads that share them; a gradient
     of the lse is added to the softmax's; query's and key's carry the scale.
     """
     case.hold(record)
@@ -64,7 +64,7 @@ def test_results_have_the_stated_form(case: Trial, record: Record) -> None:
     Why: callers view, save and pass results on without looking: a transposed out or an lse in
     the inputs' dtype fails far away.
 
-    Mend: call contiguous() on what is transposed; lse and max_scores are float32, or float64
+    Fix: call contiguous() on what is transposed; lse and max_scores are float32, or float64
     for float64 inputs, natural logarithms, and absent where they were not asked for.
     """
     case.hold(record)
@@ -84,7 +84,7 @@ def test_inputs_are_left_alone(case: Trial, record: Record) -> None:
     Why: a changed key corrupts a cache, a kept one is a leak of gigabytes, an alias changes
     with the next layer.
 
-    Mend: clone what is written to, and key caches by sizes and texts rather than by tensors.
+    Fix: clone what is written to, and key caches by sizes and texts rather than by tensors.
     """
     case.hold(record)
 
@@ -100,7 +100,7 @@ def test_results_stay(case: Trial, record: Record) -> None:
     Why: an output buffer that is used again looks right in every test with one call and is
     wrong in every model with two layers.
 
-    Mend: allocate outputs anew in each call; only scratch memory may be kept.
+    Fix: allocate new outputs in each call; only scratch memory may be kept.
     """
     case.hold(record)
 
@@ -119,7 +119,7 @@ def test_state_is_left_alone(case: Trial, record: Record) -> None:
     Why: one kernel's flag, such as flushing denormals to zero, would change what every other
     library computes.
 
-    Mend: set and restore around the kernel, also where it raises; use a Generator of your own
+    Fix: set and restore around the kernel, also where it raises; use a Generator of your own
     for random numbers.
     """
     case.hold(record)
@@ -135,7 +135,7 @@ def test_captured_gradients_are_those_asked_for(case: Trial, record: Record) -> 
 
     Why: callers pair gradients with tensors by place.
 
-    Mend: return None in the place of each captured tensor that call.captured_grad does not
+    Fix: return None in the place of each captured tensor that call.captured_grad does not
     mark, and an empty tuple, or None everywhere, where it marks none.
     """
     case.hold(record)
@@ -151,7 +151,7 @@ def test_second_derivatives_are_right_or_refused(case: Trial, record: Record) ->
 
     Why: gradient penalties and meta-learning would otherwise train on zeros.
 
-    Mend: compute gradients without autograd, or let the component's op wrap them; do not return
+    Fix: compute gradients without autograd, or let the component's op wrap them; do not return
     tensors that carry a history of their own.
     """
     case.hold(record)
@@ -173,7 +173,7 @@ def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
 
     Why: torch takes a missing tangent for zero, so a Hessian or a sensitivity is wrong in silence.
 
-    Mend: leave the op's dispatch keys for autograd and torch.func to the component, also on your
+    Fix: leave the op's dispatch keys for autograd and torch.func to the component, also on your
     device; where you register a kernel there, call a torch.autograd.Function with a rule for jvp.
     """
     case.hold(record)
@@ -194,7 +194,7 @@ def test_memory_does_not_grow(case: Trial, record: Record) -> None:
 
     Why: a call that keeps a little ends a server after a day, far from where it was kept.
 
-    Mend: key caches by sizes and texts rather than by tensors, and give them an end; release what
+    Fix: key caches by sizes and texts rather than by tensors, and give them an end; release what
     the kernel allocates on every way out, also where it raises.
     """
     case.hold(record)
@@ -214,7 +214,7 @@ def test_cost_is_near_the_references(case: Trial, record: Record) -> None:
     Why: a kernel that waits, compiles or reads a file in every call is right and of no use, and
     no law on results sees it.
 
-    Mend: compile and open in `load`, once; wait for the device and not for a time. `py-spy` or
+    Fix: compile and open in `load`, once; wait for the device and not for a time. `py-spy` or
     `python -X importtime` shows where the time goes.
     """
     case.hold(record)

@@ -24,7 +24,7 @@ def test_it_accepts_some_calls(case: Trial, record: Record) -> None:
     Why: every other law of attention is about calls that are accepted; an implementation that
     accepts none would pass them all.
 
-    Mend: look at the codes among the figures: they say which of its limits refuses everything.
+    Fix: look at the codes among the figures: they say which of its limits refuses everything.
     A limit on a field that is a rounded size, such as kv_length, is the usual one.
     """
     case.hold(record)
@@ -45,7 +45,7 @@ def test_a_refusal_has_a_reason(case: Trial, record: Record) -> None:
     Why: the text is all that a user sees of an implementation that was not chosen; a supports()
     that raises looks like a bug of theirs.
 
-    Mend: return Verdict.no(code, text) on every path: the limit that was met, and what the
+    Fix: return Verdict.no(code, text) on every path: the limit that was met, and what the
     request asked for. docs/reference/reason-codes.md lists the codes.
     """
     case.hold(record)
@@ -65,7 +65,7 @@ def test_a_refusal_stands_when_demanded(case: Trial, record: Record) -> None:
     Why: a demand that quietly runs something else, or computes what it said it cannot, is a
     wrong measurement or a wrong model.
 
-    Mend: let supports() depend on nothing but the request and the platform, so that the
+    Fix: let supports() depend on nothing but the request and the platform, so that the
     registry hears the same answer as the kit.
     """
     case.hold(record)
@@ -85,7 +85,7 @@ def test_a_verdict_is_pure(case: Trial, record: Record) -> None:
     Why: decisions are cached and written to locks; a verdict that depends on when it is asked
     makes them lies.
 
-    Mend: keep state, random numbers, environment and clocks out of supports(); read settings
+    Fix: keep state, random numbers, environment and clocks out of supports(); read settings
     once, in torchyard_implementations().
     """
     case.hold(record)
@@ -104,7 +104,7 @@ def test_a_verdict_is_cheap(case: Trial, record: Record) -> None:
 
     Why: every candidate is asked when a new shape comes along, on the way of the first call.
 
-    Mend: move imports, probes and compilations to load(), and keep what does not depend on the
+    Fix: move imports, probes and compilations to load(), and keep what does not depend on the
     request.
     """
     case.hold(record)
@@ -123,7 +123,7 @@ def test_fake_tensors_get_the_same_verdict(case: Trial, record: Record) -> None:
     Why: torch.compile and torch.export decide on fake tensors; a decision that differs from the
     eager one is a graph that computes something else.
 
-    Mend: decide from the request alone; creating tensors inside of supports() is what usually
+    Fix: decide from the request alone; creating tensors inside of supports() is what usually
     differs.
     """
     case.hold(record)

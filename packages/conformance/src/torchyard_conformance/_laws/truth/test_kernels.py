@@ -24,7 +24,7 @@ def test_it_accepts_some_calls(case: Trial, record: Record) -> None:
     Why: every other law is about calls that are accepted; an implementation that accepts none
     would pass them all.
 
-    Mend: look at the codes among the figures: they say which of its limits refuses everything.
+    Fix: look at the codes among the figures: they say which of its limits refuses everything.
     """
     case.hold(record)
 
@@ -37,13 +37,13 @@ def test_it_accepts_some_calls(case: Trial, record: Record) -> None:
 def test_a_refusal_has_a_reason(case: Trial, record: Record) -> None:
     """What it refuses, it refuses with a code of its own and a text, whenever it is asked.
 
-    All requests are asked twice, the second time backwards, and with them dtypes that few can
-    serve. An exception inside of supports(), or an answer that is no Verdict, is no reason.
+    All requests are asked twice, the second time backwards, and with them dtypes that few
+    support. An exception inside of supports(), or an answer that is no Verdict, is no reason.
 
     Why: decisions are kept and written to locks, and the text is all that a user sees of an
     implementation that was not chosen.
 
-    Mend: return Verdict.no(code, text) on every path, from the request and the platform alone.
+    Fix: return Verdict.no(code, text) on every path, from the request and the platform alone.
     """
     case.hold(record)
 
@@ -61,7 +61,7 @@ def test_a_refusal_stands_when_demanded(case: Trial, record: Record) -> None:
     Why: a demand that quietly runs something else, or computes what it said it cannot, is a
     wrong measurement or a wrong model.
 
-    Mend: let supports() depend on nothing but the request and the platform, so that the
+    Fix: let supports() depend on nothing but the request and the platform, so that the
     registry hears the same answer as the kit.
     """
     case.hold(record)
@@ -82,7 +82,7 @@ def test_results_match_the_reference(case: Trial, record: Record) -> None:
     Why: supports() is a promise; a kernel that is wrong for an odd size or one dtype is wrong in
     somebody's model.
 
-    Mend: the case's name says what is special about it; a ratio far above 1 is a wrong formula,
+    Fix: the case's name says what is special about it; a ratio far above 1 is a wrong formula,
     one little above it a sum in too narrow a type.
     """
     case.hold(record)
@@ -93,15 +93,15 @@ def test_results_match_the_reference(case: Trial, record: Record) -> None:
     profiles=("kernels", "smoke"),
     cases=trials("truth.kernels-any-memory"),
 )
-def test_inputs_lie_anywhere_in_memory(case: Trial, record: Record) -> None:
-    """Results do not depend on how inputs lie in memory, and nothing comes of nothing.
+def test_inputs_may_have_any_memory_layout(case: Trial, record: Record) -> None:
+    """Results do not depend on the inputs' memory layout, and empty inputs give empty results.
 
-    Inputs lie behind other elements, with gaps, or transposed; in some calls a size is 0.
+    Inputs start at an offset, have gaps, or are transposed; in some calls a size is 0.
 
     Why: slices of caches, transposed weights and the last, empty batch of an epoch are ordinary
     inputs.
 
-    Mend: read through data_ptr() and strides, or call contiguous() first; return early where
+    Fix: read through data_ptr() and strides, or call contiguous() first; return early where
     there is nothing to compute.
     """
     case.hold(record)
@@ -120,7 +120,7 @@ def test_results_have_the_stated_form(case: Trial, record: Record) -> None:
     Why: torch.compile and torch.export plan memory and generate code by what the op states; a
     result of another form is read as that one.
 
-    Mend: look at the figures' expected and returned forms; indices are int64, and call
+    Fix: look at the figures' expected and returned forms; indices are int64, and call
     contiguous() on what is transposed.
     """
     case.hold(record)
@@ -134,12 +134,12 @@ def test_results_have_the_stated_form(case: Trial, record: Record) -> None:
 def test_memory_is_left_alone(case: Trial, record: Record) -> None:
     """Inputs are as they were, and nothing is written beside what is to be written.
 
-    Every tensor lies in the midst of a memory of its own, all of which is compared afterwards;
-    results do not lie in it, unless the call says so.
+    Every tensor is inside a larger allocation of its own, all of which is compared afterwards;
+    results are not in it, unless the call says so.
 
     Why: one element too many is another tensor's first; a changed weight is a changed model.
 
-    Mend: treat the last elements of a row apart from whole vectors, and clone what is written to.
+    Fix: treat the last elements of a row apart from whole vectors, and clone what is written to.
     """
     case.hold(record)
 
@@ -158,7 +158,7 @@ def test_packed_weights_are_what_they_were_packed_from(case: Trial, record: Reco
     Why: a file of packed weights is read by every processor; one that reads padding as weights,
     or a group's scale a group too late, gives words that look almost right.
 
-    Mend: what lies beyond the weight's sizes in a panel is 0 and belongs to nobody.
+    Fix: a panel's elements past the weight's sizes are padding, and 0.
     """
     case.hold(record)
 
@@ -177,7 +177,7 @@ def test_recorded_gradients_are_right(case: Trial, record: Record) -> None:
     Why: training goes through it without another check; a detached state trains to something
     else.
 
-    Mend: use operations that torch records on the call's own tensors, or leave
+    Fix: use operations that torch records on the call's own tensors, or leave
     ``differentiable`` out.
     """
     case.hold(record)
@@ -196,7 +196,7 @@ def test_lists_are_written(case: Trial, record: Record) -> None:
 
     Why: an optimiser's step writes parameters and moments in place.
 
-    Mend: read an element of all inputs before any result of its group is written there.
+    Fix: read an element of all inputs before any result of its group is written there.
     """
     case.hold(record)
 
@@ -217,7 +217,7 @@ def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
 
     Why: torch takes a missing tangent for zero, so a Hessian or a sensitivity is wrong in silence.
 
-    Mend: leave the op's dispatch keys for autograd and torch.func to the component, also on your
+    Fix: leave the op's dispatch keys for autograd and torch.func to the component, also on your
     device; where you register a kernel there, call a torch.autograd.Function with a rule for jvp.
     """
     case.hold(record)
@@ -238,7 +238,7 @@ def test_memory_does_not_grow(case: Trial, record: Record) -> None:
 
     Why: a call that keeps a little ends a server after a day, far from where it was kept.
 
-    Mend: key caches by sizes and texts rather than by tensors, and give them an end; release what
+    Fix: key caches by sizes and texts rather than by tensors, and give them an end; release what
     the kernel allocates on every way out, also where it raises.
     """
     case.hold(record)
@@ -258,7 +258,7 @@ def test_cost_is_near_the_references(case: Trial, record: Record) -> None:
     Why: a kernel that waits, compiles or reads a file in every call is right and of no use, and
     no law on results sees it.
 
-    Mend: compile and open in `load`, once; wait for the device and not for a time. `py-spy` or
+    Fix: compile and open in `load`, once; wait for the device and not for a time. `py-spy` or
     `python -X importtime` shows where the time goes.
     """
     case.hold(record)

@@ -14,10 +14,10 @@ from torchyard_conformance import Subject, law, unverified, violated
 from torchyard_conformance._laws.truth._process import implementations
 from torchyard_conformance._outcome import Unverified
 
-_Asked = tuple[str, str, str]
+_Implementation = tuple[str, str, str]
 
 
-def _cases(subject: Subject) -> Mapping[str, _Asked | str]:
+def _cases(subject: Subject) -> Mapping[str, _Implementation | str]:
     """Return each implementation that can be called here, or why there is none."""
     try:
         found = list(implementations(subject))
@@ -34,7 +34,7 @@ def _cases(subject: Subject) -> Mapping[str, _Asked | str]:
     profiles=("attention-core", "kernels", "smoke"),
     cases=_cases,
 )
-def test_a_call_leaves_the_process_alone(subject: Subject, case: _Asked | str) -> None:
+def test_a_call_leaves_the_process_alone(subject: Subject, case: _Implementation | str) -> None:
     """Loading an implementation, and calling it, changes nothing that the whole process shares.
 
     Each implementation is loaded and called twice in a process in which nothing of its plugin was
@@ -44,7 +44,7 @@ def test_a_call_leaves_the_process_alone(subject: Subject, case: _Asked | str) -
     Why: what a kernel sets for itself it sets for the program that calls it, and the first call of
     a library is where nobody looks for it.
 
-    Mend: set and restore around the kernel, also where it raises; hand settings to a library in
+    Fix: set and restore around the kernel, also where it raises; hand settings to a library in
     its arguments rather than in the environment.
     """
     if isinstance(case, str):
@@ -59,7 +59,7 @@ def test_a_call_leaves_the_process_alone(subject: Subject, case: _Asked | str) -
 
 
 @cache
-def _observed(subject: Subject) -> Mapping[_Asked, Any]:
+def _observed(subject: Subject) -> Mapping[_Implementation, Any]:
     asked = list(implementations(subject))
     with tempfile.TemporaryDirectory(prefix="torchyard-process-") as folder:
         path = Path(folder, "seen.json")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.command()
 @release_command
 def status(workspace: Workspace) -> Answer:
-    """Show where the train stands: branch, candidates, what is known of them, what comes next."""
+    """Show the train's state: branch, candidates, what is known of them, what comes next."""
     git, train = workspace.git, workspace.train
     cut = git.has_branch(train.branch)
     tagged = candidate_numbers(git, train)
