@@ -99,7 +99,7 @@ def compare_tags(
 def install_again(
     scratch: Path, simple: str, requirements: Sequence[str], *, base: CleanRoom | None = None
 ) -> tuple[Observation, ...]:
-    """Install past releases again, each into an environment of its own: what they need may have gone.
+    """Install past releases again, each in its own environment: what they need may have gone.
 
     Args:
         scratch: a folder for the rooms.

@@ -287,7 +287,7 @@ def _agree(train: Train) -> None:
                 raise TrainError(
                     f"{FILE}: [packages.{package.name}] requires: expected siblings, got "
                     f"{sibling!r}, which is no package of the train",
-                    "correct the name, or remove it: requirements of others belong in pyproject.toml",
+                    "correct the name, or remove it: other requirements are in pyproject.toml",
                 )
     _once("folder of a package", [str(package.folder) for package in train.packages])
     _once("package", [package.stem for package in train.packages])

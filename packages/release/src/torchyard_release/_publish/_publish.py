@@ -30,7 +30,7 @@ DELAYS: Final = (0.0, 1.0, 3.0, 10.0, 30.0)
 
 
 class Remote(Protocol):
-    """The operations of an index that publishing uses; :class:`torchyard_release._index._upload.Index` is one."""
+    """An index as publishing uses it, such as :class:`torchyard_release._index._upload.Index`."""
 
     repository: str
 
