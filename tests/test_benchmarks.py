@@ -1,4 +1,4 @@
-"""A benchmark times nothing whose result is wrong, and says who served and what was asked."""
+"""A benchmark times nothing whose result is wrong, and names the implementation and the target."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_right_result_is_timed(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(measuring, "_BEYOND_CACHES", 1 << 22)
     row, other = measure(_SHORT[name], _LIMITS, None, _EFFORT, drop=_fail)
     assert row.milliseconds > 0
-    assert row.served_by == "ruler"
+    assert row.computed_by == "ruler"
     assert row.times_ours == 1
     assert other.times_ours > 0
 
@@ -85,7 +85,7 @@ def test_a_wrong_result_is_refused(
     monkeypatch.setattr(
         measuring, "contestants", lambda case, demand: [Contestant(OURS, attend, "wrong")]
     )
-    with pytest.raises(WrongResultError, match=r"served by wrong.* within .* of float64"):
+    with pytest.raises(WrongResultError, match=r"computed by wrong.* within .* of float64"):
         measure(case, _LIMITS, None, _EFFORT, drop=_fail)
 
 
@@ -119,8 +119,8 @@ def test_the_implementation_behind_ours_is_named_and_can_be_demanded() -> None:
     case = _SHORT["full d64 float32"]
     query = torch.zeros(1, 8, 128, 64)
 
-    assert contestants(case, None)[0].served_by == explain(query, query, query).name
-    assert contestants(case, "attention.tiled")[0].served_by == "attention.tiled"
+    assert contestants(case, None)[0].computed_by == explain(query, query, query).name
+    assert contestants(case, "attention.tiled")[0].computed_by == "attention.tiled"
     with pytest.raises(torchyard.UnsupportedError):
         measuring.judge(_SHORT["distance"], contestants(_SHORT["distance"], "attention.sdpa")[:1])
 

@@ -1,4 +1,4 @@
-"""The machine's accelerators are told apart from torch and the host alone."""
+"""The machine's accelerators are distinguished by torch and the host alone."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from benchmarks.reporting.plot import draw_calls
 __all__ = ["measure_cold"]
 
 _MILLI: Final = 1e3
-_ASKED: Final = 50.0
+_TARGET: Final = 50.0
 _MEBI: Final = 1 << 20
 
 
@@ -25,7 +25,7 @@ def measure_cold(
     Args:
         quick: fewer functions.
         plots: where to draw the calls in a row; None: nowhere.
-        progress: is told what comes next.
+        progress: receives the name of each step.
     """
     findings = [*_first(progress), *_functions(progress)]
     count, others = (40, 2) if quick else (200, 12)
@@ -60,21 +60,21 @@ def _functions(progress: Callable[[str], None]) -> list[Finding]:
     if "failed" in found:
         return [Finding("first calls", "torchyard", found["failed"], None)]
     return [
-        _overhead(f"first call with {name}", found["served_by"], times)
+        _overhead(f"first call with {name}", found["computed_by"], times)
         for name, times in found["calls"].items()
     ]
 
 
 def _overhead(case: str, who: str, times: dict[str, Any]) -> Finding:
     overhead = (times["first"] - times["later"]) * _MILLI
-    return at_most(case, who, "over a later call, ms", overhead, _ASKED)
+    return at_most(case, who, "over a later call, ms", overhead, _TARGET)
 
 
 def _in_a_row(many: dict[str, Any], count: int) -> list[Finding]:
     case = f"{count} functions, lengths and captured tensors in a row"
     if "failed" in many:
         return [Finding(case, "torchyard", many["failed"], None)]
-    who, part = many["served_by"], count // 4
+    who, part = many["computed_by"], count // 4
     overheads = [
         (first - later) * _MILLI for first, later in zip(many["first"], many["later"], strict=True)
     ]
@@ -82,7 +82,7 @@ def _in_a_row(many: dict[str, Any], count: int) -> list[Finding]:
     slower = [later / plain for later, plain in zip(many["later"], many["plain"], strict=True)]
     grown = (many["resident"][-1] - many["resident"][2 * part]) / _MEBI
     return [
-        at_most(case, who, "largest over a later call, ms", max(overheads[1:]), _ASKED),
+        at_most(case, who, "largest over a later call, ms", max(overheads[1:]), _TARGET),
         Finding(case, who, "median of the second quarter, ms", statistics.median(early)),
         at_most(
             case,

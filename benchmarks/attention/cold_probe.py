@@ -98,8 +98,8 @@ def _functions() -> dict[str, Any]:
     given = _inputs(256)
     flex_attention(*given)
     found = {name: _timed(call, given) for name, call in _calls().items()}
-    served = {explain(*given, score_mod=mod).name for mod in _SCORES.values()}
-    return {"calls": found, "served_by": ", ".join(sorted(served))}
+    computed_by = {explain(*given, score_mod=mod).name for mod in _SCORES.values()}
+    return {"calls": found, "computed_by": ", ".join(sorted(computed_by))}
 
 
 def _resident() -> int:
@@ -128,7 +128,7 @@ def _many(count: int) -> dict[str, Any]:
     flex_attention(*_inputs(256))
     found: dict[str, list[float]] = {"length": [], "first": [], "later": [], "plain": []}
     resident = []
-    served = set()
+    computed_by = set()
     for number in range(count):
         length = 130 + 3 * (number % 100)
         given = _inputs(length)
@@ -144,9 +144,9 @@ def _many(count: int) -> dict[str, Any]:
         found["length"].append(length)
         found["later"].append(min(_seconds(again, given) for _ in range(3)))
         found["plain"].append(min(_seconds(lambda x: flex_attention(*x), given) for _ in range(3)))
-        served.add(explain(*given, score_mod=score_mod, block_mask=mask).name)
+        computed_by.add(explain(*given, score_mod=score_mod, block_mask=mask).name)
         resident.append(_resident())
-    return {**found, "resident": resident, "served_by": ", ".join(sorted(served))}
+    return {**found, "resident": resident, "computed_by": ", ".join(sorted(computed_by))}
 
 
 def _stock(count: int) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def measure_context_parallel(*, quick: bool, progress: Callable[[str], None]) ->
 
     Args:
         quick: short sequences.
-        progress: is told what comes next.
+        progress: receives the name of each step.
     """
     shorter = 16 if quick else 1
     findings = [*_memory(32768 // shorter, progress)]

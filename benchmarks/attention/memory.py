@@ -18,7 +18,7 @@ def measure_memory(*, quick: bool, progress: Callable[[str], None]) -> list[Find
 
     Args:
         quick: shorter sequences.
-        progress: is told what comes next.
+        progress: receives the name of each step.
     """
     shorter = 16 if quick else 1
     findings: list[Finding] = []
@@ -37,14 +37,14 @@ def _training(shorter: int, progress: Callable[[str], None]) -> Iterator[Finding
         if "failed" in found:
             yield Finding(case, who, found["failed"], None)
             continue
-        served = found["served_by"] if who == "torchyard" else who
+        computed_by = found["computed_by"] if who == "torchyard" else who
         share = found["bytes"] / (length * heads * _HEAD_DIM)
         # Code and scratch of a fixed size weigh more on a short sequence than the bound allows.
         if who == "torchyard" and shorter == 1:
-            yield at_most(case, served, "peak, bytes / (S H D)", share, asked)
+            yield at_most(case, computed_by, "peak, bytes / (S H D)", share, asked)
         else:
-            yield Finding(case, served, "peak, bytes / (S H D)", share)
-        yield Finding(case, served, "seconds", found["seconds"])
+            yield Finding(case, computed_by, "peak, bytes / (S H D)", share)
+        yield Finding(case, computed_by, "seconds", found["seconds"])
 
 
 def _documents(shorter: int, progress: Callable[[str], None]) -> Iterator[Finding]:

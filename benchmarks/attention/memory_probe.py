@@ -69,7 +69,7 @@ def _train(who: str, length: int, heads: int) -> dict[str, Any]:
 
     train(_inputs(heads, 300))
     given = _inputs(heads, length)
-    served = "torch"
+    computed_by = "torch"
     if who == "torchyard":
         mask = create_block_mask(masks.causal, None, None, 300, 300, device="cpu")
         query, key, value = (tensor[:, :, :300] for tensor in given[:3])
@@ -77,8 +77,8 @@ def _train(who: str, length: int, heads: int) -> dict[str, Any]:
             explain(query, key, value, block_mask=mask, backward=part).name
             for part in (False, True)
         ]
-        served = ", ".join(dict.fromkeys(names))
-    return {**_peak(lambda: train(given)), "served_by": served}
+        computed_by = ", ".join(dict.fromkeys(names))
+    return {**_peak(lambda: train(given)), "computed_by": computed_by}
 
 
 def _documents(who: str, length: int, heads: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _documents(who: str, length: int, heads: int) -> dict[str, Any]:
         return create_block_mask(mask_mod, None, None, size, size, device="cpu")
 
     make(5000)
-    return {**_peak(lambda: make(length)), "served_by": "torchyard"}
+    return {**_peak(lambda: make(length)), "computed_by": "torchyard"}
 
 
 def _arbitrary(who: str, length: int, heads: int) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _arbitrary(who: str, length: int, heads: int) -> dict[str, Any]:
     make(1024)
     if who != "torchyard":
         resource.setrlimit(resource.RLIMIT_AS, (_MOST, _MOST))
-    return {**_peak(lambda: make(length)), "served_by": who}
+    return {**_peak(lambda: make(length)), "computed_by": who}
 
 
 if __name__ == "__main__":

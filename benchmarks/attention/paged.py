@@ -40,7 +40,7 @@ class _Paged:
         cache = PagedKVCache(
             pages, self._page_size, kv_heads=kv_heads, head_dim=head_dim, dtype=key.dtype
         )
-        # After this the free pages stand in any order, as in a cache that was long in use.
+        # After this the free pages are in any order, as in a cache that was long in use.
         short = [cache.open() for _ in range(pages)]
         cache.extend(short)
         random.Random(0).shuffle(short)
@@ -56,6 +56,6 @@ def paged(demand: str | None) -> dict[str, _Paged]:
     """Return a contestant for small pages and one for large ones, in scattered order.
 
     Args:
-        demand: the implementation that must serve; None: the one that the registry chooses.
+        demand: the implementation that must compute it; None: the one that the registry chooses.
     """
     return {f"torchyard, pages of {size}": _Paged(size, demand) for size in (16, 128)}

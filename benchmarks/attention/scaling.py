@@ -52,7 +52,7 @@ def measure_scaling(
         effort: how often.
         quick: shorter sequences.
         demand: the implementation that ours must be.
-        progress: is told what comes next.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a result is wrong.
@@ -85,14 +85,14 @@ def measure_scaling(
             # The first round found cold caches.
             one, two = (times[1:] for times in seconds.values())
             ratio = _ratio(one, two)
-            served = ours[0].served_by
+            computed_by = ours[0].computed_by
             findings.append(
-                Finding(case.name, served, "one thread, ms", statistics.median(one) * 1e3)
+                Finding(case.name, computed_by, "one thread, ms", statistics.median(one) * 1e3)
             )
             findings.append(
-                Finding(case.name, served, "two threads, ms", statistics.median(two) * 1e3)
+                Finding(case.name, computed_by, "two threads, ms", statistics.median(two) * 1e3)
             )
-            findings.append(at_least(case.name, served, "one / two", ratio, 1.85))
+            findings.append(at_least(case.name, computed_by, "one / two", ratio, 1.85))
             bound = _ratio(alone[1], alone[2])
             findings.append(Finding(case.name, "arithmetic alone", "one / two", bound))
     finally:
@@ -104,8 +104,8 @@ def _keep_freed_memory() -> None:
     """Have the C library keep what is freed, where it is glibc.
 
     It gives large blocks back to the system now and then, by what else was freed before: then one
-    number of threads clears its outputs' pages anew where the other finds them, and the ratio tells
-    that. It tells the kernel's threads where both find them.
+    number of threads clears its outputs' pages again where the other finds them, and the ratio
+    shows that. It shows the kernel's threads where both find them.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):

@@ -164,7 +164,7 @@ def measure_foreach(*, quick: bool, progress: Callable[[str], None]) -> list[Fin
 
     Args:
         quick: few rounds on small tensors, whose figures mean nothing.
-        progress: told what is being done.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a step of ours is wrong.

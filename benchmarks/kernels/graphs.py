@@ -31,7 +31,7 @@ def measure_graphs(*, quick: bool, progress: Callable[[str], None]) -> list[Find
 
     Args:
         quick: few rounds.
-        progress: is told what comes next.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a replay differs from the function by a bit; nothing is timed then.

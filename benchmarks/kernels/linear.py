@@ -61,7 +61,7 @@ def measure_linear(
         probe: measures the memory before and after what it limits.
         effort: how often.
         quick: a small weight, which caches hold: the figures mean nothing.
-        progress: is told what comes next.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a result is wrong.

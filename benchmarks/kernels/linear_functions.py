@@ -126,7 +126,7 @@ def measure_functions(
     Args:
         effort: how often.
         quick: small layers, and nothing is compiled: the figures mean nothing.
-        progress: is told what comes next.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a result is wrong.

@@ -30,7 +30,7 @@ _MOST_COPIES: Final = 8
 _SHORTEST: Final = 5e-3
 # Two runs of one contestant differ by so much.
 _NOT_SLOWER: Final = 0.95
-_ASKED: Final = 2.0
+_TARGET: Final = 2.0
 _SMALL: Final = 8
 # Both results are draws of the same roundings; ours may be no worse than twice torch's.
 _FACTOR: Final = 2.0
@@ -97,13 +97,13 @@ def _cases(quick: bool) -> Iterator[RecurrentCase]:
         for batch in (1, 8, 64):
             if quick and hidden * batch > 1 << 13:
                 continue
-            bar = _ASKED if batch <= _SMALL else 1.0
+            bar = _TARGET if batch <= _SMALL else 1.0
             yield from (RecurrentCase(*kind, hidden, batch, bar) for kind in asked)
             yield from (RecurrentCase(*kind, hidden, batch, _NOT_SLOWER) for kind in held)
             if hidden == 256:
                 yield from (RecurrentCase(*kind, hidden, batch) for kind in free)
     for kind in (*asked, ("gru", single), ("lstm", single)):
-        yield RecurrentCase(*kind, 256, 1, _ASKED, steps=1)
+        yield RecurrentCase(*kind, 256, 1, _TARGET, steps=1)
 
 
 def measure_recurrent(*, quick: bool, progress: Callable[[str], None]) -> list[Finding]:
@@ -111,7 +111,7 @@ def measure_recurrent(*, quick: bool, progress: Callable[[str], None]) -> list[F
 
     Args:
         quick: few rounds, and no large case.
-        progress: is told what comes next.
+        progress: receives the name of each step.
     """
     findings: list[Finding] = []
     with Probe() as probe:

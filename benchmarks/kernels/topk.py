@@ -25,7 +25,7 @@ _LARGE: Final = ((64, 131072), (4, 1 << 20))
 _K: Final = (8, 64, 1024)
 # Beyond any cache, so that the share of the memory's bandwidth means something.
 _FROM_MEMORY: Final = (64, 131072)
-# Two probes of the memory's bandwidth that differ by more say nothing of what was between them.
+# Two probes of the memory's bandwidth that differ by more do not measure what was between them.
 _AGREE: Final = 1.1
 _TINY: Final = (4, 16)
 
@@ -35,7 +35,7 @@ def measure_topk(*, quick: bool, progress: Callable[[str], None]) -> list[Findin
 
     Args:
         quick: few rounds of the small shape alone.
-        progress: is told what comes next.
+        progress: receives the name of each step.
 
     Raises:
         WrongResultError: a selection of ours is wrong; nothing is timed then.
@@ -77,8 +77,8 @@ def _compared(x: Tensor, k: int, order: str, rounds: int, probe: Probe) -> Itera
         ours.append(_seconds(lambda: topk(x, k)))
         ratios.append(min(_seconds(ways[name]) for name in best) / ours[-1])
     after = _bandwidth(x, order, probe)
-    served = registry().decide(TOPK, TopKRequest("cpu", _name(x.dtype), x.shape[0], x.shape[1], k))
-    who = served.name or "none"
+    request = TopKRequest("cpu", _name(x.dtype), x.shape[0], x.shape[1], k)
+    who = registry().decide(TOPK, request).name or "none"
     asked = 1.0 if order == "rising" else 8.0 if k == 1024 and x.shape in _LARGE else 4.0
     yield at_least(case, who, "times torch's best", statistics.median(ratios), asked)
     if before and after and max(before, after) <= _AGREE * min(before, after):

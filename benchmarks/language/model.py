@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.language.shape import CHECKED, SHAPE, STEPS
 
-__all__ = ["config_of", "serve"]
+__all__ = ["answer_commands", "config_of"]
 
 # The standard deviation of weights.
 _SPREAD: Final = 0.02
@@ -103,7 +103,7 @@ class _Model:
         return torch.cat(found, 1)[0].float()
 
     def _compile(self, task: str) -> None:
-        """Compile for one task at a time, with the weights as constants, as serves torch best.
+        """Compile for one task at a time, with the weights as constants, which torch runs fastest.
 
         A graph for any length is slower, and each graph of constants holds a copy of the weights.
         """
@@ -166,7 +166,7 @@ def _random_model(config: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def serve(kind: str, weights: str, activation: str, layers: int, exact: Path) -> None:
+def answer_commands(kind: str, weights: str, activation: str, layers: int, exact: Path) -> None:
     """Answer commands until there are no more: ``check``, ``prefill N``, ``decode N STEPS``.
 
     The contestant ``exact`` writes the logits that ``check`` of the others compares with, and by
@@ -207,4 +207,4 @@ def serve(kind: str, weights: str, activation: str, layers: int, exact: Path) ->
 
 if __name__ == "__main__":
     torch.set_num_threads(int(sys.argv[5]))
-    serve(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[6]))
+    answer_commands(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), Path(sys.argv[6]))

@@ -17,7 +17,7 @@ from typing import Any, Final
 from benchmarks.language.shape import CHECKED, SHAPE
 from benchmarks.quantised.openvino_weights import matrix
 
-__all__ = ["serve"]
+__all__ = ["answer_commands"]
 
 # Type -> bits of a weight, neighbours that share a scale.
 _TYPES: Final = {"BF16": (16, 0), "INT8": (8, 0), "INT4": (4, 32)}
@@ -105,7 +105,7 @@ class _Network:
         split = ops.reshape(x, np.array([0, 0, count, _SIZE]), special_zero=True)
         return ops.transpose(split, np.array([0, 2, 1, 3]))
 
-    def _remembered(self, x: Any, name: str) -> Any:
+    def _cached(self, x: Any, name: str) -> Any:
         """Return what the state holds with x [1, G, L, D] behind it, a copy for each query head."""
         import numpy as np
 
@@ -138,8 +138,8 @@ class _Network:
         )
         y = ops.scaled_dot_product_attention(
             self._rotated(query),
-            self._remembered(self._rotated(key), f"key {layer}"),
-            self._remembered(value, f"value {layer}"),
+            self._cached(self._rotated(key), f"key {layer}"),
+            self._cached(value, f"value {layer}"),
             causal=True,
         )
         y = ops.transpose(y, np.array([0, 2, 1, 3]))
@@ -220,7 +220,7 @@ class _Session:
         return sorted({str(node.get_rt_info()["layerType"].value) for node in found})
 
 
-def serve(kind: str, layers: int, threads: int, weights: Path, exact: Path) -> None:
+def answer_commands(kind: str, layers: int, threads: int, weights: Path, exact: Path) -> None:
     """Answer commands until there are no more, as benchmarks.language.model's does.
 
     Raises:
@@ -255,4 +255,6 @@ def serve(kind: str, layers: int, threads: int, weights: Path, exact: Path) -> N
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))
+    answer_commands(
+        sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5])
+    )

@@ -30,12 +30,12 @@ class Contestant:
     Attributes:
         name: who.
         attend: the computation.
-        served_by: the implementation behind it.
+        computed_by: its implementation.
     """
 
     name: str
     attend: Attention
-    served_by: str
+    computed_by: str
 
 
 def contestants(case: Case, demand: str | None) -> list[Contestant]:
@@ -94,7 +94,7 @@ def _ours(case: Case, demand: str | None) -> Contestant:
     query, key, value, *parameters = case.inputs(case.dtype, grad=case.training)
     asked = _arguments(case, torchyard_attention)
     parts = [case.part is Part.BACKWARD] if case.part is not Part.BOTH else [False, True]
-    served = [
+    computed_by = [
         torchyard_attention.explain(
             query,
             key,
@@ -106,13 +106,13 @@ def _ours(case: Case, demand: str | None) -> Contestant:
         ).name
         for part in parts
     ]
-    return Contestant(OURS, attend, ", ".join(dict.fromkeys(served)))
+    return Contestant(OURS, attend, ", ".join(dict.fromkeys(computed_by)))
 
 
 def _sdpa(case: Case) -> dict[str, Attention]:
     """Return every exact way to say the case to scaled_dot_product_attention.
 
-    Which is fastest differs by shape and dtype (grouped heads served by ``enable_gqa`` can take
+    Which is fastest differs by shape and dtype (grouped heads computed by ``enable_gqa`` can take
     nine times as long as the same heads folded into rows), so all of them compete.
     """
     _, q_heads, kv_heads, *_ = case.shape

@@ -258,7 +258,7 @@ static int by_size(const void* a, const void* b) {
 }
 
 // Of arithmetic the best round counts: that limit is not lowered by whoever else uses the machine.
-// Memory gives what it gives at the time, more and less by turns: of it, as of the contestants'
+// Memory gives what it gives at the time, more and less alternately: of it, as of the contestants'
 // times, the median counts.
 static double measured(Slice slice, void** states, int threads, double seconds, int best) {
   pthread_t ids[kMaxThreads];

@@ -103,7 +103,7 @@ class Probe:
         return None if self._problem else self._read(threads)["read_bytes"]
 
     def seconds_to_read(self, tensors: Sequence[Tensor], threads: int) -> float | None:
-        """Measure how long it takes to read some tensors once, from where they lie.
+        """Measure how long it takes to read some tensors once, in place.
 
         Args:
             tensors: contiguous, each a whole number of lines of 64 bytes.

@@ -52,7 +52,7 @@ class Row:
     Attributes:
         case: the case's name.
         contestant: who.
-        served_by: the implementation behind it.
+        computed_by: the contestant's implementation.
         milliseconds: the median over rounds; each round runs every contestant once.
         spread: the interquartile range of the rounds, in milliseconds.
         times_ours: the median over rounds of this contestant's time over ours in the same round.
@@ -68,7 +68,7 @@ class Row:
 
     case: str
     contestant: str
-    served_by: str
+    computed_by: str
     milliseconds: float
     spread: float
     times_ours: float
@@ -112,7 +112,7 @@ def measure(
             values that the contestants read; without it the limits' own bandwidth counts.
         effort: how often contestants run.
         demand: the implementation that ours must be.
-        drop: is told of each rival whose result is wrong, and which is not timed for that.
+        drop: receives each rival whose result is wrong, which is then not timed.
 
     Raises:
         WrongResultError: our result is wrong; then nothing of the case is timed.
@@ -140,7 +140,7 @@ def measure(
         Row(
             case.name,
             contestant.name,
-            contestant.served_by,
+            contestant.computed_by,
             statistics.median(times) * 1e3,
             _interquartile(times) * 1e3,
             statistics.median(theirs / mine for theirs, mine in zip(times, ours, strict=True)),
@@ -177,7 +177,7 @@ def judge(case: Case, competing: list[Contestant]) -> list[float]:
             mean = float(wrong.square().mean().sqrt())
             if not mean <= allowed:
                 raise WrongResultError(
-                    f"{case.name}, {contestant.name}, served by {contestant.served_by}, result "
+                    f"{case.name}, {contestant.name}, computed by {contestant.computed_by}, result "
                     f"{number}: expected within {allowed:.2e} of float64, got {mean:.2e}"
                 )
             largest = max(largest, float(wrong.abs().max()))

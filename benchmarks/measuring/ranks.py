@@ -25,7 +25,7 @@ def in_ranks(module: str, world: int, *words: str, threads: int = 1) -> dict[str
     Args:
         module: its dotted name below ``benchmarks``.
         world: how many ranks.
-        words: what it is told besides.
+        words: its other arguments.
         threads: of each process.
     """
     with tempfile.TemporaryDirectory() as folder:

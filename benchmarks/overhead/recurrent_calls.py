@@ -20,7 +20,7 @@ __all__ = ["overhead"]
 def overhead(
     case: str, module: torch.nn.RNNBase, x: Tensor, state: Any, *, quick: bool
 ) -> Iterator[Finding]:
-    """Yield what a call with plain weights costs around what serves it.
+    """Yield what a call with plain weights costs around its kernel.
 
     Args:
         case: its name.

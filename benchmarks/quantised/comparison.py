@@ -36,7 +36,7 @@ _SIZE: Final = 4096
 _GROUP: Final = 32
 # Beyond any cache, of each contestant's weights.
 _BYTES: Final = 192 << 20
-_ASKED: Final = 1.8
+_TARGET: Final = 1.8
 # Of a turn that are timed, and as many before them that are not.
 _CALLS: Final = 4
 # Two probes of the memory that differ by more say nothing.
@@ -304,7 +304,7 @@ def _measured(entered: dict[str, Contestant], x: Tensor, rounds: int, probe: Pro
         least = min(statistics.median(seconds[rival]) for rival in rivals)
         bound = "" if known is None else f"{least / (contestant.held / known):.2f}"
         asked = name.startswith("torchyard") and len(x) == 1
-        verdict = ("holds" if times >= _ASKED else f"MISSED: asked {_ASKED}") if asked else ""
+        verdict = ("holds" if times >= _TARGET else f"MISSED: asked {_TARGET}") if asked else ""
         rate = 2e-9 * len(x) * _SIZE**2 / took
         table.add_row(name, f"{rate:.0f}", share, f"{times:.2f}", bound, verdict)
     return table

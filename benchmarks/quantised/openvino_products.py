@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.quantised.openvino_weights import matrix
 
-__all__ = ["serve"]
+__all__ = ["answer_commands"]
 
 
 def _compiled(weight: Any, options: dict[str, int]) -> tuple[Any, int]:
@@ -39,7 +39,7 @@ def _compiled(weight: Any, options: dict[str, int]) -> tuple[Any, int]:
     return ov.Core().compile_model(ov.Model([y], [x]), "CPU", settings), held
 
 
-def serve(path: Path, options: dict[str, int]) -> None:
+def answer_commands(path: Path, options: dict[str, int]) -> None:
     """Answer commands until there are no more.
 
     ``rows M``: be ready for that many, answering the bytes of a weight; ``check X OUT``: one
@@ -72,4 +72,4 @@ def serve(path: Path, options: dict[str, int]) -> None:
 
 if __name__ == "__main__":
     _names = ("bits", "group", "activation", "copies", "threads")
-    serve(Path(sys.argv[1]), dict(zip(_names, map(int, sys.argv[2:7]), strict=True)))
+    answer_commands(Path(sys.argv[1]), dict(zip(_names, map(int, sys.argv[2:7]), strict=True)))

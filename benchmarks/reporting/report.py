@@ -24,7 +24,7 @@ __all__ = ["bars_table", "brief_table", "findings_table", "limits_text", "rows_t
 
 def rows_table(case: Case, rows: list[Row]) -> Table:
     """Return every contestant of a case, ours and its best rival marked."""
-    table = Table("case", "contestant", "served by", box=None)
+    table = Table("case", "contestant", "computed by", box=None)
     for heading in ("median", "spread", "time / ours", "limit", "best", "GB/s", "error"):
         table.add_column(heading, justify="right")
     best = min((row for row in rows[1:]), key=lambda row: row.times_ours, default=None)
@@ -32,7 +32,7 @@ def rows_table(case: Case, rows: list[Row]) -> Table:
         table.add_row(
             escape(row.case),
             row.contestant,
-            row.served_by,
+            row.computed_by,
             f"{row.milliseconds:.3g} ms",
             f"{row.spread:.2g}",
             f"{row.times_ours:.2f}",
@@ -47,14 +47,14 @@ def rows_table(case: Case, rows: list[Row]) -> Table:
 
 def brief_table(measured: Sequence[tuple[Case, list[Row]]]) -> Table:
     """Return a line per case: ours against the best of the others."""
-    table = Table("case", "served by", box=None)
+    table = Table("case", "computed by", box=None)
     for heading in ("ours", "best other", "other / ours"):
         table.add_column(heading, justify="right")
     for case, rows in measured:
         best = min(rows[1:], key=lambda row: row.times_ours)
         table.add_row(
             escape(case.name),
-            rows[0].served_by,
+            rows[0].computed_by,
             f"{rows[0].milliseconds * 1e3:.1f} us",
             f"{best.milliseconds * 1e3:.1f} us",
             f"{best.times_ours:.2f}",
@@ -64,7 +64,7 @@ def brief_table(measured: Sequence[tuple[Case, list[Row]]]) -> Table:
 
 def bars_table(measured: Sequence[tuple[Case, list[Row]]]) -> Table:
     """Return what was asked of each case, and what it reached."""
-    table = Table("case", "served by", "against", box=None)
+    table = Table("case", "computed by", "against", box=None)
     for heading in ("asked", "reached", ""):
         table.add_column(heading, justify="right")
     for case, rows in measured:
@@ -72,7 +72,7 @@ def bars_table(measured: Sequence[tuple[Case, list[Row]]]) -> Table:
             reached, enough = met(bar, rows)
             table.add_row(
                 escape(case.name),
-                rows[0].served_by,
+                rows[0].computed_by,
                 bar.rival,
                 _amount(bar, bar.at_least),
                 "" if reached is None else _amount(bar, reached),

@@ -24,7 +24,7 @@ def _lint_imports(cwd: Path, *more_sources: Path) -> subprocess.CompletedProcess
     )
 
 
-def test_import_contracts_are_kept() -> None:
+def test_import_contracts_hold() -> None:
     result = _lint_imports(ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -15,7 +15,7 @@ _REGISTERING = {"Library", "custom_op", "triton_op"}
 # Module -> why it registers past the registry.
 _PAST = {
     "torchyard_collectives.flight._record.intercept": "notes the calls of torch's own ops",
-    "torchyard_export._ops": "stands in saved programs alone, whose names last",
+    "torchyard_export._ops": "is in saved programs alone, whose names last",
 }
 
 

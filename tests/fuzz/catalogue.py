@@ -46,7 +46,7 @@ CALLS: Final[tuple[Call, ...]] = tuple(
 _SPI: Final = "what implementations are given, made by the functions that users call"
 _OURS: Final = "an implementation of ours: the registry calls it"
 
-# Public modules of which users call nothing, and why; a name stands for what lies below it too.
+# Public modules of which users call nothing, and why; a name stands for the modules below it too.
 NO_USERS: Final = {
     "torchyard.arguments": "the checks themselves, which packages/core/tests hold",
     "torchyard.cli": "a command line, whose words click checks",

@@ -33,7 +33,7 @@ class Call:
     Attributes:
         name: of the public function, class or method, with its module.
         run: takes the arguments by name.
-        make: makes them anew, the same each time.
+        make: makes new ones, the same each time.
         kinds: of those that are tried, by name.
         says: other words for an argument, that an error may name it by.
         calls: the arguments that are called as they are: what they raise is the caller's.

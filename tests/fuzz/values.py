@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["DAMAGED", "VALUES"]
 
-# Made anew for each call. What a kind of argument takes of them it says itself.
+# Made again for each call. Each kind of argument says which of them it accepts.
 VALUES: Final[Mapping[str, Callable[[], Any]]] = {
     "None": lambda: None,
     "True": lambda: True,

@@ -185,7 +185,7 @@ def compare(name: str, attention: str) -> Result:
         return Result(Outcome.RIGHT, f"{difference:.1e}")
     if said:
         return Result(Outcome.TOLD, said[0])
-    # Linear attention and its like take no softmax, and have no place in the interface.
+    # Linear attention and similar layers take no softmax, and have no place in the interface.
     kinds = {type(layer) for layer in model.modules() if "transformers" in type(layer).__module__}
     layers = {layer.__name__: inspect.getsource(layer) for layer in kinds}
     unused = sorted(

@@ -159,7 +159,7 @@ def test_generate_takes_the_tokens_that_it_takes_with_eager(
         assert largest(found, wanted) <= _bound(wanted)
 
 
-# GptOss tells its masks nothing of positions, whatever the attention.
+# GptOss passes no positions to its masks, whatever the attention.
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name != "GptOss"])
 def test_packed_sequences_are_what_each_of_them_is_alone(name: str) -> None:
     family = FAMILIES[name]

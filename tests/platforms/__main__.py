@@ -1,4 +1,4 @@
-"""Write the golden decisions anew: ``python -m tests.platforms [NAME ...]``."""
+"""Write the golden decisions again: ``python -m tests.platforms [NAME ...]``."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Step:
     """A command that a page shows.
 
     Attributes:
-        command: what stands behind the prompt.
+        command: the text after the prompt.
         shown: the lines of its output that the page shows.
     """
 
@@ -126,7 +126,7 @@ def _from_nothing(folder: Path, wheels: list[str]) -> dict[str, str]:
 
     Args:
         folder: where.
-        wheels: of our own packages, which stand on no index; everything else is fetched.
+        wheels: of our own packages, which are on no index; everything else is fetched.
     """
     venv.create(folder / "environment", with_pip=True)
     (folder / "torchyard").symlink_to(_ROOT)

@@ -52,7 +52,7 @@ def _fn(x: Tensor, *_: Tensor) -> Tensor:
 
 _NONE: Final = Kind(lambda v: None if v is None else REFUSED)
 _EMPTY: Final = Kind(lambda v: v if isinstance(v, list | tuple) and not v else REFUSED, free=True)
-# What could not be read is told in any texts.
+# Reasons why something could not be read are any texts.
 _TEXTS: Final = Kind(
     lambda v: (
         v

@@ -167,7 +167,7 @@ CALLS: Final = (
         _attended,
         _on_step("explain"),
         **_ATTEND,
-        # What cannot be is told by the decision.
+        # The decision reports what is not supported.
         implementation=optional(TEXT),
         calls=("score_mod", "mask_mod"),
     ),

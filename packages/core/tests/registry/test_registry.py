@@ -235,7 +235,7 @@ def test_a_skipped_candidate_is_told_once(
     for size in range(5):
         registry.resolve("toy/1", _ask(dtype="float64", size=size))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "toy/1 on cpu is served by toy.reference; skipped good.fast (E_DTYPE" in caplog.text
+    assert "toy/1 on cpu is computed by toy.reference; skipped good.fast (E_DTYPE" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ class Registry(Offers):
             for candidate in skipped
         )
         _LOG.warning(
-            "%s on %s is served by %s; skipped %s. `torchyard explain` shows the whole trace; "
+            "%s on %s is computed by %s; skipped %s. `torchyard explain` shows the whole trace; "
             "TORCHYARD_NOTICES=off silences this.",
             decision.contract,
             decision.request.device,
