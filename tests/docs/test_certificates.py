@@ -7,14 +7,19 @@ import importlib.util
 import re
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.test_files import _MACHINE
 from tests.architecture.tree import ROOT, parsed
+from torchyard import EvidenceLevel
+from torchyard._features.levels import evidence
 from torchyard_conformance._evidence._archive import read_archive
+from torchyard_conformance._evidence._levels import level_of, proven
 from torchyard_conformance._evidence._verify import read_bundle
+from torchyard_conformance._reports._execution import EXECUTION, simulated_devices
 
 _DOCS = ROOT / "docs"
 _CERTIFICATES = sorted((_DOCS / "certificates").glob("*.tgz"))
@@ -68,3 +73,33 @@ def test_a_certificate_that_was_touched_ends_the_page(
     monkeypatch.setattr(generate, "_DOCS", tmp_path)
     with pytest.raises(SystemExit, match=r"refused: digest: .*`nox -s certify -- --refresh`"):
         generate._devices()
+
+
+def test_each_level_of_evidence_names_a_certificate_of_this_tree() -> None:
+    rows = evidence()
+    assert rows
+    for row in rows:
+        verified = read_bundle(ROOT / row.bundle)
+        assert verified.digest == row.digest, f"{row.bundle}: `nox -s docs` writes the table again"
+        assert verified.report.certified
+        assert row.device in verified.report.devices
+        assert row.level is level_of(verified.report, simulated_devices())
+
+
+def test_a_certificate_without_a_comparison_proves_no_feature() -> None:
+    verified = read_bundle(_DOCS / "certificates/cpu.tgz")
+    before = proven({"cpu.tgz": verified}, ())
+    compared = replace(
+        verified.report,
+        results=tuple(r for r in verified.report.results if "match" not in r.law),
+    )
+    assert before
+    assert not proven({"cpu.tgz": replace(verified, report=compared)}, ())
+
+
+def test_a_simulated_device_proves_nothing_of_hardware() -> None:
+    report = read_bundle(_DOCS / "certificates/simulated.tgz").report
+    assert level_of(report, {"simulated"}) is EvidenceLevel.EMULATED
+    said = replace(report, environment={**report.environment, EXECUTION: "simulated: simulated"})
+    assert level_of(said) is EvidenceLevel.EMULATED
+    assert level_of(replace(report, results=())) is EvidenceLevel.DECLARED

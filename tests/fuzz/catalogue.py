@@ -87,7 +87,8 @@ NOT_TRIED: Final = {
     **dict.fromkeys(
         (
             *("torchyard.Candidate", "torchyard.Decision", "torchyard.DecisionChange"),
-            *("torchyard.DecisionDump", "torchyard.Feature", "torchyard.Manifest"),
+            *("torchyard.DecisionDump", "torchyard.Evidence"),
+            *("torchyard.Feature", "torchyard.Manifest"),
             *("torchyard.Accelerator", "torchyard.Platform", "torchyard.PlatformFile"),
             *("torchyard.Plugin", "torchyard.PluginSource"),
             "torchyard.Policy",

@@ -125,6 +125,12 @@ CALLS: Final = (
         lambda: {"decision": _registry().decide(TOPK, _request())},
     ),
     call_of(
+        "torchyard.evidence_of",
+        {"feature": "attention.flex_attention", "device": "cpu"},
+        feature=TEXT,
+        device=TEXT,
+    ),
+    call_of(
         "torchyard.read_platform_file",
         lambda: {"where": "h100"},
         says={"where": "where|x|platform|False"},

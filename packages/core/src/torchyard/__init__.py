@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         UnknownContractError,
         UnsupportedError,
     )
+    from torchyard._features.levels import Evidence, EvidenceLevel, evidence_of
     from torchyard._features.maturity import Feature, PrototypeWarning, Stage, features, note_use
     from torchyard._ops.operators import Operators
     from torchyard._ops.transforms import (
@@ -62,6 +63,8 @@ _HOMES = {
     "DecisionChange": "_registry.lock",
     "DecisionDump": "_registry.lock",
     "DeviceStatus": "_plugins.device_status",
+    "Evidence": "_features.levels",
+    "EvidenceLevel": "_features.levels",
     "Feature": "_features.maturity",
     "Implementation": "_contracts.implementation",
     "LockError": "_errors",
@@ -101,6 +104,7 @@ _HOMES = {
     "diff_dumps": "_registry.lock",
     "differentiable_jvp": "_ops.transforms",
     "digest_of": "_registry.measured",
+    "evidence_of": "_features.levels",
     "features": "_features.maturity",
     "hookimpl": "hookspecs",
     "is_batch_of_gradients": "_ops.transforms",
@@ -130,6 +134,8 @@ __all__ = [
     "DecisionChange",
     "DecisionDump",
     "DeviceStatus",
+    "Evidence",
+    "EvidenceLevel",
     "Feature",
     "Implementation",
     "LockError",
@@ -170,6 +176,7 @@ __all__ = [
     "diff_dumps",
     "differentiable_jvp",
     "digest_of",
+    "evidence_of",
     "features",
     "hookimpl",
     "is_batch_of_gradients",

@@ -13,7 +13,9 @@ import click
 from torchyard.evidence import KeyFileError
 from torchyard_conformance._cli._show import console
 from torchyard_conformance._evidence._archive import BundleError
+from torchyard_conformance._evidence._levels import level_of
 from torchyard_conformance._evidence._verify import Verified, read_bundle
+from torchyard_conformance._reports._execution import simulated_devices
 from torchyard_conformance._reports._installed import Comparison, compare_installed
 from torchyard_conformance._status import Status
 
@@ -68,6 +70,7 @@ def _as_data(verified: Verified, installed: Comparison) -> dict[str, Any]:
         "author_proven": verified.author_proven,
         "author": str(verified.authorship),
         "key": verified.key,
+        "level": str(level_of(verified.report, simulated_devices())),
         "installed": installed.text,
         "installed_same": installed.same,
         "installed_differing": list(installed.differing),
@@ -85,6 +88,7 @@ def _write(verified: Verified, installed: Comparison, same: bool) -> None:
         "plugin": f"{report.plugin} {report.plugin_version} ({report.distribution}){on}",
         "judged by": f"profile {report.profile}, spec {report.spec}, on {report.date}",
         "laws": laws,
+        "level": str(level_of(report, simulated_devices())),
         "integrity": f"proven: no byte changed since it was written; sha256 {verified.digest}",
         "author": str(verified.authorship) + (f"; key {verified.key}" if verified.key else ""),
         "installed": installed.text,

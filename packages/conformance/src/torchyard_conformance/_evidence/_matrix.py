@@ -20,8 +20,8 @@ _WORDS: Final = {
 _EXPECTED: Final = "expected failure"
 # How a law of several implementations names its cases, and how one is named whose figures are
 # errors over their bounds.
-_CASE: Final = re.compile(r"(?P<name>[a-z][\w-]*\.[\w.-]+)@(?P<device>[\w-]+)/(?P<half>[^/]+)")
-_OVER_BOUNDS: Final = re.compile(r"\w+\.[\w-]*match[\w-]*-reference")
+CASE: Final = re.compile(r"(?P<name>[a-z][\w-]*\.[\w.-]+)@(?P<device>[\w-]+)/(?P<half>[^/]+)")
+COMPARES: Final = re.compile(r"\w+\.[\w-]*match[\w-]*-reference")
 
 
 def matrix(certificates: Mapping[str, Verified], devices: Sequence[str]) -> str:
@@ -88,13 +88,19 @@ def _implementations(reports: Mapping[str, Report]) -> Iterator[list[str]]:
     for path, report in reports.items():
         found: dict[tuple[str, ...], list[LawResult]] = {}
         for result in report.results:
-            if match := _CASE.match(result.case):
+            if match := CASE.match(result.case):
                 found.setdefault(match.groups(), []).append(result)
         for (name, device, half), results in sorted(found.items()):
-            yield [f"[`{name}`]({path})", f"`{device}`", half, _per_law(results), _worst(results)]
+            yield [
+                f"[`{name}`]({path})",
+                f"`{device}`",
+                half,
+                per_law(results),
+                worst_error(results),
+            ]
 
 
-def _per_law(results: Sequence[LawResult]) -> str:
+def per_law(results: Sequence[LawResult]) -> str:
     """Return how many laws ended how, for one implementation."""
     cases: dict[str, set[Status]] = {}
     for result in results:
@@ -102,12 +108,12 @@ def _per_law(results: Sequence[LawResult]) -> str:
     return _counted(Counter(Status.of_all(frozenset(found)) for found in cases.values()))
 
 
-def _worst(results: Sequence[LawResult]) -> str:
+def worst_error(results: Sequence[LawResult]) -> str:
     """Return the greatest error over its bound, where a law compared with a reference."""
     figures = [
         figure
         for result in results
-        if _OVER_BOUNDS.fullmatch(result.law)
+        if COMPARES.fullmatch(result.law)
         for figure in result.figures.values()
         if not isinstance(figure, str)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from torchyard import cpu_model, probe_platform
 from torchyard_conformance._profile import Profile
 from torchyard_conformance._reports._digests import digests
+from torchyard_conformance._reports._execution import EXECUTION, simulated_devices
 from torchyard_conformance._reports._expectation import Expectation
 from torchyard_conformance._reports._result import LawResult, Report
 from torchyard_conformance._spec import SPEC_VERSION
@@ -42,16 +43,22 @@ def assemble(
         results=tuple(sorted(results, key=lambda result: (result.law, result.case))),
         expectations=tuple(expectations),
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
-        environment=environment(),
+        environment=environment(subject.devices),
         versions=versions(subject),
         digests=digests(subject.distribution, subject.package),
     )
 
 
-def environment() -> dict[str, str]:
-    """Return the machine in words; nothing in it identifies its owner."""
+def environment(devices: Sequence[str] = ()) -> dict[str, str]:
+    """Return the machine in words; nothing in it identifies its owner.
+
+    Args:
+        devices: those that took part; whether one is simulated is said.
+    """
     machine = probe_platform()
+    simulated = sorted(set(devices) & simulated_devices())
     return {
+        **({EXECUTION: f"simulated: {', '.join(simulated)}"} if simulated else {}),
         "system": f"{machine.system} {platform.release()}",
         "machine": machine.machine,
         "cpu": cpu_model(),

@@ -43,12 +43,15 @@ class DeviceEntry:
         module: holds its probe; empty where it has none.
         slot: of torch that it takes; empty for none.
         on_request: whether it takes the slot only where TORCHYARD_PRIVATEUSE1 names its plugin.
+        simulated: whether another device computes for it, so that right results on it are no proof
+            for hardware.
     """
 
     name: str
     module: str
     slot: str
     on_request: bool = False
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +270,13 @@ def _device(entry: _ManifestTable) -> DeviceEntry:
         raise ManifestError(
             f"{entry.path}.on_request: expected it beside slot = {PRIVATEUSE1!r}, got no slot"
         )
-    device = DeviceEntry(entry.name("name"), entry.module("module", ""), slot, on_request)
+    device = DeviceEntry(
+        entry.name("name"),
+        entry.module("module", ""),
+        slot,
+        on_request,
+        entry.take("simulated", bool, False),
+    )
     entry.finish()
     return device
 

@@ -23,7 +23,7 @@ _STYLES: Final = {
     CheckStatus.UNVERIFIED: "cyan",
 }
 # Importing torch, and one per section that diagnose makes.
-_STEPS: Final = 6
+_STEPS: Final = 7
 
 
 @click.command()

@@ -11,6 +11,7 @@ from torchyard._contracts.contract import ContractId
 from torchyard._environ import setting
 from torchyard._errors import TorchyardError
 from torchyard._failure import describe
+from torchyard._features.levels import EvidenceLevel, levels
 from torchyard._platforms.platform import privateuse1_name
 from torchyard._plugins.check import Check, CheckStatus
 from torchyard._plugins.packages import DEVICES, IMPLEMENTED_ELSEWHERE, how_to_install
@@ -62,6 +63,8 @@ def diagnose(
     decisions = tuple(_check_decisions(registry))
     step("checks of the plugins")
     own = tuple(_own_checks(registry))
+    step("evidence")
+    proven = tuple(_check_evidence(registry))
     step("plugins")
     # Last, because every step before may have shown that a plugin is broken.
     plugins = tuple(_check_plugins(registry, built_in_commands))
@@ -72,6 +75,7 @@ def diagnose(
         Section("settings", settings),
         Section("decisions", decisions),
         Section("checks of the plugins", own),
+        Section("evidence", proven),
     )
 
 
@@ -119,6 +123,21 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
             text = "torch finds none here"
         yield Check(device, CheckStatus.UNVERIFIED, text)
     yield _check_slot(registry.plugins)
+
+
+def _check_evidence(registry: Registry) -> Iterator[Check]:
+    """Say how well the features are proven on the devices that are here."""
+    for device in sorted(registry.platform.devices):
+        rows = [row for row in levels((device,)) if row.device == device]
+        counts = Counter(row.level for row in rows)
+        text = ", ".join(f"{counts[level]} {level}" for level in EvidenceLevel if counts[level])
+        proven = any(level is not EvidenceLevel.DECLARED for level in counts)
+        yield Check(
+            device,
+            CheckStatus.PASS if proven else CheckStatus.UNVERIFIED,
+            f"features by evidence: {text}",
+            "" if proven else f"`torchyard certify PLUGIN --device {device}` makes evidence",
+        )
 
 
 def _check_slot(plugins: Sequence[Plugin]) -> Check:
