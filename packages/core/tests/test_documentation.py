@@ -16,6 +16,7 @@ import pytest
 
 from torchyard import ReasonCode, hookspecs
 from torchyard import _environ as environ
+from torchyard import _tables as tables
 from torchyard._plugins import manifest
 
 from .distribution import run
@@ -118,15 +119,15 @@ def test_every_key_of_the_manifest_is_documented_and_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read: set[str] = set()
-    take = manifest._Table.take
+    take = tables.Table.take
 
-    def recording(self: manifest._Table, key: str, *rest: object) -> object:
+    def recording(self: tables.Table, key: str, *rest: object) -> object:
         # Below an order's contract the keys are devices, which are data.
         if not self.path.startswith("order."):
             read.add(re.sub(r"\[\d+\]", "", f"{self.path}.{key}".lstrip(".")))
         return take(self, key, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(manifest._Table, "take", recording)
+    monkeypatch.setattr(tables.Table, "take", recording)
     [(_, text)] = [
         block
         for block in _blocks("plugins/index.md", "file:")
