@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -29,6 +30,20 @@ def test_links_resolve(page: Path) -> None:
         if not pointed.exists() or anchor not in {"", *anchors(pointed.resolve())}:
             broken.append(target)
     assert not broken
+
+
+def test_the_start_page_leads_to_every_page() -> None:
+    found, todo = set(), [Path("docs/index.md")]
+    while todo:
+        page = todo.pop()
+        if page in found or page.suffix != ".md" or not (ROOT / page).is_file():
+            continue
+        found.add(page)
+        targets = [target.partition("#")[0] for target in links(page) if ":" not in target]
+        todo += [Path(os.path.normpath(page.parent / target)) for target in targets if target]
+    pages = {page for page in PAGES if page.parts[0] == "docs"}
+    assert pages
+    assert not pages - found
 
 
 def test_generated_pages_are_fresh() -> None:
