@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -12,25 +13,22 @@ from torch import Tensor
 from torchyard import Decision, note_use, registry
 from torchyard import arguments as checks
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention._block_mask._operand import as_block_mask, check_mask
-from torchyard_attention._mods._evaluate import TracedMod
+from torchyard_attention._block_mask._operand import as_block_mask, mask_operand, path_mask
 from torchyard_attention._mods._recordings import Recording, kept, recorded
-from torchyard_attention._mods._trace import IDENTITY
+from torchyard_attention._mods._trace import lse_dtype
 from torchyard_attention._ops import _attention
-from torchyard_attention._ops._arguments import Arguments, stale
+from torchyard_attention._ops._arguments import score_mod_of
+from torchyard_attention._ops._computation import request_of
 from torchyard_attention._ops._fast_path import try_call
-from torchyard_attention._ops._request import lse_dtype, request_of
-from torchyard_attention._options import options_text
 from torchyard_attention._validation import (
     check_call,
     check_flags,
     check_inputs,
-    check_options,
     parse_dropout,
+    parse_options,
 )
-from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall, MaskBlocks
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionCall
 from torchyard_attention.dropout import Dropout, new_seed
-from torchyard_attention.fast_path import PathMask
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 
@@ -57,21 +55,6 @@ class AuxOutput(NamedTuple):
 
     lse: Tensor | None = None
     max_scores: Tensor | None = None
-
-
-class _Prepared(NamedTuple):
-    """A call's arguments, checked, traced and in the op's form."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    score_text: str
-    score_captured: list[Tensor]
-    block_mask: BlockMask | None
-    scale: float
-    options: str
-    grad: bool
-    dropout_p: float
 
 
 def flex_attention(
@@ -145,21 +128,24 @@ def flex_attention(
                 return known
     aux = AuxRequest(lse=return_lse) if return_aux is None else return_aux
     checks.boolean("flex_attention", "return_lse", return_lse)
-    prepared = _prepare(
-        query, key, value, score_mod, block_mask, scale, enable_gqa, kernel_options, dropout_p
+    call = _call(
+        query,
+        key,
+        value,
+        score_mod,
+        block_mask,
+        scale,
+        enable_gqa,
+        aux,
+        kernel_options,
+        dropout_p,
+        new_seed,
     )
     if not torch.compiler.is_compiling():
         note_use("attention.flex_attention", query.device.type)
-    arguments = _arguments(prepared)
-    result = _attention.forward(
-        arguments,
-        lse=aux.lse,
-        max_scores=aux.max_scores,
-        grad=prepared.grad,
-        use=implementation,
-    )
+    result = _attention.forward(call, implementation or "")
     if return_aux is not None:
-        return result.out, AuxOutput(result.lse, result.max_scores)
+        return result.out, AuxOutput(result.lse if aux.lse else None, result.max_scores)
     return (result.out, result.lse) if return_lse else result.out
 
 
@@ -179,7 +165,7 @@ def _try_fast_path(
     if block_mask is not None:
         if type(block_mask) is not BlockMask:
             return None
-        mask = _path_mask(block_mask)
+        mask = path_mask(block_mask)
         if mask is None:
             return None
     if return_aux is None:
@@ -190,20 +176,6 @@ def _try_fast_path(
     if found is None:
         return None
     return (found[0], AuxOutput(found[1])) if return_aux.lse else (found, AuxOutput())
-
-
-def _path_mask(mask: BlockMask) -> PathMask | None:
-    """Return the mask as a path takes it; None where its bits have to be computed again, or where
-    it is for a query of one batch or one head, which only the slow path checks."""
-    if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
-        return None
-    found: PathMask | None = mask._path_mask
-    if found is None:
-        if any(mask.of_first):
-            return None
-        blocks = MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors())
-        found = mask._path_mask = PathMask(blocks, mask.seq_lengths, mask.causal)
-    return found
 
 
 def explain(
@@ -227,40 +199,32 @@ def explain(
     """
     checks.boolean("explain", "backward", backward)
     check_flags("explain", return_aux, implementation)
-    prepared = _prepare(
-        query, key, value, score_mod, block_mask, scale, enable_gqa, None, dropout_p
-    )
     aux = return_aux or AuxRequest()
-    mask = prepared.block_mask
-    score_mod_traced = None
-    if prepared.score_text != IDENTITY:
-        score_mod_traced = TracedMod(prepared.score_text, tuple(prepared.score_captured))
-    grad = prepared.grad or backward
-    call = AttentionCall(
-        prepared.query,
-        prepared.key,
-        prepared.value,
-        score_mod_traced,
-        None if mask is None else MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors()),
-        prepared.scale,
-        aux.lse or grad,
-        aux.max_scores,
-        captured_grad=tuple(t.requires_grad for t in prepared.score_captured) if backward else (),
-        # What is decided does not depend on the seed, and none is drawn for it.
-        dropout=Dropout(dropout_p, query.new_empty(2)) if prepared.dropout_p else None,
+    call = _call(
+        query,
+        key,
+        value,
+        score_mod,
+        block_mask,
+        scale,
+        enable_gqa,
+        aux,
+        None,
+        dropout_p,
+        # A decision does not depend on the seed, and none is drawn for it.
+        lambda device: torch.empty(0, device=device),
     )
-    request = request_of(
-        call,
-        causal=mask is not None and mask.causal,
-        grad=grad,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-    )
+    if backward:
+        captured = () if call.score_mod is None else call.score_mod.captured
+        wanted = tuple(tensor.requires_grad for tensor in captured)
+        call = replace(call, lse=True, grad=True, captured_grad=wanted)
+    request = request_of(call, deterministic=torch.are_deterministic_algorithms_enabled())
     return registry().decide(
         BACKWARD if backward else FORWARD, request, use=None if backward else implementation
     )
 
 
-def prepared_arguments(
+def checked_call(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -268,35 +232,24 @@ def prepared_arguments(
     block_mask: BlockMask | Any | None = None,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Arguments:
-    """Return a call's arguments in the ops' form, checked and traced as flex_attention does."""
-    return _arguments(
-        _prepare(query, key, value, score_mod, block_mask, scale, enable_gqa, None, 0.0)
+) -> AttentionCall:
+    """Return the call that flex_attention makes of these arguments, checked and traced."""
+    return _call(
+        query,
+        key,
+        value,
+        score_mod,
+        block_mask,
+        scale,
+        enable_gqa,
+        AuxRequest(),
+        None,
+        0.0,
+        new_seed,
     )
 
 
-def _arguments(prepared: _Prepared) -> Arguments:
-    mask = prepared.block_mask
-    return Arguments(
-        prepared.query,
-        prepared.key,
-        prepared.value,
-        prepared.score_captured,
-        prepared.score_text,
-        [] if mask is None else mask.block_tensors(),
-        [0, 0] if mask is None else list(mask.BLOCK_SIZE),
-        mask is not None and mask.causal,
-        [] if mask is None else list(mask.mask_captured),
-        "" if mask is None else mask.mask_text,
-        [] if mask is None else list(mask.mask_versions),
-        prepared.scale,
-        prepared.options,
-        prepared.dropout_p,
-        new_seed(prepared.query.device) if prepared.dropout_p else None,
-    )
-
-
-def _prepare(
+def _call(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -304,36 +257,40 @@ def _prepare(
     block_mask: BlockMask | Any | None,
     scale: float | None,
     enable_gqa: bool,
+    aux: AuxRequest | Any,
     kernel_options: dict[str, Any] | None,
     dropout_p: float,
-) -> _Prepared:
+    seed: Callable[[torch.device], Tensor],
+) -> AttentionCall:
+    """Check the arguments, record the score_mod, and return the call."""
     tensors = {"query": query, "key": key, "value": value}
     check_call("flex_attention", tensors, score_mod, scale, enable_gqa)
-    check_options("flex_attention", kernel_options)
-    mask = as_block_mask(block_mask)
+    options = parse_options("flex_attention", kernel_options)
+    block_mask = as_block_mask(block_mask)
     query, key, value = autocast_inputs(query, key, value)
     check_inputs(query, key, value, enable_gqa)
-    if mask is not None:
-        check_mask(query, key, mask)
+    mask = mask_operand(block_mask, query, key)
     if key.shape[0] != query.shape[0]:
         key = key.expand(query.shape[0], -1, -1, -1)
         value = value.expand(query.shape[0], -1, -1, -1)
-    text = IDENTITY
-    captured: list[Tensor] = []
+    score = None
     if score_mod is not None:
-        text, captured = recorded(score_mod, lse_dtype(query), query.device)
-    inputs = [query, key, value, *captured]
-    return _Prepared(
+        score = score_mod_of(*recorded(score_mod, lse_dtype(query), query.device))
+    probability = parse_dropout(dropout_p)
+    inputs = (query, key, value, *(() if score is None else score.captured))
+    grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+    return AttentionCall(
         query,
         key,
         value,
-        text,
-        captured,
+        score,
         mask,
         1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
-        options_text(kernel_options),
-        torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs),
-        parse_dropout(dropout_p),
+        lse=aux.lse or grad,
+        max_scores=aux.max_scores,
+        options=options,
+        dropout=Dropout(probability, seed(query.device)) if probability else None,
+        grad=grad,
     )
 
 

@@ -14,11 +14,11 @@ __all__ = [
     "check_call",
     "check_flags",
     "check_inputs",
-    "check_options",
     "floats",
     "integers",
     "mask_sizes",
     "parse_dropout",
+    "parse_options",
     "positions",
 ]
 
@@ -26,6 +26,9 @@ FLOATS: Final = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _NESTED: Final = (
     "convert it with torch.nested.to_padded_tensor, and hide the padding with a block mask"
 )
+# torch's option that names one of its own kernels, and the value that names none.
+_BACKEND: Final = "BACKEND"
+_ANY: Final = "AUTO"
 # A bool is no number of a document or a place: as an index it would choose something else.
 _INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # No sequence is longer; sums of a few such numbers are within int64.
@@ -81,12 +84,31 @@ def check_flags(of: str, return_aux: object, implementation: object) -> None:
         arguments.text(of, "implementation", implementation)
 
 
-def check_options(of: str, kernel_options: object) -> None:
-    """Raise TypeError where kernel options are not None or a dictionary by names."""
+def parse_options(of: str, kernel_options: object) -> tuple[tuple[str, int], ...]:
+    """Return the kernel options that are named for a plugin, ``<plugin>.<name>``, sorted by name.
+
+    The others are torch's, for its own kernels, and have no effect here.
+
+    Raises:
+        ValueError: torch's BACKEND demands one of torch's kernels.
+        TypeError: the options are no dictionary by names, or a plugin's is no integer.
+    """
     if kernel_options is None:
-        return
-    for name in arguments.instance(of, "kernel_options", kernel_options, dict):
+        return ()
+    given = arguments.instance(of, "kernel_options", kernel_options, dict)
+    for name in given:
         arguments.text(of, "kernel_options", name)
+    demand = given.get(_BACKEND, _ANY)
+    if demand != _ANY:
+        raise ValueError(
+            f"kernel_options: BACKEND={demand!r} names a backend of torch; expected AUTO; demand "
+            f"one with implementation='attention.flex'"
+        )
+    own = tuple(sorted((name, value) for name, value in given.items() if "." in name))
+    for name, value in own:
+        if type(value) is not int:
+            raise TypeError(f"kernel_options: {name}: expected an integer, got {value!r}")
+    return own
 
 
 def check_inputs(

@@ -1,14 +1,15 @@
-"""Keys and values in the pages of a cache, as an implementation of ``attention/1`` meets them."""
+"""Keys and values in the pages of a cache, as an implementation of ``attention/1`` gets them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_attention.contract._call import KeyPages
 
 if TYPE_CHECKING:
     from torchyard_attention.contract import Forward
@@ -17,27 +18,6 @@ __all__ = ["KeyPages", "gathered", "reads_pages"]
 
 _ROWS_PER_BLOCK = 128
 _KEYS_PER_BLOCK = 128
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeyPages:
-    """Where each sequence's keys and values lie.
-
-    The call's key is then [pages, Hkv, page size, D] and its value [pages, Hkv, page size, V]; key
-    k of batch b is ``key[table[b, k // page size], :, k % page size]``. Masks and score_mods know
-    nothing of pages: their key indices are k.
-
-    Attributes:
-        table: int32 [B, N]: each sequence's pages, in order. What stands behind its last page may
-            be any page of the cache.
-        lengths: int32 [B]: each sequence's keys, at most N times the page size. A mask, where there
-            is one, shows no key beyond them; without one, every row sees all keys of its sequence.
-
-    Both are contiguous and lie on the query's device.
-    """
-
-    table: Tensor
-    lengths: Tensor
 
 
 def reads_pages(forward: Forward) -> bool:

@@ -7,6 +7,7 @@ returned with :mod:`torchyard_attention.tolerance`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torchyard_attention._mask_blocks._evaluation import first_slots, ordered, pack_bits
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import SCORE_INPUTS, trace
-from torchyard_attention._ops import _request
+from torchyard_attention._ops import _computation
 from torchyard_attention.contract import (
     AttentionCall,
     AttentionRequest,
@@ -171,4 +172,5 @@ def request_of(
         grad: whether gradients will be asked for.
         deterministic: whether they must be the same in every run.
     """
-    return _request.request_of(call, causal=causal, grad=grad, deterministic=deterministic)
+    mask = None if call.mask is None else replace(call.mask, causal=causal)
+    return _computation.request_of(replace(call, mask=mask, grad=grad), deterministic=deterministic)

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchyard import registry
 from torchyard_attention import create_block_mask, flex_attention, masks
-from torchyard_attention._api import prepared_arguments
+from torchyard_attention._api import checked_call
+from torchyard_attention._ops._arguments import flattened
 from torchyard_attention.contract import AttentionRequest
 
 from .settings import context, deterministic, environment
@@ -39,7 +40,7 @@ def _doubled(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 
 
 def _given(query: Tensor, *rest: Any) -> list[Any]:
-    return prepared_arguments(query, query, query, *rest).given()
+    return flattened(checked_call(query, query, query, *rest))
 
 
 def test_what_is_served_is_returned_as_the_fake_promises(spy: Spy) -> None:

@@ -17,6 +17,7 @@ from torchyard_attention import (
     flex_attention,
     masks,
 )
+from torchyard_attention._paged._op import flattened
 
 from .paged import DIM, HEADS, KV_HEADS, VALUE_DIM, close, contiguous, empty_cache, filled, tokens
 
@@ -325,9 +326,9 @@ def test_the_op_is_sound() -> None:
     step = cache.step(sequences, 3)
     group = step.groups[0]
     query = torch.randn(2, HEADS, 3, DIM)
-    arguments = step._arguments(query, group, 0, None, None, True, None, AuxRequest(lse=True))
+    call = step._call(query, group, 0, None, None, True, None, AuxRequest(lse=True), ())
     torch.library.opcheck(
         torch.ops.torchyard_attention.paged_forward.default,
-        (*arguments, ""),
+        (*flattened(call), ""),
         test_utils=("test_schema", "test_faketensor"),
     )

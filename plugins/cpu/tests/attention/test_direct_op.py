@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from torchyard_attention import create_block_mask, flex_attention, masks
-from torchyard_attention._api import prepared_arguments
+from torchyard_attention._api import checked_call
 from torchyard_attention._ops import _attention as _ops
+from torchyard_attention._ops._arguments import flattened
 
 _OP = torch.ops.torchyard_attention.forward.default
 
@@ -42,7 +43,7 @@ def test_a_call_of_the_op_that_was_decided_has_the_bits_of_the_other_way(
     mask = made and create_block_mask(made, None, None, rows, keys, device="cpu")
     slopes = torch.rand(heads * group)
     score = draw(st.sampled_from([None, lambda s, b, h, q, k: s + slopes[h] * (q - k)]))
-    common = prepared_arguments(
+    call = checked_call(
         tensor(heads * group, rows, head_dim),
         tensor(heads, keys, head_dim),
         tensor(heads, keys, value_dim),
@@ -50,8 +51,8 @@ def test_a_call_of_the_op_that_was_decided_has_the_bits_of_the_other_way(
         mask,
         draw(st.sampled_from([None, 0.5, 2])),
         True,
-    ).given()
-    arguments = (*common, lse, False, False, "")
+    )
+    arguments = (*flattened(call), lse, False, False, "")
     _OP(*arguments)  # decided here at the latest
     expected = _ops._isolated_forward(*arguments)
     with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +69,7 @@ def test_gradients_do_not_change(dtype: torch.dtype, monkeypatch: pytest.MonkeyP
     query, key, value = (torch.randn(1, 2, 9, 8, dtype=dtype, requires_grad=True) for _ in "qkv")
 
     def gradients() -> tuple[Tensor, ...]:
-        common = prepared_arguments(query, key, value).given()
+        common = flattened(checked_call(query, key, value))
         out, lse, _ = _OP(*common, True, False, False, "")
         return torch.autograd.grad(out.sin().sum() + lse.sum(), (query, key, value))
 

@@ -20,9 +20,9 @@ from torchyard_attention import create_block_mask, flex_attention, masks, scores
 from torchyard_attention._api import _path_mask
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import SCORE_INPUTS, trace
-from torchyard_attention._ops._request import request_of
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.fast_path import PathMask
+from torchyard_attention.testing import request_of
 from torchyard_cpu.attention._direct import NativeDirect
 from torchyard_cpu.attention._forward import NativeForward
 
@@ -44,7 +44,7 @@ def _call(
 
 
 def _admit(direct: NativeDirect, call: AttentionCall, causal: bool = False) -> None:
-    direct.enable(request_of(call, causal=causal, grad=False, deterministic=False), call)
+    direct.enable(request_of(call, causal=causal), call)
 
 
 def _direct(*calls: AttentionCall) -> NativeDirect:

@@ -20,10 +20,10 @@ from torchyard_attention._block_mask._mask import BlockMask
 from torchyard_attention._block_mask._recorded import MaskMod, of_first, record_mask
 from torchyard_attention._mask_blocks._evaluation import first_slots, ordered
 from torchyard_attention._mask_blocks._intervals import visibility_of
+from torchyard_attention._mask_blocks._source import versions
 from torchyard_attention._mask_blocks._structured import blocks_within
 from torchyard_attention._mods._trace import CAUSAL
 from torchyard_attention._ops import _masks
-from torchyard_attention._ops._arguments import versions
 from torchyard_attention._validation import mask_sizes
 from torchyard_attention.contract import MaskBlocks
 

@@ -29,8 +29,9 @@ from torchyard_attention._block_mask._recorded import (
     show_everything,
 )
 from torchyard_attention._mask_blocks._evaluation import first_slots
+from torchyard_attention._mask_blocks._source import stale, versions
 from torchyard_attention._ops import _masks
-from torchyard_attention._ops._arguments import stale, versions
+from torchyard_attention.contract import MaskBlocks, MaskSource
 
 
 class BlockMask(BlockLists):
@@ -107,7 +108,8 @@ class BlockMask(BlockLists):
         self._of_first = of_first
         # Whether the bits are those of another function or other lengths.
         self._outdated = False
-        # The mask as a path takes it; see _api.
+        # The mask as a call holds it, and as a fast path takes it.
+        self._as_blocks: MaskBlocks | None = None
         self._path_mask: Any = None
 
     @classmethod
@@ -195,7 +197,7 @@ class BlockMask(BlockLists):
     def _outdate(self) -> None:
         self._outdated = True
         self._causal = False
-        self._path_mask = None
+        self._as_blocks = self._path_mask = None
 
     @property
     def bits(self) -> Tensor:
@@ -248,6 +250,7 @@ class BlockMask(BlockLists):
         self._mask_text = text
         self._mask_captured = captured
         self._mask_versions = versions(captured)
+        self._as_blocks = self._path_mask = None
 
     def _refresh(self) -> None:
         """Evaluate the bits also where a captured tensor was changed in place."""
@@ -256,7 +259,6 @@ class BlockMask(BlockLists):
             return
         if self._mask_text and stale(self._mask_captured, self._mask_versions):
             self._evaluate(self._mask_text, self._mask_captured)
-            self._path_mask = None
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Return the fields in torch's order; lengths and block sizes as one item each, or two."""
@@ -387,6 +389,19 @@ class BlockMask(BlockLists):
         bits = self.bits
         return [*self._lists(), bits, self._first_partial]
 
+    def _blocks(self) -> MaskBlocks:
+        """Return the mask as a call holds it."""
+        if self._as_blocks is not None and not torch.compiler.is_compiling():
+            return self._as_blocks
+        tensors = self.block_tensors()
+        source = None
+        if self._mask_captured:
+            source = MaskSource(self._mask_text, self._mask_captured, self._mask_versions)
+        blocks = MaskBlocks(self._block_size, *tensors, causal=self._causal, source=source)
+        if not torch.compiler.is_compiling():
+            self._as_blocks = blocks
+        return blocks
+
     def _tensors(self) -> list[Tensor]:
         """Return the six tensors of a mask as blocks, then the captured ones."""
         tensors = self.block_tensors()
@@ -433,7 +448,7 @@ class BlockMask(BlockLists):
         A function that has no name to be found by, such as a lambda, is stored as its program.
         """
         self._refresh()
-        state = {**self.__dict__, "_path_mask": None}
+        state = {**self.__dict__, "_as_blocks": None, "_path_mask": None}
         if self._mask_mod is not None and not is_importable(self._mask_mod):
             state["_mask_mod"] = RecordedMask(self._mask_text, self._mask_captured)
         return state

@@ -7,8 +7,11 @@ from typing import Any, Final
 from torch import Tensor
 
 from torchyard_attention._block_mask._mask import BlockMask
+from torchyard_attention._mask_blocks._source import stale
+from torchyard_attention.contract import MaskBlocks
+from torchyard_attention.fast_path import PathMask
 
-__all__ = ["as_block_mask", "check_mask"]
+__all__ = ["as_block_mask", "mask_operand", "path_mask"]
 
 # What torch's own block mask holds once it was sliced: a function that only raises.
 _SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
@@ -44,7 +47,10 @@ def as_block_mask(block_mask: Any) -> BlockMask | None:
     )
 
 
-def check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
+def mask_operand(mask: BlockMask | None, query: Tensor, key: Tensor) -> MaskBlocks | None:
+    """Return a mask as a call holds it; raise ValueError unless it fits the query and the key."""
+    if mask is None:
+        return None
     batch, heads, q_length, kv_length = mask.shape
     if (q_length, kv_length) != (query.shape[2], key.shape[2]):
         raise ValueError(
@@ -69,3 +75,17 @@ def check_mask(query: Tensor, key: Tensor, mask: BlockMask) -> None:
             f"block_mask: expected query's device {query.device}, got "
             f"{mask.kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
         )
+    return mask._blocks()
+
+
+def path_mask(mask: BlockMask) -> PathMask | None:
+    """Return a mask as a fast path takes it; None where its bits have to be computed again, or
+    where it is for a query of one batch or one head, which only the slow path checks."""
+    if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
+        return None
+    found: PathMask | None = mask._path_mask
+    if found is None:
+        if any(mask.of_first):
+            return None
+        found = mask._path_mask = PathMask(mask._blocks(), mask.seq_lengths, mask.causal)
+    return found

@@ -78,3 +78,8 @@ def reads(text: str, name: str) -> bool:
         if any(reference in line for reference in known):
             known.append(f'"%{index}"')
     return any(reference in lines[-1] for reference in known)
+
+
+def lse_dtype(query: Tensor) -> torch.dtype:
+    """Return the dtype of scores and of the lse: float64 for float64 inputs, else float32."""
+    return torch.float64 if query.dtype == torch.float64 else torch.float32

@@ -1,127 +1,128 @@
-"""What a call's forward and backward share, in the form in which the ops take it."""
+"""A call as the arguments of the forward and backward ops, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final
 
-import torch
 from torch import Tensor
 
-from torchyard_attention._mask_blocks import _evaluation
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import IDENTITY
-from torchyard_attention._options import parse_options
-from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_attention.contract import AttentionCall, MaskBlocks, MaskSource, ScoreMod
 from torchyard_attention.dropout import Dropout
-from torchyard_programs import stored
 
-__all__ = ["COMMON", "Arguments", "or_none", "stale", "versions"]
+__all__ = [
+    "COMMON",
+    "SCORE_TEXT",
+    "dropout_arguments",
+    "flattened",
+    "options_of",
+    "options_text",
+    "or_none",
+    "rebuilt",
+    "score_mod_of",
+]
 
-# How many arguments each op has in common, dropout aside, which stands last.
-COMMON: Final = 13
+# The arguments that both ops have. mask is None, or the six tensors of MaskBlocks in their order.
+# A list with nothing in it is None, because an AOTInductor package hands an op no list for an
+# empty one.
+COMMON_SCHEMA: Final = (
+    "Tensor query, Tensor key, Tensor value, Tensor[]? score_captured, str score_text, "
+    "Tensor[]? mask, int[] block_size, bool causal, Tensor[]? mask_captured, str mask_text, "
+    "int[]? mask_versions, float scale, str options"
+)
+# Last and with defaults, so that programs that were exported without it stay what they are.
+DROPOUT_SCHEMA: Final = "float dropout_p=0.0, Tensor? dropout_seed=None"
 
-
-class Arguments(NamedTuple):
-    """What forward and backward share, in the order of ``_COMMON``."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    score_captured: list[Tensor]
-    score_text: str
-    mask: list[Tensor]
-    block_size: list[int]
-    causal: bool
-    mask_captured: list[Tensor]
-    mask_text: str
-    mask_versions: list[int]
-    scale: float
-    options: str
-    dropout_p: float = 0.0
-    dropout_seed: Tensor | None = None
-
-    @classmethod
-    def of(cls, given: Sequence[Any], dropout: Sequence[Any] = ()) -> Arguments:
-        """Name an op's arguments.
-
-        Args:
-            given: those of ``_COMMON``.
-            dropout: the op's last ones, of which torch leaves out what is as the schema says.
-        """
-        return cls(*([] if item is None else item for item in given), *dropout)
-
-    def given(self) -> list[Any]:
-        """Return the arguments of ``_COMMON`` as the ops take them."""
-        return [or_none(item) if isinstance(item, list) else item for item in self[:COMMON]]
-
-    def dropout(self) -> tuple[Any, ...]:
-        """Return the ops' last arguments; none where nothing is dropped."""
-        return (self.dropout_p, self.dropout_seed) if self.dropout_p else ()
-
-    def call(
-        self, lse: bool, max_scores: bool, captured_grad: tuple[bool, ...] = ()
-    ) -> AttentionCall:
-        """Return the contract's view of these arguments."""
-        score_mod = None
-        if self.score_text != IDENTITY:
-            score_mod = TracedMod(self.score_text, stored(self.score_captured))
-        return AttentionCall(
-            self.query,
-            self.key,
-            self.value,
-            score_mod,
-            self._blocks() if self.mask else None,
-            self.scale,
-            lse,
-            max_scores,
-            parse_options(self.options) if self.options else (),
-            captured_grad,
-            dropout=self._dropout(),
-        )
-
-    def _dropout(self) -> Dropout | None:
-        if not self.dropout_p:
-            return None
-        assert self.dropout_seed is not None
-        return Dropout(self.dropout_p, self.dropout_seed)
-
-    def _blocks(self) -> MaskBlocks:
-        blocks = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)
-        if not stale(self.mask_captured, self.mask_versions):
-            return blocks
-        bits = _evaluation.partial_bits(
-            self.mask_text,
-            tuple(self.mask_captured),
-            blocks.kv_num_blocks,
-            blocks.kv_indices,
-            (self.query.shape[2], self.key.shape[2]),
-            blocks.block_size,
-        )
-        first = _evaluation.first_slots(blocks.kv_num_blocks)
-        return replace(blocks, bits=bits, first_partial=first)
+COMMON: Final = COMMON_SCHEMA.count(",") + 1
+SCORE_TEXT: Final = 4
 
 
-def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
-    """Return the tensors' version counters; empty where they cannot be followed.
+def flattened(call: AttentionCall) -> list[Any]:
+    """Return a call's arguments of ``COMMON_SCHEMA``."""
+    score, mask = call.score_mod, call.mask
+    source = None if mask is None else mask.source
+    return [
+        call.query,
+        call.key,
+        call.value,
+        None if score is None else or_none(score.captured),
+        IDENTITY if score is None else score.text,
+        None if mask is None else list(mask.tensors),
+        [0, 0] if mask is None else list(mask.block_size),
+        mask is not None and mask.causal,
+        None if source is None else or_none(source.captured),
+        "" if source is None else source.text,
+        None if source is None else or_none(source.versions),
+        call.scale,
+        options_text(call.options),
+    ]
 
-    Inside a compiled graph nothing is changed in place, and tensors of inference mode keep no
-    counter.
+
+def dropout_arguments(call: AttentionCall) -> tuple[Any, ...]:
+    """Return a call's arguments of ``DROPOUT_SCHEMA``; none where nothing is dropped."""
+    return () if call.dropout is None else (call.dropout.probability, call.dropout.seed)
+
+
+def rebuilt(
+    common: Sequence[Any],
+    dropout: Sequence[Any],
+    *,
+    lse: bool,
+    max_scores: bool,
+    grad: bool,
+    captured_grad: Sequence[bool] = (),
+) -> AttentionCall:
+    """Return the call that an op's arguments describe.
+
+    Args:
+        common: those of ``COMMON_SCHEMA``.
+        dropout: those of ``DROPOUT_SCHEMA``, of which torch leaves out defaults.
+        lse, max_scores, grad, captured_grad: the call's; lse is True where grad is.
     """
-    if torch.compiler.is_compiling():
-        return ()
-    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
-
-
-def stale(captured: Sequence[Tensor], kept: Sequence[int]) -> bool:
-    """Return whether a captured tensor was changed in place since the bits were made."""
-    return any(
-        version < 0 or (not tensor.is_inference() and tensor._version != version)
-        for tensor, version in zip(captured, kept, strict=False)
+    query, key, value, captured, text, tensors, block_size, causal, *source, scale, options = common
+    probability = dropout[0] if dropout else 0.0
+    seed: Any = dropout[1] if len(dropout) > 1 else None
+    mask = None
+    if tensors:
+        of_mask, mask_text, versions = source
+        found = MaskSource(mask_text, tuple(of_mask), tuple(versions or ())) if of_mask else None
+        mask = MaskBlocks((block_size[0], block_size[1]), *tensors, causal=causal, source=found)
+    return AttentionCall(
+        query,
+        key,
+        value,
+        score_mod_of(text, captured),
+        mask,
+        scale,
+        lse or grad,
+        max_scores,
+        options_of(options),
+        tuple(captured_grad),
+        dropout=None if not probability else Dropout(probability, seed),
+        grad=grad,
     )
 
 
-def or_none(items: list[Any]) -> list[Any] | None:
+def score_mod_of(text: str, captured: Sequence[Tensor] | None) -> ScoreMod | None:
+    """Return a score program and what it captures as a call has them; None for the identity."""
+    return None if text == IDENTITY else TracedMod(text, tuple(captured or ()))
+
+
+def options_text(options: Sequence[tuple[str, int]]) -> str:
+    """Return a call's options as ``name=value;...``."""
+    return ";".join([f"{name}={value}" for name, value in options]) if options else ""
+
+
+@lru_cache(maxsize=256)
+def options_of(text: str) -> tuple[tuple[str, int], ...]:
+    """Return the options that :func:`options_text` wrote."""
+    pairs = (part.rpartition("=") for part in text.split(";") if part)
+    return tuple((name, int(value)) for name, _, value in pairs)
+
+
+def or_none(items: Sequence[Any]) -> list[Any] | None:
     """Return a list as the ops take it."""
-    return items or None
+    return list(items) or None

@@ -1,14 +1,14 @@
 """How a call is differentiated, whether autograd recorded the op or the call itself.
 
-Torch's own derivative of an op flattens and rebuilds all of its arguments in Python, which after a
-long call lies in no cache any more, and on one thread whatever the number of them. So a call in
-which only autograd and a kernel take part is recorded by a function of its own, and its gradients
-go past the dispatcher.
+Torch's own derivative of an op flattens and rebuilds all of its arguments in Python, on one thread,
+which after a long call takes longer still, since they are in no cache. So a call in which only
+autograd and a kernel take part is recorded by a function of its own, and its gradients bypass the
+dispatcher.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from torchyard import is_batch_of_gradients
 from torchyard.dispatch import is_plain_call
-from torchyard_attention._ops._arguments import Arguments
+from torchyard_attention._ops._arguments import dropout_arguments, flattened
 from torchyard_attention._ops._computation import gradients, outputs
 from torchyard_attention._ops._operators import OPERATORS
 from torchyard_attention._ops._transforms._composed import composed_gradients
-from torchyard_attention._ops._transforms._plan import Plan, tensors
-from torchyard_attention.contract import AttentionResult
+from torchyard_attention._ops._transforms._plan import Plan, captured_of, tensors
+from torchyard_attention.contract import AttentionCall, AttentionResult
 
 __all__ = ["InputGradients", "input_gradients", "recorded"]
 
@@ -31,7 +31,7 @@ class InputGradients(NamedTuple):
 
     Attributes:
         query, key, value: in their inputs' shapes and dtypes; None where no output has a gradient.
-        captured: of each tensor that the score_mod captures; None where it is not wanted.
+        captured: for each tensor that the score_mod captures; None where it is not wanted.
     """
 
     query: Tensor | None
@@ -40,30 +40,26 @@ class InputGradients(NamedTuple):
     captured: list[Tensor | None]
 
 
-def recorded(arguments: Arguments, lse: bool, max_scores: bool, use: str | None) -> AttentionResult:
+def recorded(call: AttentionCall, use: str) -> AttentionResult:
     """Compute the outputs of a plain call, see ``is_plain_call``, and let autograd record it."""
-    out, found, greatest = _Attention.apply(  # type: ignore[no-untyped-call]
-        arguments,
-        lse,
-        max_scores,
-        use,
-        *tensors(arguments),
+    out, lse, greatest = _Attention.apply(  # type: ignore[no-untyped-call]
+        call, use, *tensors(call)
     )
-    return AttentionResult(out, found if lse else None, greatest)
+    return AttentionResult(out, lse, greatest)
 
 
 def input_gradients(
-    arguments: Arguments,
+    call: AttentionCall,
     grad_out: Tensor | None,
     grad_lse: Tensor | None,
     out: Tensor,
     lse: Tensor,
-    wanted: Sequence[bool],
+    wanted: tuple[bool, ...],
 ) -> InputGradients:
     """Compute the gradients of a call's inputs from those of its outputs.
 
     Args:
-        arguments: the call.
+        call: the call.
         grad_out, grad_lse: None for zeros.
         out, lse: its outputs.
         wanted: which captured tensors of the score_mod get a gradient.
@@ -72,25 +68,25 @@ def input_gradients(
         return InputGradients(None, None, None, [None] * len(wanted))
     if grad_out is None:
         grad_out = torch.zeros_like(out)
+    call = replace(call, lse=True, max_scores=False, grad=True, captured_grad=wanted)
     slopes = (grad_out,) if grad_lse is None else (grad_out, grad_lse)
-    given = (*slopes, out, lse, *arguments[:3], *arguments.score_captured)
-    if not torch.is_grad_enabled() and is_plain_call((*given, *arguments.mask)):
-        found = gradients(arguments, grad_out, grad_lse, out, lse, wanted)
+    masks = () if call.mask is None else call.mask.tensors
+    given = (*slopes, out, lse, call.query, call.key, call.value, *captured_of(call), *masks)
+    if not torch.is_grad_enabled() and is_plain_call(given):
+        found = gradients(call, out, lse, grad_out, grad_lse)
         captured = list(found.captured) or [None] * len(wanted)
         return InputGradients(found.query, found.key, found.value, captured)
     if any(is_batch_of_gradients(slope) for slope in slopes):
-        of_query, of_key, of_value, *marked = composed_gradients(
-            arguments, grad_out, grad_lse, wanted
-        )
+        of_query, of_key, of_value, *marked = composed_gradients(call, grad_out, grad_lse)
     else:
         of_query, of_key, of_value, marked = OPERATORS["backward"](
             grad_out,
             grad_lse,
             out,
             lse,
-            *arguments.given(),
+            *flattened(call),
             list(wanted),
-            *arguments.dropout(),
+            *dropout_arguments(call),
         )
     rest = iter(marked)
     captured = [next(rest) if flag else None for flag in wanted]
@@ -98,21 +94,16 @@ def input_gradients(
 
 
 class _Attention(torch.autograd.Function):
-    """A plain call as one node: (how, tensors) -> out, lse, max_scores or None."""
+    """A plain call as one node: (call, use, tensors) -> out, lse, max_scores or None."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        arguments: Arguments,
-        lse: bool,
-        max_scores: bool,
-        use: str | None,
-        *_: Tensor,
+        ctx: Any, call: AttentionCall, use: str, *_: Tensor
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        result = outputs(arguments, lse, max_scores, use, grad=True)
+        result = outputs(call, use)
         assert result.lse is not None, "a call that is differentiated has one"
-        ctx.plan = Plan.of(outputs, arguments, ())
-        ctx.save_for_backward(result.out, result.lse, *tensors(arguments))
+        ctx.plan = Plan.of(outputs, call)
+        ctx.save_for_backward(result.out, result.lse, *tensors(call))
         ctx.set_materialize_grads(False)
         if result.max_scores is not None:
             ctx.mark_non_differentiable(result.max_scores)
@@ -122,9 +113,7 @@ class _Attention(torch.autograd.Function):
     def backward(
         ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
     ) -> tuple[Any, ...]:
-        scores, *rest = ctx.plan.counts
         out, lse, *given = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[7 : 7 + scores]
-        found = input_gradients(ctx.plan.arguments(given), grad_out, grad_lse, out, lse, wanted)
-        without = (None,) * sum(rest)
-        return None, None, None, None, *found[:3], *found.captured, *without
+        wanted = tuple(ctx.needs_input_grad[5 : 5 + ctx.plan.counts[0]])
+        found = input_gradients(ctx.plan.call(given), grad_out, grad_lse, out, lse, wanted)
+        return None, None, *found[:3], *found.captured, *(None,) * ctx.plan.others

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from torchyard.dispatch import FastPath
 from torchyard.torch_compat import deterministic_algorithms
+from torchyard_attention._mask_blocks._source import stale
 from torchyard_attention._mods._recordings import Recording, is_kept, one_text
-from torchyard_attention._mods._trace import IDENTITY
-from torchyard_attention._ops._arguments import COMMON, Arguments, stale
+from torchyard_attention._mods._trace import IDENTITY, lse_dtype
+from torchyard_attention._ops._arguments import COMMON, SCORE_TEXT
 from torchyard_attention._ops._layout import in_order
-from torchyard_attention._ops._request import lse_dtype
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -35,8 +35,6 @@ __all__ = [
 ]
 
 FAST_PATH: Final = FastPath(FORWARD)
-
-_TEXT: Final = Arguments._fields.index("score_text")
 
 
 def try_call(
@@ -127,9 +125,9 @@ def with_lasting_text(given: list[Any]) -> None:
     Args:
         given: the forward op's arguments, or the first of them.
     """
-    query, text = given[0], given[_TEXT]
+    query, text = given[0], given[SCORE_TEXT]
     if text != IDENTITY and query.dtype != torch.float64:
-        given[_TEXT] = one_text(text)
+        given[SCORE_TEXT] = one_text(text)
 
 
 def op_outputs(

@@ -76,9 +76,9 @@ def _block_mask(
     keys: int,
 ) -> tuple[Tensor, ...]:
     sizes = (batch, heads, q_length, kv_length)
-    return _tensors(
-        _evaluation.blocks_of(text, tuple(captured or ()), sizes, (rows, keys), anchor.device)
-    )
+    return _evaluation.blocks_of(
+        text, tuple(captured or ()), sizes, (rows, keys), anchor.device
+    ).tensors
 
 
 def _block_mask_fake(
@@ -133,17 +133,6 @@ def _open_size() -> Any:
     size = shape_env.create_unbacked_symint()
     torch._check(size >= 0)  # type: ignore[no-untyped-call]
     return size
-
-
-def _tensors(blocks: MaskBlocks) -> tuple[Tensor, ...]:
-    return (
-        blocks.kv_num_blocks,
-        blocks.kv_indices,
-        blocks.full_kv_num_blocks,
-        blocks.full_kv_indices,
-        blocks.bits,
-        blocks.first_partial,
-    )
 
 
 _OF_MASKS: Final = constant(

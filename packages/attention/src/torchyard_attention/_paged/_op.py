@@ -5,23 +5,19 @@ It has no gradient: what a cache holds has no history.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from torchyard import registry
 from torchyard.dispatch import is_plain_call
-from torchyard_attention._mods._evaluate import TracedMod
-from torchyard_attention._mods._trace import IDENTITY
+from torchyard_attention._mods._trace import IDENTITY, lse_dtype
+from torchyard_attention._ops._arguments import options_of, options_text, score_mod_of
+from torchyard_attention._ops._computation import request_of
 from torchyard_attention._ops._fast_path import op_outputs
-from torchyard_attention._ops._operators import OPERATORS
-from torchyard_attention._ops._request import lse_dtype, request_of
+from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._transforms._refused import constant
-from torchyard_attention._options import parse_options
-from torchyard_attention._torch_compat import as_outside_of_ops
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -32,6 +28,8 @@ from torchyard_attention.contract import (
 )
 from torchyard_attention.pages import KeyPages, gathered, reads_pages
 
+__all__ = ["flattened", "paged_forward", "paged_request"]
+
 # mask is empty, or the six tensors of MaskBlocks in their order.
 _SCHEMA: Final = (
     "paged_forward(Tensor query, Tensor key, Tensor value, Tensor table, Tensor lengths, "
@@ -40,88 +38,83 @@ _SCHEMA: Final = (
 )
 
 
-class PagedArguments(NamedTuple):
-    """The op's arguments but the demanded implementation, in its order."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    table: Tensor
-    lengths: Tensor
-    score_captured: list[Tensor]
-    score_text: str
-    mask: list[Tensor]
-    block_size: list[int]
-    scale: float
-    options: str
-    lse: bool
-    max_scores: bool
-
-    def call(self) -> AttentionCall:
-        """Return the contract's form."""
-        mask = None
-        if self.mask:
-            mask = MaskBlocks((self.block_size[0], self.block_size[1]), *self.mask)
-        score_mod = None
-        if self.score_text != IDENTITY:
-            score_mod = TracedMod(self.score_text, tuple(self.score_captured))
-        return AttentionCall(
-            self.query,
-            self.key,
-            self.value,
-            score_mod,
-            mask,
-            self.scale,
-            self.lse,
-            self.max_scores,
-            parse_options(self.options) if self.options else (),
-            pages=KeyPages(self.table, self.lengths),
-        )
-
-
-def paged_request(call: AttentionCall) -> AttentionRequest:
-    """Describe a call with pages; reads sizes, strides and dtypes only."""
-    assert call.pages is not None
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    request = request_of(call, causal=False, grad=False, deterministic=deterministic)
-    return _with_pages(request, int(call.pages.table.shape[1]))
-
-
-@lru_cache(maxsize=1024)
-def _with_pages(request: AttentionRequest, width: int) -> AttentionRequest:
-    page_size = request.kv_length
-    return replace(request, kv_length=width * page_size, page_size=page_size)
-
-
-def paged_forward(arguments: PagedArguments, use: str | None) -> AttentionResult:
+def paged_forward(call: AttentionCall, use: str = "") -> AttentionResult:
     """Compute the outputs, through torch's dispatcher where anything else takes part in the call.
 
     Args:
-        arguments: the call.
-        use: the implementation that is demanded, or None.
+        call: the call, with pages.
+        use: the implementation that is demanded; empty: none.
     """
-    if is_plain_call((*arguments[:5], *arguments.score_captured)):
-        return _compute(arguments, use)
-    outputs = OPERATORS["paged_forward"](*arguments, use or "")
+    arguments = flattened(call)
+    if is_plain_call((*arguments[:5], *arguments[5])):
+        return _compute(call, use)
+    outputs = OPERATORS["paged_forward"](*arguments, use)
     return AttentionResult(
-        outputs[0],
-        outputs[1] if arguments.lse else None,
-        outputs[2] if arguments.max_scores else None,
+        outputs[0], outputs[1] if call.lse else None, outputs[2] if call.max_scores else None
     )
 
 
-def _compute(arguments: PagedArguments, use: str | None) -> AttentionResult:
-    call = arguments.call()
-    forward: Forward = registry().resolve(FORWARD, paged_request(call), use=use)
+def flattened(call: AttentionCall) -> list[Any]:
+    """Return the op's arguments but the demanded implementation."""
+    score, mask, pages = call.score_mod, call.mask, call.pages
+    assert pages is not None
+    return [
+        call.query,
+        call.key,
+        call.value,
+        pages.table,
+        pages.lengths,
+        [] if score is None else list(score.captured),
+        IDENTITY if score is None else score.text,
+        [] if mask is None else list(mask.tensors),
+        [0, 0] if mask is None else list(mask.block_size),
+        call.scale,
+        options_text(call.options),
+        call.lse,
+        call.max_scores,
+    ]
+
+
+def paged_request(call: AttentionCall) -> AttentionRequest:
+    """Return the request of a call with pages."""
+    return request_of(call, deterministic=torch.are_deterministic_algorithms_enabled())
+
+
+def _compute(call: AttentionCall, use: str) -> AttentionResult:
+    forward: Forward = registry().resolve(FORWARD, paged_request(call), use=use or None)
     return forward(call if reads_pages(forward) else gathered(call))
 
 
-def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-    *rest, use = args
-    arguments = PagedArguments(*rest)
-    with as_outside_of_ops(), torch.no_grad():
-        result = _compute(arguments, use or None)
-    return op_outputs(arguments.query, result.out, result.lse, result.max_scores)
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    table: Tensor,
+    lengths: Tensor,
+    captured: list[Tensor],
+    text: str,
+    tensors: list[Tensor],
+    block_size: list[int],
+    scale: float,
+    options: str,
+    lse: bool,
+    max_scores: bool,
+    use: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    call = AttentionCall(
+        query,
+        key,
+        value,
+        score_mod_of(text, captured),
+        MaskBlocks((block_size[0], block_size[1]), *tensors) if tensors else None,
+        scale,
+        lse,
+        max_scores,
+        options_of(options),
+        pages=KeyPages(table, lengths),
+    )
+    result = _compute(call, use)
+    return op_outputs(query, result.out, result.lse, result.max_scores)
 
 
 def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,7 +131,7 @@ def _forward_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 OPERATORS.define(
     _SCHEMA,
-    _forward,
+    isolated(_forward),
     _forward_fake,
     transformed=constant(
         "PagedStep.attention",

@@ -14,13 +14,13 @@ from torchyard import Decision, arguments, note_use, registry
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction
 from torchyard_attention._block_mask import BlockMask, MaskMod
 from torchyard_attention._mods._recordings import recorded
-from torchyard_attention._mods._trace import IDENTITY
-from torchyard_attention._ops._request import lse_dtype
-from torchyard_attention._options import options_text
-from torchyard_attention._paged._op import PagedArguments, paged_forward, paged_request
+from torchyard_attention._mods._trace import lse_dtype
+from torchyard_attention._ops._arguments import score_mod_of
+from torchyard_attention._paged._op import paged_forward, paged_request
 from torchyard_attention._paged._placed_mask import Places, placed_mask
-from torchyard_attention._validation import FLOATS, check_flags, check_options
-from torchyard_attention.contract import FORWARD
+from torchyard_attention._validation import FLOATS, check_flags, parse_options
+from torchyard_attention.contract import FORWARD, AttentionCall, MaskBlocks
+from torchyard_attention.pages import KeyPages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,16 +135,16 @@ class PagedStep:
         scale = _check_kinds(
             of, query, score_mod, mask_mod, causal, return_aux, implementation, scale
         )
-        check_options(of, kernel_options)
+        options = parse_options(of, kernel_options)
         self._check_query(query, layer)
         if not torch.compiler.is_compiling():
             note_use("attention.flex_attention", query.device.type)
         aux = return_aux or AuxRequest()
-        options = options_text(kernel_options)
-        parts = []
-        for group in self.groups:
-            given = self._arguments(query, group, layer, score_mod, mask_mod, causal, scale, aux)
-            parts.append(paged_forward(given._replace(options=options), implementation))
+        calls = [
+            self._call(query, group, layer, score_mod, mask_mod, causal, scale, aux, options)
+            for group in self.groups
+        ]
+        parts = [paged_forward(call, implementation or "") for call in calls]
         out = self._joined(query, [part.out for part in parts])
         if return_aux is None:
             return out
@@ -173,13 +173,13 @@ class PagedStep:
         self._check_query(query, layer)
         aux = return_aux or AuxRequest()
         calls = [
-            self._arguments(query, group, layer, score_mod, mask_mod, causal, None, aux).call()
+            self._call(query, group, layer, score_mod, mask_mod, causal, None, aux, ())
             for group in self.groups
         ]
         requests = [paged_request(call) for call in calls]
         return tuple(registry().decide(FORWARD, one, use=implementation) for one in requests)
 
-    def _arguments(
+    def _call(
         self,
         query: Tensor,
         group: Group,
@@ -189,13 +189,14 @@ class PagedStep:
         causal: bool,
         scale: float | None,
         aux: AuxRequest,
-    ) -> PagedArguments:
+        options: tuple[tuple[str, int], ...],
+    ) -> AttentionCall:
         places, pool = group.places, self.keys[layer]
-        text: str = IDENTITY
-        captured: list[Tensor] = []
+        score = None
         if score_mod is not None:
             placed = _placed(score_mod, places.number, places.past)
-            text, captured = recorded(placed, lse_dtype(query), query.device)
+            score = score_mod_of(*recorded(placed, lse_dtype(query), query.device))
+            captured = () if score is None else score.captured
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in captured):
                 raise ValueError(
                     "score_mod: expected captured tensors without gradient, since a cache keeps no "
@@ -210,20 +211,17 @@ class PagedStep:
                 heads=query.shape[1],
                 kv_length=group.table.shape[1] * pool.shape[2],
             )
-        return PagedArguments(
+        return AttentionCall(
             self._rows(query, group),
             pool,
             self.values[layer],
-            group.table,
-            group.lengths,
-            captured,
-            text,
-            [] if mask is None else mask.block_tensors(),
-            [0, 0] if mask is None else list(mask.BLOCK_SIZE),
+            score,
+            None if mask is None else MaskBlocks(mask.BLOCK_SIZE, *mask.block_tensors()),
             1.0 / math.sqrt(query.shape[-1]) if scale is None else scale,
-            "",
             aux.lse,
             aux.max_scores,
+            options,
+            pages=KeyPages(group.table, group.lengths),
         )
 
     def _rows(self, query: Tensor, group: Group) -> Tensor:

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from torchyard import arguments as checks
-from torchyard_attention._api import ScoreModFunction, prepared_arguments
+from torchyard_attention._api import ScoreModFunction, checked_call
 from torchyard_attention._block_mask import BlockMask
-from torchyard_attention._ops._arguments import Arguments
+from torchyard_attention._mods._trace import lse_dtype
+from torchyard_attention._ops._arguments import flattened
 from torchyard_attention._ops._operators import OPERATORS
-from torchyard_attention._ops._request import lse_dtype
+from torchyard_attention._ops._transforms._plan import captured_of
 from torchyard_attention._ops._transforms._refused import constant
 from torchyard_attention._validation import FLOATS
 
@@ -48,8 +49,8 @@ def captured_tensors(score_mod: ScoreModFunction | None, query: Tensor) -> tuple
     checks.function(of, "score_mod", score_mod)
     checks.tensor(of, "query", query, dtypes=FLOATS)
     empty = query.new_empty((1, 1, 0, 1))
-    arguments = prepared_arguments(empty, empty, empty, score_mod)
-    return tuple(tensor for tensor in arguments.score_captured if tensor.requires_grad)
+    call = checked_call(empty, empty, empty, score_mod)
+    return tuple(tensor for tensor in captured_of(call) if tensor.requires_grad)
 
 
 def attention_gradients(
@@ -88,7 +89,7 @@ def attention_gradients(
     for name, tensor in given.items():
         if name != "grad_lse" or tensor is not None:
             checks.tensor(of, name, tensor, dtypes=FLOATS)
-    arguments = prepared_arguments(query, key, value, score_mod, block_mask, scale, enable_gqa)
+    call = checked_call(query, key, value, score_mod, block_mask, scale, enable_gqa)
     rows = (*query.shape[:3], value.shape[3])
     for name, tensor, shape in (
         ("out", out, rows),
@@ -101,30 +102,33 @@ def attention_gradients(
                 f"{of}: {name}: expected shape {list(shape)}, got {list(tensor.shape)}"
             )
     for name, tensor, dtype in (
-        ("out", out, arguments.query.dtype),
-        ("grad_out", grad_out, arguments.query.dtype),
-        ("lse", lse, lse_dtype(arguments.query)),
+        ("out", out, call.query.dtype),
+        ("grad_out", grad_out, call.query.dtype),
+        ("lse", lse, lse_dtype(call.query)),
     ):
-        if tensor.dtype != dtype or tensor.device != arguments.query.device:
+        if tensor.dtype != dtype or tensor.device != call.query.device:
             raise TypeError(
-                f"{of}: {name}: expected {dtype} on {arguments.query.device}, got {tensor.dtype} "
+                f"{of}: {name}: expected {dtype} on {call.query.device}, got {tensor.dtype} "
                 f"on {tensor.device}"
             )
-    marked = [tensor for tensor in arguments.score_captured if tensor.requires_grad]
+    marked = [tensor for tensor in captured_of(call) if tensor.requires_grad]
     of_query, of_key, of_value, *of_captured = _PART(
-        _compute, grad_out, grad_lse, out, lse, arguments
+        _compute,
+        grad_out,
+        grad_lse,
+        out,
+        lse,
+        *flattened(call),
+        [tensor.requires_grad for tensor in captured_of(call)],
     )
     captured = tuple(zip(marked, of_captured, strict=True))
     return AttentionPartGradients(of_query, of_key, of_value, captured)
 
 
 def _compute(
-    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, arguments: Arguments
+    grad_out: Tensor, grad_lse: Tensor | None, out: Tensor, lse: Tensor, *common: Any
 ) -> tuple[Tensor, ...]:
-    wanted = [tensor.requires_grad for tensor in arguments.score_captured]
-    *grads, captured = OPERATORS["backward"](
-        grad_out, grad_lse, out, lse, *arguments.given(), wanted
-    )
+    *grads, captured = OPERATORS["backward"](grad_out, grad_lse, out, lse, *common)
     return *grads, *captured
 
 

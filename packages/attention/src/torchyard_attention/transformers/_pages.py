@@ -11,10 +11,12 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction
 from torchyard_attention._mods._recordings import recorded
-from torchyard_attention._mods._trace import IDENTITY
-from torchyard_attention._ops._request import lse_dtype
-from torchyard_attention._options import options_text
-from torchyard_attention._paged._op import PagedArguments, paged_forward
+from torchyard_attention._mods._trace import lse_dtype
+from torchyard_attention._ops._arguments import score_mod_of
+from torchyard_attention._paged._op import paged_forward
+from torchyard_attention._validation import parse_options
+from torchyard_attention.contract import AttentionCall
+from torchyard_attention.pages import KeyPages
 
 __all__ = ["PAGES", "Pages", "pages_of_step"]
 
@@ -66,26 +68,23 @@ class Pages(NamedTuple):
         Returns:
             [1, Hq, B, V], or (that, AuxOutput).
         """
-        text: str = IDENTITY
-        captured: list[Tensor] = []
+        score = None
         if score_mod is not None:
-            text, captured = recorded(score_mod, lse_dtype(query), query.device)
+            score = score_mod_of(*recorded(score_mod, lse_dtype(query), query.device))
         aux = return_aux or AuxRequest()
-        result = paged_forward(
-            PagedArguments(
-                query.permute(2, 1, 0, 3),
-                *self,
-                captured,
-                text,
-                [],
-                [0, 0],
-                1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
-                options_text(kernel_options),
-                aux.lse,
-                aux.max_scores,
-            ),
-            implementation,
+        call = AttentionCall(
+            query.permute(2, 1, 0, 3),
+            self.key,
+            self.value,
+            score,
+            None,
+            1.0 / math.sqrt(query.shape[3]) if scale is None else float(scale),
+            aux.lse,
+            aux.max_scores,
+            parse_options("flex_attention", kernel_options),
+            pages=KeyPages(self.table, self.lengths),
         )
+        result = paged_forward(call, implementation or "")
         out, lse, most = (
             None if part is None else part.transpose(0, 2)
             for part in (result.out, result.lse, result.max_scores)

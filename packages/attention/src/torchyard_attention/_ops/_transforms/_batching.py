@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,11 +18,10 @@ from torch import Tensor
 
 from torchyard_attention._errors import TransformError
 from torchyard_attention._mods._evaluate import TracedMod, scalar_function
-from torchyard_attention._mods._trace import IDENTITY, SCORE_INPUTS, trace
-from torchyard_attention._ops._arguments import Arguments
-from torchyard_attention._ops._request import lse_dtype
-from torchyard_attention._ops._transforms._plan import Plan
+from torchyard_attention._mods._trace import SCORE_INPUTS, lse_dtype, trace
+from torchyard_attention._ops._transforms._plan import Plan, captured_of, with_current_mask
 from torchyard_attention._torch_compat import is_mapped
+from torchyard_attention.contract import AttentionCall, MaskBlocks
 
 __all__ = ["Batch", "one_by_one", "refuse_mapped_mask"]
 
@@ -45,48 +45,49 @@ class Batch:
     @property
     def folds(self) -> bool:
         """Whether the calls can be computed as one."""
-        arguments = self._plan.arguments(self._given)
-        if arguments.dropout_p:
+        call = self._plan.call(self._given)
+        if call.dropout is not None:
             return False
-        if arguments.score_text == IDENTITY:
+        if call.score_mod is None:
             return True
         captured = [
             tensor if dim is None else _one_of(tensor, dim)
-            for tensor, dim in zip(arguments.score_captured, self._dims[3:], strict=False)
+            for tensor, dim in zip(call.score_mod.captured, self._dims[3:], strict=False)
         ]
-        mod = TracedMod(arguments.score_text, tuple(captured))
-        return mod.pointwise(lse_dtype(arguments.query))
+        mod = TracedMod(call.score_mod.text, tuple(captured))
+        return mod.pointwise(lse_dtype(call.query))
 
-    def folded(self, mapped_gradients: Sequence[bool] = ()) -> Arguments:
+    def folded(self) -> AttentionCall:
         """Return the one call.
 
-        Args:
-            mapped_gradients: of each captured tensor, whether a gradient of its own is wanted in
-                each of the calls.
+        A captured tensor whose gradient is wanted is copied for each of the calls, since each of
+        them has a gradient of its own.
         """
-        arguments = self._plan.arguments(self._given)
-        scores = self._plan.counts[0]
+        call = self._plan.call(self._given)
         inner = self._logical(0).shape[0]
         query, key, value = (self.fold(self._given[i], self._dims[i]) for i in range(3))
-        captured = list(arguments.score_captured)
-        stacked = [False] * scores
-        for place in range(scores):
+        captured = list(captured_of(call))
+        stacked = [False] * len(captured)
+        for place in range(len(captured)):
             dim = self._dims[3 + place]
             if dim is not None:
                 captured[place] = captured[place].movedim(dim, 0)
-            elif mapped_gradients and mapped_gradients[place]:
+            elif call.captured_grad and call.captured_grad[place]:
                 captured[place] = captured[place].expand(self._size, *captured[place].shape)
             else:
                 continue
             stacked[place] = True
-        text = arguments.score_text
-        if text != IDENTITY:
-            text, captured = _placed(text, captured, stacked, inner, query)
-        return replace_mask(
-            arguments._replace(
-                query=query, key=key, value=value, score_text=text, score_captured=captured
-            ),
-            self._mask(arguments, inner),
+        score = call.score_mod
+        if score is not None:
+            text, captured = _placed(score.text, captured, stacked, inner, query)
+            score = TracedMod(text, tuple(captured))
+        return replace(
+            call,
+            query=query,
+            key=key,
+            value=value,
+            score_mod=score,
+            mask=self._mask(call, inner),
         )
 
     def fold(self, tensor: Tensor, dim: int | None) -> Tensor:
@@ -103,32 +104,19 @@ class Batch:
         dim = self._dims[place]
         return self._given[place] if dim is None else _one_of(self._given[place], dim)
 
-    def _mask(self, arguments: Arguments, inner: int) -> list[Tensor]:
-        """Return the mask's tensors for the larger batch, its bits up to date."""
-        if not arguments.mask:
-            return []
-        logical = arguments._replace(query=self._logical(0), key=self._logical(1))
-        blocks = logical.call(lse=True, max_scores=False).mask
-        assert blocks is not None
-        found = [
-            blocks.kv_num_blocks,
-            blocks.kv_indices,
-            blocks.full_kv_num_blocks,
-            blocks.full_kv_indices,
-            blocks.bits,
-            blocks.first_partial,
-        ]
-        if blocks.kv_num_blocks.shape[0] == 1:
-            return found
-        return [
-            tensor if place == 4 else tensor.repeat(self._size, *(1,) * (tensor.ndim - 1))
-            for place, tensor in enumerate(found)
-        ]
-
-
-def replace_mask(arguments: Arguments, mask: list[Tensor]) -> Arguments:
-    """Return the arguments with a mask whose bits need not be made anew."""
-    return arguments._replace(mask=mask, mask_captured=[], mask_text="", mask_versions=[])
+    def _mask(self, call: AttentionCall, inner: int) -> MaskBlocks | None:
+        """Return the mask for the larger batch, its bits up to date."""
+        if call.mask is None:
+            return None
+        logical = replace(call, query=self._logical(0), key=self._logical(1))
+        mask = with_current_mask(logical).mask
+        assert mask is not None
+        if mask.kv_num_blocks.shape[0] == 1:
+            return mask
+        *lists, bits, first = mask.tensors
+        repeated = [part.repeat(self._size, *(1,) * (part.ndim - 1)) for part in (*lists, first)]
+        parts = (*repeated[:4], bits, repeated[4])
+        return MaskBlocks(mask.block_size, *parts, causal=mask.causal)
 
 
 def _one_of(tensor: Tensor, dim: int) -> Tensor:
@@ -137,9 +125,13 @@ def _one_of(tensor: Tensor, dim: int) -> Tensor:
     return whole[0] if whole.shape[0] else whole.new_empty(whole.shape[1:])
 
 
-def refuse_mapped_mask(arguments: Arguments) -> None:
+def refuse_mapped_mask(call: AttentionCall) -> None:
     """Raise TransformError for a block mask that is another for each call that vmap maps over."""
-    if any(is_mapped(tensor) for tensor in (*arguments.mask, *arguments.mask_captured)):
+    mask = call.mask
+    if mask is None:
+        return
+    captured = () if mask.source is None else mask.source.captured
+    if any(is_mapped(tensor) for tensor in (*mask.tensors, *captured)):
         raise TransformError(
             "flex_attention under torch.vmap: expected a block_mask that is the same for all, got "
             "one that is mapped over, whose number of blocks may differ; make it outside of vmap, "

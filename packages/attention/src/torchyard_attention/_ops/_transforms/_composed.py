@@ -8,27 +8,27 @@ differentiated twice. What is not finite at a hidden pair may reach them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
 
-from torchyard_attention._ops._arguments import Arguments
-from torchyard_attention._ops._request import lse_dtype
+from torchyard_attention._mods._trace import lse_dtype
+from torchyard_attention._ops._transforms._plan import captured_of, with_captured, with_current_mask
+from torchyard_attention.contract import AttentionCall
 from torchyard_attention.reference import attend
 from torchyard_programs import pullback
 
 __all__ = ["composed", "composed_gradients", "floating"]
 
 
-def composed(arguments: Arguments) -> tuple[Tensor, Tensor, Tensor]:
+def composed(call: AttentionCall) -> tuple[Tensor, Tensor, Tensor]:
     """Return out in query's dtype, lse and max_scores in the scores', in which sums are taken."""
-    dtype = lse_dtype(arguments.query)
-    call = arguments.call(lse=True, max_scores=False)
-    wide = [tensor.to(dtype) for tensor in arguments[:3]]
-    out, lse, max_scores = attend(
-        call, wide[0], wide[1], wide[2], tuple(arguments.score_captured), exact=False
-    )
-    return out.to(arguments.query.dtype), lse, max_scores
+    dtype = lse_dtype(call.query)
+    call = with_current_mask(call)
+    query, key, value = (tensor.to(dtype) for tensor in (call.query, call.key, call.value))
+    out, lse, max_scores = attend(call, query, key, value, captured_of(call), exact=False)
+    return out.to(call.query.dtype), lse, max_scores
 
 
 def floating(captured: Sequence[Tensor]) -> list[int]:
@@ -37,18 +37,16 @@ def floating(captured: Sequence[Tensor]) -> list[int]:
 
 
 def composed_gradients(
-    arguments: Arguments, grad_out: Tensor, grad_lse: Tensor | None, wanted: Sequence[bool]
+    call: AttentionCall, grad_out: Tensor, grad_lse: Tensor | None
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of query, key, value and of the captured tensors that are wanted."""
-    marked = [place for place, flag in enumerate(wanted) if flag]
+    """Return the gradients of query, key, value and of the captured tensors that are marked."""
+    marked = [place for place, flag in enumerate(call.captured_grad) if flag]
 
     def forward(query: Tensor, key: Tensor, value: Tensor, *some: Tensor) -> Any:
-        captured = list(arguments.score_captured)
-        for place, tensor in zip(marked, some, strict=True):
-            captured[place] = tensor
-        moved = arguments._replace(query=query, key=key, value=value, score_captured=captured)
-        return composed(moved)[:2]
+        moved = replace(call, query=query, key=key, value=value)
+        return composed(with_captured(moved, dict(zip(marked, some, strict=True))))[:2]
 
-    leaves = (*arguments[:3], *(arguments.score_captured[place] for place in marked))
+    captured = captured_of(call)
+    leaves = (call.query, call.key, call.value, *(captured[place] for place in marked))
     # Of slopes that are a batch, autograd's own, too.
     return pullback(forward, leaves, (grad_out, grad_lse))

@@ -5,12 +5,13 @@ A call that no transform takes part in is recorded by ``_autograd`` instead, whi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchyard_attention._ops._arguments import COMMON, Arguments
+from torchyard_attention._ops._arguments import COMMON, dropout_arguments, flattened, rebuilt
 from torchyard_attention._ops._autograd import input_gradients
 from torchyard_attention._ops._transforms._batching import Batch, one_by_one, refuse_mapped_mask
 from torchyard_attention._ops._transforms._composed import (
@@ -18,7 +19,7 @@ from torchyard_attention._ops._transforms._composed import (
     composed_gradients,
     floating,
 )
-from torchyard_attention._ops._transforms._plan import Op, Plan, tensors
+from torchyard_attention._ops._transforms._plan import Op, Plan, captured_of, tensors, with_captured
 from torchyard_attention._ops._transforms._tangents import tangents
 from torchyard_attention._torch_compat import forward_levels
 from torchyard_programs import pullback, pushforward
@@ -28,16 +29,15 @@ __all__ = ["backward", "forward"]
 
 def forward(op: Op, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Compute a call of the forward op that is differentiated or transformed."""
-    common, (lse, max_scores, grad, use, *dropout) = given[:COMMON], given[COMMON:]
-    arguments = Arguments.of(common, dropout)
-    refuse_mapped_mask(arguments)
+    common, (_, max_scores, grad, use, *dropout) = given[:COMMON], given[COMMON:]
+    # Every derivative needs the lse.
+    call = rebuilt(common, dropout, lse=True, max_scores=max_scores, grad=grad)
+    refuse_mapped_mask(call)
     if forward_levels() > 1:
         # torch switches forward mode off in a Function's jvp, whose own tangent would be zero.
-        return composed(arguments)
-    # Every derivative needs the lse, which comes with what is recorded.
-    plan = Plan.of(op, arguments, (lse or not grad, max_scores, grad, use))
+        return composed(call)
     found: tuple[Tensor, Tensor, Tensor] = _Attention.apply(  # type: ignore[no-untyped-call]
-        plan, *tensors(arguments)
+        Plan.of(op, call, use), *tensors(call)
     )
     return found
 
@@ -51,14 +51,15 @@ def backward(
     through them.
     """
     common, (wanted, *dropout) = given[:COMMON], given[COMMON:]
-    arguments = Arguments.of(common, dropout)
-    refuse_mapped_mask(arguments)
+    call = rebuilt(common, dropout, lse=True, max_scores=False, grad=True, captured_grad=wanted)
+    refuse_mapped_mask(call)
     if forward_levels() > 1:
-        found = composed_gradients(arguments, grad_out, grad_lse, wanted)
+        found = composed_gradients(call, grad_out, grad_lse)
     else:
-        plan = Plan.of(op, arguments, (list(wanted),))
         slopes = (grad_out, grad_lse, out.detach(), lse.detach())
-        found = _Gradients.apply(plan, *slopes, *tensors(arguments))  # type: ignore[no-untyped-call]
+        found = _Gradients.apply(  # type: ignore[no-untyped-call]
+            Plan.of(op, call), *slopes, *tensors(call)
+        )
     return found[0], found[1], found[2], list(found[3:])
 
 
@@ -67,9 +68,14 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def forward(plan: Plan, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        arguments = plan.arguments(given)
+        call = plan.call(given)
         found: tuple[Tensor, Tensor, Tensor] = plan.op(
-            *arguments.given(), *plan.rest, *arguments.dropout()
+            *flattened(call),
+            call.lse,
+            call.max_scores,
+            call.grad,
+            plan.use,
+            *dropout_arguments(call),
         )
         return found
 
@@ -86,17 +92,15 @@ class _Attention(torch.autograd.Function):
         ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None, _: Any
     ) -> tuple[Any, ...]:
         out, lse, *given = ctx.saved_tensors
-        scores = ctx.plan.counts[0]
-        wanted = ctx.needs_input_grad[4 : 4 + scores]
-        found = input_gradients(ctx.plan.arguments(given), grad_out, grad_lse, out, lse, wanted)
-        return None, *found[:3], *found.captured, *(None,) * sum(ctx.plan.counts[1:])
+        wanted = tuple(ctx.needs_input_grad[4 : 4 + ctx.plan.counts[0]])
+        found = input_gradients(ctx.plan.call(given), grad_out, grad_lse, out, lse, wanted)
+        return None, *found[:3], *found.captured, *(None,) * ctx.plan.others
 
     @staticmethod
     def jvp(ctx: Any, _: None, *directions: Tensor | None) -> tuple[Tensor, Tensor, None]:
         out, lse, *given = ctx.saved_tensors
-        arguments = ctx.plan.arguments(given)
         used = directions[: 3 + ctx.plan.counts[0]]
-        return *tangents(arguments, out, lse, used), None
+        return *tangents(ctx.plan.call(given), out, lse, used), None
 
     @staticmethod
     def vmap(
@@ -113,10 +117,11 @@ class _Attention(torch.autograd.Function):
             return found, (0, 0, 0)
         whole = batch.folded()
         out, lse, greatest = _Attention.apply(  # type: ignore[no-untyped-call]
-            Plan.of(plan.op, whole, plan.rest), *tensors(whole)
+            Plan.of(plan.op, whole, plan.use), *tensors(whole)
         )
-        asked = plan.rest[1]
-        greatest = batch.unfold(greatest) if asked else greatest.expand(info.batch_size, 0)
+        greatest = (
+            batch.unfold(greatest) if whole.max_scores else greatest.expand(info.batch_size, 0)
+        )
         return (batch.unfold(out), batch.unfold(lse), greatest), (0, 0, 0)
 
 
@@ -132,15 +137,15 @@ class _Gradients(torch.autograd.Function):
         lse: Tensor,
         *given: Tensor,
     ) -> tuple[Tensor, ...]:
-        arguments = plan.arguments(given)
+        call = plan.call(given)
         *found, captured = plan.op(
             grad_out,
             grad_lse,
             out,
             lse,
-            *arguments.given(),
-            *plan.rest,
-            *arguments.dropout(),
+            *flattened(call),
+            list(call.captured_grad),
+            *dropout_arguments(call),
         )
         return *found, *captured
 
@@ -175,7 +180,7 @@ class _Gradients(torch.autograd.Function):
         plan: Plan,
         *rest: Any,
     ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        (wanted,) = plan.rest
+        wanted = plan.skeleton.captured_grad
         slopes, given = rest[:4], rest[4:]
         batch = Batch(plan, info.batch_size, given, dims[5:])
         count = 3 + sum(wanted)
@@ -187,13 +192,13 @@ class _Gradients(torch.autograd.Function):
                 dims[1:],
             )
             return found, (0,) * count
-        whole = batch.folded(wanted)
+        whole = batch.folded()
         folded = [
             None if slope is None else batch.fold(slope, dim)
             for slope, dim in zip(slopes, dims[1:5], strict=True)
         ]
         found = _Gradients.apply(  # type: ignore[no-untyped-call]
-            Plan.of(plan.op, whole, plan.rest), *folded, *tensors(whole)
+            Plan.of(plan.op, whole), *folded, *tensors(whole)
         )
         return (*(batch.unfold(part) for part in found[:3]), *found[3:]), (0,) * count
 
@@ -202,8 +207,9 @@ def _as_function(ctx: Any) -> tuple[tuple[Tensor, ...], Any, list[int]]:
     """Return the tensors that gradients depend on, gradients as a function of them, and where each
     of them stands among the inputs."""
     grad_out, grad_lse, *given = ctx.saved_tensors
-    arguments = ctx.plan.arguments(given)
-    captured = floating(arguments.score_captured)
+    call = ctx.plan.call(given)
+    captured = captured_of(call)
+    floats = floating(captured)
     slopes = [grad_out] if grad_lse is None else [grad_out, grad_lse]
 
     def function(*primals: Tensor) -> tuple[Tensor, ...]:
@@ -211,12 +217,10 @@ def _as_function(ctx: Any) -> tuple[tuple[Tensor, ...], Any, list[int]]:
         of_out = next(some)
         of_lse = None if grad_lse is None else next(some)
         query, key, value = next(some), next(some), next(some)
-        scores = list(arguments.score_captured)
-        for place in captured:
-            scores[place] = next(some)
-        moved = arguments._replace(query=query, key=key, value=value, score_captured=scores)
-        return composed_gradients(moved, of_out, of_lse, *ctx.plan.rest)
+        moved = replace(call, query=query, key=key, value=value)
+        moved = with_captured(moved, dict(zip(floats, some, strict=True)))
+        return composed_gradients(moved, of_out, of_lse)
 
-    primals = (*slopes, *given[:3], *(arguments.score_captured[place] for place in captured))
-    places = [1, *([] if grad_lse is None else [2]), 5, 6, 7, *(8 + place for place in captured)]
+    primals = (*slopes, *given[:3], *(captured[place] for place in floats))
+    places = [1, *([] if grad_lse is None else [2]), 5, 6, 7, *(8 + place for place in floats)]
     return primals, function, places

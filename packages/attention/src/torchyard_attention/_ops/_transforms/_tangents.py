@@ -18,9 +18,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from torchyard_attention._ops._arguments import Arguments
-from torchyard_attention._ops._request import lse_dtype
+from torchyard_attention._mods._trace import lse_dtype
 from torchyard_attention._ops._transforms._composed import floating
+from torchyard_attention._ops._transforms._plan import captured_of, with_current_mask
 from torchyard_attention.contract import AttentionCall, MaskBlocks
 from torchyard_attention.dropout import dropout_factors
 from torchyard_attention.visibility import dense_visibility
@@ -33,19 +33,19 @@ _PAIRS: Final = 1 << 21
 
 
 def tangents(
-    arguments: Arguments, out: Tensor, lse: Tensor, directions: Sequence[Tensor | None]
+    call: AttentionCall, out: Tensor, lse: Tensor, directions: Sequence[Tensor | None]
 ) -> tuple[Tensor, Tensor]:
     """Return the tangents of out and lse.
 
     Args:
-        arguments: the call.
+        call: the call.
         out, lse: its outputs.
         directions: tangents of query, key, value and of each tensor that score_mod captures; None
             for zeros.
     """
-    call = arguments.call(lse=True, max_scores=False)
+    call = with_current_mask(call)
     parts = [
-        _Rows(call, arguments.score_captured, rows, visible).tangents(out, lse, directions)
+        _Rows(call, captured_of(call), rows, visible).tangents(out, lse, directions)
         for rows, visible in _rows(call)
     ]
     if not parts:

@@ -1,0 +1,107 @@
+"""What a call asks for, without its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["AttentionRequest", "MaskKind", "ScoreKind"]
+
+
+class ScoreKind(StrEnum):
+    """What changes the scores."""
+
+    NONE = "none"
+    POINTWISE = "pointwise"
+    GENERAL = "general"
+
+
+class MaskKind(StrEnum):
+    """What hides keys: nothing, exactly ``q >= k``, or a block mask of any other form."""
+
+    NONE = "none"
+    CAUSAL = "causal"
+    BLOCKS = "blocks"
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRequest:
+    """Describe a call, without its tensors. Both contracts use it.
+
+    Attributes:
+        device: torch device type.
+        dtype: the name of query's, key's and value's dtype, such as ``bfloat16``.
+        batch, q_length, kv_length: sizes; above 16 rounded up to a power of two, so that a growing
+            cache of keys does not ask for a new decision at every step.
+        q_heads, kv_heads: Hq, Hkv; the second divides the first.
+        head_dim, value_dim: D, V.
+        score: what changes the scores.
+        mask: what hides keys.
+        block_size: rows and keys per block of the mask; (0, 0) without one.
+        lse: whether the log-sum-exp is an output.
+        max_scores: whether each row's greatest score is an output.
+        grad: whether gradients will be asked for; the forward then returns the lse too.
+        unit_stride: whether the last dimension of query, key and value has stride 1.
+        deterministic: whether torch was told to use deterministic algorithms.
+        page_size: keys per page of a cache that holds key and value; 0 where they are contiguous.
+            kv_length is then what the cache's table has room for.
+        score_text: a pointwise score_mod's program, ``ScoreMod.text``, which
+            ``torchyard_attention.programs`` reads; empty where there is none, or none is known.
+        score_captured: dtype name and number of dimensions of the program's captured tensors.
+        captured_grad: of each captured tensor, whether a backward is asked for its gradient; or ().
+        dropout: whether weights are dropped.
+    """
+
+    device: str
+    dtype: str
+    batch: int
+    q_heads: int
+    kv_heads: int
+    q_length: int
+    kv_length: int
+    head_dim: int
+    value_dim: int
+    score: ScoreKind = ScoreKind.NONE
+    mask: MaskKind = MaskKind.NONE
+    block_size: tuple[int, int] = (0, 0)
+    lse: bool = False
+    max_scores: bool = False
+    grad: bool = False
+    unit_stride: bool = True
+    deterministic: bool = False
+    score_text: str = ""
+    score_captured: tuple[tuple[str, int], ...] = ()
+    captured_grad: tuple[bool, ...] = ()
+    page_size: int = 0
+    dropout: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "q_length", "kv_length"):
+            object.__setattr__(self, name, _round_up(getattr(self, name)))
+
+    def bucket(self) -> str:
+        """Return the key under which the decision for this request is locked.
+
+        Of a score_mod it holds the kind alone: a lock is about sizes, not about programs.
+        """
+        names = ("lse", "max_scores", "grad", "deterministic", "dropout")
+        flags = [name for name in names if getattr(self, name)]
+        if not self.unit_stride:
+            flags.append("strided")
+        if self.page_size:
+            flags.append(f"pages={self.page_size}")
+        return " ".join(
+            [
+                self.device,
+                self.dtype,
+                f"q{self.q_heads}x{self.q_length}x{self.head_dim}",
+                f"kv{self.kv_heads}x{self.kv_length}x{self.value_dim}",
+                f"score={self.score}",
+                f"mask={self.mask}",
+                *flags,
+            ]
+        )
+
+
+def _round_up(size: int) -> int:
+    return size if size <= 16 else 1 << (size - 1).bit_length()
