@@ -19,7 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torchyard import registry
 from torchyard.dispatch import decision_cache
 from torchyard_attention import BlockMask, create_block_mask, flex_attention, masks
-from torchyard_attention._api import _path_mask
+from torchyard_attention._block_mask._operand import path_mask
 from torchyard_attention.contract import (
     FORWARD,
     AttentionCall,
@@ -79,7 +79,7 @@ def _serve(direct: NativeDirect, *tensors: Tensor, **changes: Any) -> Any:
 
 
 def _mask_of(mask: BlockMask) -> PathMask:
-    found = _path_mask(mask)
+    found = path_mask(mask)
     assert found is not None
     return found
 

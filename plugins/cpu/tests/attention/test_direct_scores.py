@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from plugins.cpu.tests.score_mods import MODS
 from torchyard.dispatch import decision_cache
 from torchyard_attention import create_block_mask, flex_attention, masks, scores
-from torchyard_attention._api import _path_mask
+from torchyard_attention._block_mask._operand import path_mask
 from torchyard_attention._mods._evaluate import TracedMod
 from torchyard_attention._mods._trace import SCORE_INPUTS, trace
 from torchyard_attention.contract import AttentionCall
@@ -79,7 +79,7 @@ def test_a_direct_call_has_the_bits_of_the_forward(data: st.DataObject) -> None:
     query, key = _tensors(rows, keys, dtype)
     mask = None
     if made is not None:
-        mask = _path_mask(create_block_mask(made, None, None, rows, keys, device="cpu"))
+        mask = path_mask(create_block_mask(made, None, None, rows, keys, device="cpu"))
         assert mask is not None
     call = _call(query, key, _traced(mod), mask, lse)
     direct = _direct()
