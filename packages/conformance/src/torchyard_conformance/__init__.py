@@ -1,7 +1,7 @@
 """The kit that certifies a device or an implementation for torchyard.
 
-Importing it imports nothing but this file: the kit is asked what a plugin costs, and must not add
-to it.
+Importing it imports nothing but this file: laws measure what importing a plugin costs, and the kit
+must not add to it.
 """
 
 from __future__ import annotations

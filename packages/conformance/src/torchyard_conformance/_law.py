@@ -1,4 +1,4 @@
-"""Laws: what a plugin must keep, each a test with a stable name."""
+"""Laws: what a plugin must do, each a test with a stable name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ways in which a law ends other than by returning."""
+"""The exceptions by which a law ends other than as passed."""
 
 from __future__ import annotations
 

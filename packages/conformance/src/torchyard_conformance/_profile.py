@@ -1,4 +1,4 @@
-"""Profiles: which laws are tried, and which of them must pass."""
+"""Profiles: the laws that are tried, and those that must pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of what a certificate certifies."""
+"""The version of the specification that a certificate refers to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a law ended."""
+"""The outcome of a law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after the machine went down."""
+"""Atomic file writes that survive a crash of the machine."""
 
 from __future__ import annotations
 

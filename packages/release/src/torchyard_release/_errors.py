@@ -1,4 +1,4 @@
-"""The errors that the train raises on purpose: each says what to do next."""
+"""Errors of the release train; each has a remedy."""
 
 from __future__ import annotations
 

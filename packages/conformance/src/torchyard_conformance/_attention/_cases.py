@@ -1,4 +1,4 @@
-"""The calls that laws are held on."""
+"""The calls on which laws are checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the laws of attention judge: one implementation on one device."""
+"""The subject of a law of attention: one implementation on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The laws of attention as data: which function holds each, and on which calls."""
+"""The laws of attention as data: the function that checks each, and its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every implementation is compared with on a case, made once for all of them."""
+"""The references and error bounds of a case, computed once for all implementations."""
 
 from __future__ import annotations
 

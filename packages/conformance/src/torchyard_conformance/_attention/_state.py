@@ -1,4 +1,4 @@
-"""What belongs to the whole process, and what no implementation may leave changed."""
+"""State of the whole process, which no implementation may leave changed."""
 
 from __future__ import annotations
 

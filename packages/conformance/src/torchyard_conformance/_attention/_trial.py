@@ -1,4 +1,4 @@
-"""A plugin's implementations before the laws of attention. Imports torch when a law is held."""
+"""A plugin's implementations as cases of attention's laws. torch is imported when a law runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the laws have come, for whoever waits: on stderr, only where that is a terminal."""
+"""The progress of a run on stderr, where that is a terminal."""
 
 from __future__ import annotations
 

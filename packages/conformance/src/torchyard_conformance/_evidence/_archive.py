@@ -1,7 +1,7 @@
-"""The form of a bundle: a tar in a gzip, with one way only to write given members.
+"""The format of a bundle: a gzipped tar with one canonical form for given members.
 
-Any tar program unpacks it. Reading is strict: what this file would not have written itself is
-refused, so that no byte can change unseen, and nothing is written to a disk.
+Any tar program unpacks it. Reading is strict: an archive that this module would not have written is
+refused, so that no byte can change unnoticed, and nothing is written to a disk.
 """
 
 from __future__ import annotations

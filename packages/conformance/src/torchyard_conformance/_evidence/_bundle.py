@@ -1,4 +1,4 @@
-"""Bundles: a report as one file that others can check, the same bytes for the same report."""
+"""Bundles: a report as one file that others can verify; equal reports have equal bytes."""
 
 from __future__ import annotations
 

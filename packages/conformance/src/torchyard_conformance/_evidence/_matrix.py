@@ -1,4 +1,4 @@
-"""The matrix: what certificates say about plugins and devices, as a page."""
+"""The matrix: certificates by plugin and device, as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signature of a bundle: one line that names the key; needs the extra ``sign``."""
+"""The signature of a bundle: one line with the key and the signature; needs the extra ``sign``."""
 
 from __future__ import annotations
 

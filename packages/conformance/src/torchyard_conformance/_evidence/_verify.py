@@ -1,4 +1,4 @@
-"""Verification: whether a bundle is what the kit wrote, and what follows from it."""
+"""Verification: whether the kit wrote a bundle, and whether it certifies the plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case of a contract must be able to say, so that laws can be held on it."""
+"""The interface of a case: what laws need to run an implementation on it."""
 
 from __future__ import annotations
 

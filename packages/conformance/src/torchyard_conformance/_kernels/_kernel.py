@@ -1,4 +1,4 @@
-"""What the laws of kernels judge: one implementation on one device."""
+"""The subject of a law of kernels: one implementation on one device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of calls and of results, wherever they lie in tuples, lists and dataclasses."""
+"""Tensors inside calls and results: in tuples, lists and dataclasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From results to a report: who was judged, by what, where."""
+"""Assembles a report from results: the subject, the profile, the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests of an installed distribution's files: what exactly was certified."""
+"""Digests of an installed distribution's files: the exact bytes that were certified."""
 
 from __future__ import annotations
 

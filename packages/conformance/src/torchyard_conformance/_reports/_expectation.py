@@ -1,4 +1,4 @@
-"""Expected failures: what a plugin's author knows to be broken, and until when it may be."""
+"""Expected failures: laws that a plugin is known to break, each with a deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed here beside what a report certifies, file by file."""
+"""Compares the installed files with those that a report certifies."""
 
 from __future__ import annotations
 

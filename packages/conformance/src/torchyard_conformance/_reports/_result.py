@@ -1,4 +1,4 @@
-"""Results: how each case of each law ended, and the report made of them."""
+"""Results of each case of each law, and the report made of them."""
 
 from __future__ import annotations
 

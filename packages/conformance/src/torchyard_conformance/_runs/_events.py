@@ -1,4 +1,4 @@
-"""What happens in a run, as lines of a file: it outlives the process that runs the laws."""
+"""The events of a run, as lines of a file that outlives the process running the laws."""
 
 from __future__ import annotations
 

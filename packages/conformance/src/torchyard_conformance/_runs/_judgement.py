@@ -1,4 +1,4 @@
-"""From how a test ended to how its law ended."""
+"""Maps the outcome of a test to the outcome of its law."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line that runs one case again."""
+"""The command that runs one case again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One certification: the laws run in a process of their own, which may die of the plugin."""
+"""One certification: the laws run in a process of their own, which the plugin may crash."""
 
 from __future__ import annotations
 

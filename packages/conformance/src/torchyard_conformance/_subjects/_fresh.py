@@ -1,4 +1,4 @@
-"""Fresh interpreters: code of a law run where nothing was imported before.
+"""Fresh interpreters: code of a law runs in a process that has imported nothing.
 
 A plugin may have changed the process that the laws run in: its environment, its folder, its file
 mode mask, the signals that it ignores. A child would inherit that as its own beginning and show

@@ -1,4 +1,4 @@
-"""The subject: the plugin that is certified, as laws see it."""
+"""The subject: the plugin that is certified, and its implementations."""
 
 from __future__ import annotations
 

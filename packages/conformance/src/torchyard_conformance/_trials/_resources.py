@@ -1,4 +1,4 @@
-"""What calls leave behind and what they cost: memory that grows, seconds beside the reference's."""
+"""Memory that grows with calls, and their time relative to the reference's."""
 
 from __future__ import annotations
 

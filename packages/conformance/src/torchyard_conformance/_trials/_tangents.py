@@ -1,4 +1,4 @@
-"""Whether a call keeps the tangents of its inputs: forward-mode differentiation by each way in."""
+"""Whether a call keeps its inputs' tangents, by each API of forward-mode differentiation."""
 
 from __future__ import annotations
 

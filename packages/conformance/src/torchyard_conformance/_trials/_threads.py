@@ -1,4 +1,4 @@
-"""torch's number of threads, for a while."""
+"""Sets torch's number of threads for a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plugin must find and leave as it was: the state that a whole process shares."""
+"""State of the process that a plugin must leave unchanged."""
 
 from __future__ import annotations
 

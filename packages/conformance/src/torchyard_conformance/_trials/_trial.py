@@ -1,4 +1,4 @@
-"""One implementation before one law."""
+"""One implementation, as the case of a law."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Built files, read: what each contains and says, and what it should."""
+"""Built files: their contents and metadata, compared with what train.toml declares."""

@@ -1,4 +1,4 @@
-"""What is inside an artifact: the files that must be there, and none that must not."""
+"""An artifact's members: required files, and forbidden ones."""
 
 from __future__ import annotations
 

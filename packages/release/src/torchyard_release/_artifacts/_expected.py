@@ -1,4 +1,4 @@
-"""The exact files that a train must consist of, by their names."""
+"""The exact file names that a train must consist of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an artifact, under names that never change."""
+"""Findings about an artifact, with stable names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspecting a candidate: its exact set of files, and everything that each says and holds."""
+"""Inspecting a candidate: its set of files, and each file's metadata and members."""
 
 from __future__ import annotations
 

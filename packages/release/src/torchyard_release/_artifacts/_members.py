@@ -1,4 +1,4 @@
-"""Two archives that should be the same: which members differ, and in what."""
+"""Compares two archives that should be equal, member by member."""
 
 from __future__ import annotations
 

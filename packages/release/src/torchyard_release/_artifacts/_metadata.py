@@ -1,4 +1,4 @@
-"""What an artifact says of itself, against what train.toml and its pyproject.toml say of it."""
+"""Compares an artifact's metadata with train.toml and with its pyproject.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a built wheel itself says; never what the checkout says that it would say."""
+"""Metadata of a built wheel, read from the wheel and never from the checkout."""
 
 from __future__ import annotations
 

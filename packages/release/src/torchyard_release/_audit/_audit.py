@@ -1,4 +1,4 @@
-"""After the release: what the index has against what was signed and tagged, and what to yank."""
+"""Compares the index with what was signed and tagged, after the release; plans yanks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bisecting: which commit broke it, with any command as the judge. git itself does the search."""
+"""Bisecting: finds the commit that broke a command, by `git bisect`."""
 
 from __future__ import annotations
 

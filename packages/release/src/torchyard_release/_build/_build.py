@@ -1,4 +1,4 @@
-"""Building a candidate: every artifact, twice, out of the tag and never out of the checkout.
+"""Building a candidate: every artifact, twice, from the tag and never from the checkout.
 
 Where nothing in a package changed since the last candidate, that candidate's files are one of the
 two, so that it is built once more and compared with them.

@@ -1,4 +1,4 @@
-"""One round of building: every package, out of an export, under conditions of its own."""
+"""One round of building: every package, from an export, with its own environment and clock."""
 
 from __future__ import annotations
 

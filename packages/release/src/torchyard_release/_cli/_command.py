@@ -1,4 +1,4 @@
-"""What every command has in common: the workspace, ``--json``, exit codes, errors with a remedy."""
+"""What all commands share: the workspace, ``--json``, exit codes, errors with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another version for the tree: into train.toml, and from there into every copy."""
+"""Writes another version into train.toml and every copy of it."""
 
 from __future__ import annotations
 

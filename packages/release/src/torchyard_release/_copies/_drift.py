@@ -1,4 +1,4 @@
-"""A second copy of what train.toml declares: where it is, what it says, what it should say."""
+"""A copy of a value of train.toml that differs: its place, its value, the right value."""
 
 from __future__ import annotations
 

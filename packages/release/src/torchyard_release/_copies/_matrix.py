@@ -1,4 +1,4 @@
-"""Copies in noxfile.py: the sessions must speak of the packages and targets that are declared."""
+"""Copies in noxfile.py: its sessions must name the declared packages and targets."""
 
 from __future__ import annotations
 

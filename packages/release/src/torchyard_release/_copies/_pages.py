@@ -1,4 +1,4 @@
-"""Copies in pages: derived blocks, versions in what is said to be installed, tables of packages."""
+"""Copies in pages: derived blocks, versions in install commands, tables of packages."""
 
 from __future__ import annotations
 

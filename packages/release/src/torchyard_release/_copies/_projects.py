@@ -1,4 +1,4 @@
-"""Copies in the packages: versions, pins of siblings and of torch, files with a version."""
+"""Copies in the packages: versions, pins of siblings and torch, version files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runbook: numbered steps, each with the commands that it consists of."""
+"""The runbook: numbered steps, each with its commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting: the branch of a series and the tag of a candidate, both or neither.
+"""Cutting: creates the branch of a series and the tag of a candidate, both or neither.
 
 The commit is made in a folder beside the checkout, which is left alone; branch and tag come into
 being in one transaction of git. Whoever is killed before it has changed nothing.

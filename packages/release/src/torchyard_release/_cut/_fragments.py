@@ -1,4 +1,4 @@
-"""Changelog fragments: each names its change, its package and its type, and reads as one line."""
+"""Changelog fragments: one line each, with its package and type in the file's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Picks: what comes from main onto the release's branch after the cut, and why it may."""
+"""Picks: commits of main that go onto the release's branch after the cut, each with a reason."""
 
 from __future__ import annotations
 

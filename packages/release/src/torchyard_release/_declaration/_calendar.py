@@ -1,4 +1,4 @@
-"""When what is due: the phases of a train, and the days on which later trains leave."""
+"""The calendar: a train's phases, and the dates of later trains."""
 
 from __future__ import annotations
 

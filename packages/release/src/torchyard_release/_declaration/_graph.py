@@ -1,4 +1,4 @@
-"""The order in which packages can be built and published: what is required comes first."""
+"""The order in which packages are built and published: requirements first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading train.toml: from text to a :class:`Train`, or to an error that names the key."""
+"""Parses train.toml into a :class:`Train`; errors name the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TOML table read key by key: every refusal names the key, what was expected, what came."""
+"""A TOML table read key by key; errors name the key, the expected and the actual value."""
 
 from __future__ import annotations
 

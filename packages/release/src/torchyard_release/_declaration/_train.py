@@ -1,4 +1,4 @@
-"""The declaration: train.toml as frozen data. Nothing else says what is released, or when."""
+"""The declaration: train.toml as frozen data, the only source of what is released and when."""
 
 from __future__ import annotations
 

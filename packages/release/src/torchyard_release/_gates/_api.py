@@ -1,4 +1,4 @@
-"""What of the public API changed since the last release, and whether the changes say so."""
+"""Changes of the public API since the last release, and whether fragments announce them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cell of each gate is tried: by installing the candidate as a user would."""
+"""Tries a cell of each gate: installs the candidate as a user would, then runs checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clean room: an environment that holds what an installer put there, nothing of a checkout."""
+"""A clean room: an environment with installed packages alone and nothing of a checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which command a train waits for."""
+"""The next command of a train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate's scorecard, from what its folder and the train.toml of its commit hold."""
+"""A candidate's scorecard, from its folder and the train.toml of its commit."""
 
 from __future__ import annotations
 

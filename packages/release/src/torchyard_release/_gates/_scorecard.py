@@ -1,4 +1,4 @@
-"""The scorecard: one row per cell of each gate, and whether the candidate may leave.
+"""The scorecard: one row per cell of each gate, and whether the candidate may be released.
 
 A row says what evidence shows about these very bytes. What was not tried, or was tried on other
 bytes, is unverified; it is never green.

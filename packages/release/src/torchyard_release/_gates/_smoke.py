@@ -1,4 +1,4 @@
-"""What is tried inside a clean environment, by its own Python: this file is sent to it as text.
+"""A smoke test that runs inside a clean environment; its Python receives this file as text.
 
 Standard library only. Words: the folder that everything must come from; then the distributions.
 Prints one JSON document: distribution -> what is wrong with it.

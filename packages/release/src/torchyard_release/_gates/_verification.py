@@ -1,4 +1,4 @@
-"""Verification: which cells each gate has, and how each is tried on a candidate's bytes."""
+"""Verification: the cells of each gate, and how each is tried on a candidate's files."""
 
 from __future__ import annotations
 

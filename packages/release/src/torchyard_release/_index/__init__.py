@@ -1,1 +1,1 @@
-"""A package index: as a folder, as a server on the loopback, and as where files are uploaded."""
+"""Package indexes: a folder, a server on the loopback, and a client that uploads."""

@@ -1,4 +1,4 @@
-"""Uploading one file, and reading back what an index says that it has."""
+"""Uploads one file, and reads back the index's listing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing: each file once, in order, by its digest, and again from where it stopped.
+"""Publishing: each file once, in order, by its digest; a later run continues where one stopped.
 
 What an index answers to an upload proves nothing; what it lists and serves afterwards does. So
 every step asks the index first, and a second run is the same as the first that went through:

@@ -1,1 +1,1 @@
-"""What the train's commands write down: candidates, evidence, the journal, the state folder."""
+"""Records of the train's commands: candidates, evidence, the journal, the state folder."""

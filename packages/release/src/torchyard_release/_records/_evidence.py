@@ -1,4 +1,4 @@
-"""Evidence: what was tried on a candidate's files, what came of it, and which bytes it is about."""
+"""Evidence: a check of a candidate's files, its outcome, and the digests of the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: what was done to a train, in lines that are only ever added.
+"""The journal: what was done to a train, in an append-only file.
 
 Each line is one JSON object that holds the SHA-256 of the line before it, and is on the disk before
 the step that it speaks of counts as done. Order is the number of a line, never the clock.

@@ -1,4 +1,4 @@
-"""The state folder: what the train's commands know of one another, outside of git.
+"""The state folder: what the train's commands share, outside of git.
 
 ::
 

@@ -1,1 +1,1 @@
-"""The repository that a train is made of, and its git."""
+"""The repository whose packages are released, and its git."""

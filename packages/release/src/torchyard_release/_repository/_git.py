@@ -1,4 +1,4 @@
-"""git, asked by its own command line: nothing of a repository is read past it."""
+"""git, by its command line; nothing else reads the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happened since the last release: which commits, by whom."""
+"""The commits since the last release, and their authors."""
 
 from __future__ import annotations
 

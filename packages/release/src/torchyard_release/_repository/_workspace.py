@@ -1,4 +1,4 @@
-"""The repository that a train is made of: its declaration, its folders, its git, its state."""
+"""The workspace: a repository's declaration, folders, git and state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys of those who approve a release, read by torchyard.evidence; errors say what to do next."""
+"""Approvers' keys, read by torchyard.evidence, with errors of the release train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The release's manifest: every file's sha256 in one statement, signed by k of n people.
+"""The release's manifest: every file's SHA-256 in one statement, signed by k of n people.
 
 The statement has the form of an in-toto Statement v1, and its envelope is DSSE's, so that other
 tools read both. Nothing here reads a clock or a network.

@@ -1,4 +1,4 @@
-"""What decides about a candidate: the train.toml of its commit, its files, its signatures.
+"""What a candidate is judged by: the train.toml of its commit, its files, its signatures.
 
 The work tree decides nothing. What it says otherwise is named, so that nobody approves by a key,
 a gate or a waiver that no commit holds.

@@ -1,1 +1,1 @@
-"""What the laws of attention compute, compare and refuse."""
+"""The checks of attention's laws, by subject."""

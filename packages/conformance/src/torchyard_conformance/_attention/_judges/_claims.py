@@ -1,4 +1,4 @@
-"""Laws of bits: those of every implementation, and those of the ones that claim more."""
+"""Laws of bitwise equality: for every implementation, and for those that claim determinism."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of gradients beyond their values: differences, what is asked for, and the second order."""
+"""Laws of gradients: gradcheck, gradients on demand only, and second derivatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of what a row does not see: it does not exist for that row, whatever it holds."""
+"""Laws of masked keys: whatever they hold, they do not affect a row that does not see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of outputs: right, of the stated form, and apart from everything else."""
+"""Laws of outputs: values, shapes and dtypes, and no aliasing of other memory."""
 
 from __future__ import annotations
 

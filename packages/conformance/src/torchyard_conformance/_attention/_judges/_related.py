@@ -1,4 +1,4 @@
-"""Metamorphic laws: the same attention put in another way has the same result."""
+"""Metamorphic laws: equivalent attention calls have equal results."""
 
 from __future__ import annotations
 

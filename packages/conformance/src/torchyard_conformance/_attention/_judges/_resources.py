@@ -1,4 +1,4 @@
-"""Laws of attention about what calls leave behind, and what they cost."""
+"""Laws of attention about memory that calls leak, and the time that they take."""
 
 from __future__ import annotations
 

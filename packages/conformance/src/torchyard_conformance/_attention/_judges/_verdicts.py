@@ -1,4 +1,4 @@
-"""Laws of verdicts: honest refusals, pure and cheap answers, the same for fake tensors."""
+"""Laws of verdicts: correct refusals, pure and cheap answers, the same for fake tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers in the dtype of their inputs, step by step: what bounds are measured with."""
+"""Recurrent layers in their inputs' dtype, step by step: error bounds are measured with them."""
 
 from __future__ import annotations
 

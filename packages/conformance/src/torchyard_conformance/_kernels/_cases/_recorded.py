@@ -1,4 +1,4 @@
-"""Functions of linear layers as data, as the contract wants them."""
+"""Functions of linear layers, recorded as the contract's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a case of ``recurrent/1`` and of ``recurrent_backward/1`` is; _recurrent_grids has them."""
+"""Kinds of cases of ``recurrent/1`` and ``recurrent_backward/1``; _recurrent_grids lists them."""
 
 from __future__ import annotations
 

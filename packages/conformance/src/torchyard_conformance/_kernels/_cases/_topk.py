@@ -1,4 +1,4 @@
-"""Cases of ``topk/1``, whose every output is unique."""
+"""Cases of ``topk/1``, each of which has one right output."""
 
 from __future__ import annotations
 

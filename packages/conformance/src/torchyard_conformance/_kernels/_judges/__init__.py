@@ -1,1 +1,1 @@
-"""What the laws of kernels compute, compare and refuse."""
+"""The checks of the kernels' laws, by subject."""

@@ -1,4 +1,4 @@
-"""Laws of bits: what repeats, what companions change, and what fresh memory holds."""
+"""Laws of bitwise equality: repeated calls, other rows of a batch, uninitialised memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of kernels about what calls leave behind, and what they cost."""
+"""Laws of kernels about memory that calls leak, and the time that they take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of verdicts: honest acceptance, refusals with a reason, pure answers."""
+"""Laws of verdicts: correct acceptance, refusals with a reason, pure answers."""
 
 from __future__ import annotations
 

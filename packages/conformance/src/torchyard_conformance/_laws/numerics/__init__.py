@@ -1,1 +1,1 @@
-"""Results are right to the last bits that rounding leaves, whatever else the inputs hold."""
+"""Results are within rounding of the reference, for any values in the inputs."""

@@ -1,4 +1,4 @@
-"""Attention put in another way has the same result; needs no reference to be believed."""
+"""Equivalent attention calls have equal results; no reference is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: what is not finite, what repeats, and what fresh memory holds."""
+"""Kernels: values that are not finite, repeated calls, and uninitialised memory."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a plugin is found, loaded and left; none of it needs the plugin's hardware."""
+"""How a plugin is found, loaded and unloaded; no law here needs the plugin's hardware."""

@@ -1,6 +1,6 @@
-"""What is seen of a plugin from inside a fresh interpreter; each function is a program of its own.
+"""Programs that observe a plugin from inside a fresh interpreter, one function each.
 
-They write what they saw to a file, step by step, so that a step that ends the process shows.
+They write their observations to a file, step by step, so that a step that ends the process shows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was seen of the subject in fresh interpreters: each is started once and shared by laws."""
+"""Observations of the subject in fresh interpreters: each is started once and shared by laws."""
 
 from __future__ import annotations
 

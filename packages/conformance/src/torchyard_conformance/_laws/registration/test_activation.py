@@ -1,4 +1,4 @@
-"""Being loaded."""
+"""Loading a plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being installed."""
+"""Installing a plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being loaded again, elsewhere, in another order, and left."""
+"""Loading a plugin again, in other processes and orders, and exiting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The torch that it was made for."""
+"""The versions of torch that a plugin supports."""
 
 from __future__ import annotations
 

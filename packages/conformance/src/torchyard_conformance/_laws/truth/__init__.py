@@ -1,1 +1,1 @@
-"""What a plugin says of itself is true."""
+"""A plugin does what its verdicts and claims say."""

@@ -1,4 +1,4 @@
-"""Attention: calls that are accepted are computed right, and apart from everything else."""
+"""Attention: accepted calls have right results, and change nothing else."""
 
 from __future__ import annotations
 

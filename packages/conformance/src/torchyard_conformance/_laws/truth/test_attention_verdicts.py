@@ -1,4 +1,4 @@
-"""Attention: verdicts are honest, pure and cheap."""
+"""Attention: verdicts are correct, pure and cheap."""
 
 from __future__ import annotations
 

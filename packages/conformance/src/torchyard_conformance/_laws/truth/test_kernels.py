@@ -1,4 +1,4 @@
-"""Kernels: verdicts are honest, and calls that are accepted are computed right."""
+"""Kernels: verdicts are correct, and accepted calls have right results."""
 
 from __future__ import annotations
 
