@@ -43,6 +43,7 @@ def main(mark: Path, backend: str) -> None:
     torch.testing.assert_close(out, dealt.take(wanted, rank, 2), rtol=1e-4, atol=1e-5)
     results = [*total.tolist(), *rows.tolist()]
     Path(f"{mark}-{rank}").write_text(" ".join(map(str, results)), encoding="utf-8")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

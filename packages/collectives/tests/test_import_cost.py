@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from torchyard_collectives._validation.constant import constant
+from torchyard_collectives._torch_compat import constant
 
 
 def test_importing_the_contract_does_not_import_the_compiler() -> None:

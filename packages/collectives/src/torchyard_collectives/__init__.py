@@ -28,6 +28,7 @@ from torchyard_collectives._errors import (
 )
 from torchyard_collectives._ops.order import order
 from torchyard_collectives._ops.verification import verified
+from torchyard_collectives._torch_compat import load_group_defaults
 from torchyard_collectives._validation.gradient import Placement, Typed
 from torchyard_collectives._validation.reduction import PremulSum
 from torchyard_collectives.flight._switch import switch_on
@@ -65,5 +66,6 @@ __all__ = [
     "verified",
 ]
 
+load_group_defaults()
 register_backend()
 switch_on()

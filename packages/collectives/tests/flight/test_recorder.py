@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ import torch.distributed._functional_collectives as functional
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from packages.collectives.tests.ranks import run_ranks
+from packages.collectives.tests.ranks import default_store, run_ranks
 from torchyard_collectives.flight import FlightSettingError, disable, dump, enable, is_enabled
 from torchyard_collectives.flight._dump.read import read_folder
 from torchyard_collectives.flight._history import RankHistory, Record
@@ -237,6 +238,51 @@ def _leaves_nothing(folder: str) -> dict[str, bool]:
 def test_switched_off_nothing_is_left(tmp_path: Path) -> None:
     left = run_ranks(1, _leaves_nothing, str(tmp_path), fresh=True)[0]
     assert all(left.values()), left
+
+
+def _disables_while_dumping(folder: str) -> dict[str, object]:
+    """Switch off while the watchdog writes the dump of a late call."""
+    from torchyard_collectives.flight._dump.folder import Box
+
+    store, total = default_store(), torch.ones(1)
+    if dist.get_rank():
+        store.wait(["the recorder is off"])
+        dist.all_reduce(total)
+        return {}
+    begun, may_end = threading.Event(), threading.Event()
+    write = Box.put
+
+    def slow(box: Box, rank: int, text: str) -> Path:
+        begun.set()
+        assert may_end.wait(60)
+        return write(box, rank, text)
+
+    with mock.patch.object(Box, "put", slow):
+        enable(folder, timeout=0.2)
+        work = dist.all_reduce(total, async_op=True)
+        assert work is not None
+        assert begun.wait(60)
+        switched_off = threading.Thread(target=disable)
+        switched_off.start()
+        switched_off.join(0.5)
+        waited = switched_off.is_alive()
+        may_end.set()
+        switched_off.join(60)
+    files = sorted(path.name for path in Path(folder).iterdir())
+    store.set("the recorder is off", "")
+    work.wait()
+    time.sleep(0.5)
+    return {
+        "waited": waited,
+        "over": not switched_off.is_alive(),
+        "the same files": files == sorted(path.name for path in Path(folder).iterdir()),
+        "a dump": any(name.startswith("rank") for name in files),
+    }
+
+
+def test_disabling_waits_for_a_late_dump_and_none_follows(tmp_path: Path) -> None:
+    for found in run_ranks(2, _disables_while_dumping, str(tmp_path), fresh=True):
+        assert all(found.values()), found
 
 
 def _counts_unfinished(folder: str) -> int:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchyard_collectives._api.movements import all_gather, broadcast
 from torchyard_collectives._api.reductions import all_reduce, reduce_scatter
+from torchyard_collectives._torch_compat import tree_flatten, tree_unflatten
 from torchyard_collectives._validation.gradient import Grad
 from torchyard_collectives._validation.group import Group, resolve
 from torchyard_collectives._validation.reduction import Op, PremulSum

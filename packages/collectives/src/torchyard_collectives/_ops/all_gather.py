@@ -10,7 +10,8 @@ from torch import Tensor
 
 from torchyard_collectives._ops import transport
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_moved, as_summed, group_of, padded, pieces
+from torchyard_collectives._ops.transport import as_moved, as_summed, padded, pieces
+from torchyard_collectives._torch_compat import group_by_name
 from torchyard_collectives._validation.sizes import even
 
 __all__ = ["ALL_GATHER", "REDUCE_SCATTER", "SHARD"]
@@ -44,7 +45,7 @@ def _all_gather(x: Tensor, args: Any) -> Tensor | Steps:
         sent = padded(rows, longest)
         received = sent.new_empty((size * longest, *sent.shape[1:]))
         if received.numel():
-            yield transport.all_gather(received, sent, group=group_of(group), async_op=True)
+            yield transport.all_gather(received, sent, group=group_by_name(group), async_op=True)
         if sizes is not None:
             received = pieces(received.view(size, longest, *received.shape[1:]), sizes)
         return received.movedim(0, dim).contiguous()
@@ -69,7 +70,7 @@ def _reduce_scatter(x: Tensor, args: Any) -> Steps:
         if sent.numel():
             # Some backends add within what they are given.
             own = sent.clone() if sent.data_ptr() == part.data_ptr() else sent
-            yield transport.reduce_scatter(received, own, group=group_of(group), async_op=True)
+            yield transport.reduce_scatter(received, own, group=group_by_name(group), async_op=True)
         return received[: dealt[rank]].movedim(0, dim).contiguous()
 
     return as_summed("reduce_scatter", x, add)

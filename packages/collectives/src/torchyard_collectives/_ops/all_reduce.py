@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_summed, group_of
+from torchyard_collectives._ops.transport import as_summed
+from torchyard_collectives._torch_compat import group_by_name
 
 __all__ = ["ALL_REDUCE", "VARY"]
 
@@ -28,7 +29,7 @@ def _all_reduce(x: Tensor, args: Any) -> Steps:
     def add(part: Tensor) -> Steps:
         result = part.contiguous().clone()
         if size > 1:
-            yield dist.all_reduce(result, group=group_of(group), async_op=True)
+            yield dist.all_reduce(result, group=group_by_name(group), async_op=True)
         return result
 
     return as_summed("all_reduce", x, add)

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_moved, group_of
+from torchyard_collectives._ops.transport import as_moved
+from torchyard_collectives._torch_compat import group_by_name
 from torchyard_collectives._validation.sizes import even
 
 __all__ = ["ALL_TO_ALL"]
@@ -54,7 +55,7 @@ def _compute(x: Tensor, args: Any) -> Tensor | Steps:
         received = sent.new_empty(sum(counts))
         yield dist.all_to_all_single(
             *(received, sent, counts, [block.numel() for block in blocks]),
-            group=group_of(group),
+            group=group_by_name(group),
             async_op=True,
         )
         found = [

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchyard_collectives._ops.all_gather import ALL_GATHER
 from torchyard_collectives._ops.all_reduce import ALL_REDUCE, VARY
 from torchyard_collectives._ops.operation import Derivatives, Operation, define
-from torchyard_collectives._ops.transport import group_of
+from torchyard_collectives._torch_compat import group_by_name
 
 __all__ = ["EXTREME", "PRODUCT"]
 
@@ -30,7 +30,7 @@ def _extreme(x: Tensor, args: Any) -> Tensor:
     y = x.resolve_neg().contiguous().clone()
     if size > 1:
         kind = dist.ReduceOp.MAX if greatest else dist.ReduceOp.MIN
-        dist.all_reduce(y, op=kind, group=group_of(group))
+        dist.all_reduce(y, op=kind, group=group_by_name(group))
     return y
 
 
@@ -67,7 +67,7 @@ def _product(x: Tensor, args: Any) -> Tensor:
     if x.is_complex():
         return _gathered(x, args[1:]).prod(0)
     y = x.resolve_neg().contiguous().clone()
-    dist.all_reduce(y, op=dist.ReduceOp.PRODUCT, group=group_of(group))
+    dist.all_reduce(y, op=dist.ReduceOp.PRODUCT, group=group_by_name(group))
     return y
 
 

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from torchyard_collectives import _simulation
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_moved, group_of
+from torchyard_collectives._ops.transport import as_moved
+from torchyard_collectives._torch_compat import group_by_name
 
 __all__ = ["BARRIER", "RECV", "SEND", "TOKEN"]
 
@@ -32,7 +33,7 @@ def _send(x: Tensor, args: Any) -> Steps:
 
     def send(part: Tensor) -> Steps:
         if part.numel():
-            yield dist.isend(part.contiguous(), group=group_of(group), group_dst=dst)
+            yield dist.isend(part.contiguous(), group=group_by_name(group), group_dst=dst)
         return part
 
     yield from as_moved(x, send)
@@ -50,7 +51,7 @@ def _recv(token: Tensor, args: Any) -> Steps:
     def receive(part: Tensor) -> Steps:
         result = torch.empty_like(part, memory_format=torch.contiguous_format)
         if result.numel():
-            yield dist.irecv(result, group=group_of(group), group_src=src)
+            yield dist.irecv(result, group=group_by_name(group), group_src=src)
         return result
 
     return as_moved(token.new_empty((*token.shape, *shape)), receive)
@@ -64,7 +65,7 @@ def _recv_transpose(x: Shaped, args: Any) -> tuple[Operation, Any]:
 def _barrier(token: Tensor, args: Any) -> Tensor:
     _, size, group = args
     if size > 1:
-        dist.barrier(group=group_of(group))
+        dist.barrier(group=group_by_name(group))
     return token.new_zeros(token.shape)
 
 

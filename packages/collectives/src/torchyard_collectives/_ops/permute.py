@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_moved, group_of
+from torchyard_collectives._ops.transport import as_moved
+from torchyard_collectives._torch_compat import group_by_name
 
 __all__ = ["PERMUTE"]
 
@@ -34,7 +35,7 @@ def _permute(x: Tensor, args: Any) -> Steps:
         received = torch.zeros_like(sent)
         if not sent.numel():
             return received
-        group, calls = group_of(name), []
+        group, calls = group_by_name(name), []
         if source is not None:
             calls.append(dist.P2POp(dist.irecv, received, group=group, group_peer=source))
         if target is not None:

@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives._ops.operation import Operation, Shaped, Steps, define
-from torchyard_collectives._ops.transport import as_moved, as_summed, group_of, padded, pieces
+from torchyard_collectives._ops.transport import as_moved, as_summed, padded, pieces
+from torchyard_collectives._torch_compat import group_by_name
 from torchyard_collectives._validation.sizes import even
 
 __all__ = ["BROADCAST", "GATHER", "PICK", "REDUCE", "SCATTER"]
@@ -39,7 +40,7 @@ def _broadcast(x: Tensor, args: Any) -> Steps:
     def send(part: Tensor) -> Steps:
         result = part.contiguous().clone()
         if size > 1 and result.numel():
-            yield dist.broadcast(result, group=group_of(group), group_src=src, async_op=True)
+            yield dist.broadcast(result, group=group_by_name(group), group_src=src, async_op=True)
         return result
 
     return as_moved(x, send)
@@ -66,7 +67,7 @@ def _reduce(x: Tensor, args: Any) -> Steps:
     def add(part: Tensor) -> Steps:
         result = part.contiguous().clone()
         if size > 1 and result.numel():
-            yield dist.reduce(result, group=group_of(group), group_dst=dst, async_op=True)
+            yield dist.reduce(result, group=group_by_name(group), group_dst=dst, async_op=True)
         # What a backend leaves on the others is undefined.
         return result if rank == dst else result.zero_()
 
@@ -106,7 +107,7 @@ def _gather(x: Tensor, args: Any) -> Steps:
         if size == 1:
             found = [sent.clone()]
         elif sent.numel():
-            yield dist.gather(sent, found, group=group_of(group), group_dst=dst, async_op=True)
+            yield dist.gather(sent, found, group=group_by_name(group), group_dst=dst, async_op=True)
         if found is None:
             return sent
         return pieces(torch.stack(found), held).movedim(0, dim).contiguous()
@@ -141,7 +142,7 @@ def _scatter(x: Tensor, args: Any) -> Steps:
             received = blocks[0]
         elif received.numel():
             yield dist.scatter(
-                received, blocks, group=group_of(group), group_src=src, async_op=True
+                received, blocks, group=group_by_name(group), group_src=src, async_op=True
             )
         return received[: dealt[rank]].movedim(0, dim).contiguous()
 

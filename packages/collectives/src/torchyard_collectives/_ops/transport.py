@@ -14,7 +14,6 @@ __all__ = [
     "all_gather",
     "as_moved",
     "as_summed",
-    "group_of",
     "padded",
     "pieces",
     "reduce_scatter",
@@ -32,13 +31,6 @@ all_gather: Final = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter: Final = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 Work = Callable[[Tensor], Generator[Any, None, Tensor]]
-
-
-def group_of(name: str) -> dist.ProcessGroup:
-    """Return the group of a name."""
-    groups: Any = dist.distributed_c10d
-    group: dist.ProcessGroup = groups._resolve_process_group(name)
-    return group
 
 
 def as_moved(x: Tensor, work: Work) -> Generator[Any, None, Tensor]:

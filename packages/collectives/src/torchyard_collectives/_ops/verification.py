@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchyard_collectives._errors import CallMismatchError
-from torchyard_collectives._ops.transport import group_of
+from torchyard_collectives._torch_compat import group_by_name
 
 __all__ = ["verified", "verify"]
 
@@ -48,7 +48,7 @@ def verify(name: str, x: Tensor, args: tuple[Any, ...]) -> None:
     shape: tuple[int, ...] | int = x.ndim if name in _UNEVEN else tuple(x.shape)
     fields = [] if name in _UNEVEN else fields
     own = (name, shape, str(x.dtype), x.requires_grad, fields)
-    group = group_of(group_name)
+    group = group_by_name(group_name)
     calls: list[Any] = [None] * size
     dist.all_gather_object(calls, own, group)
     if any(call != calls[0] for call in calls):

@@ -170,7 +170,7 @@ def _vmap_grad(problem: Problem, rank: int) -> list[Tensor]:
 
 
 def _compiled(problem: Problem, rank: int, backend: str = "aot_eager") -> list[Tensor]:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     inputs = _leaves(problem, rank)
 
     def loss(*given: Tensor) -> Tensor:

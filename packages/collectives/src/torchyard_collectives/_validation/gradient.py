@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_collectives._errors import GradientConventionError
-from torchyard_collectives._validation.constant import constant
+from torchyard_collectives._torch_compat import constant
 
 __all__ = ["Grad", "Placement", "Typed", "parse_gradient"]
 

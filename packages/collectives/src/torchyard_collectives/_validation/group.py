@@ -9,8 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from torchyard_collectives import _simulation
 from torchyard_collectives._errors import GroupError
-from torchyard_collectives._torch_compat import meshes_entered, own_groups
-from torchyard_collectives._validation.constant import constant
+from torchyard_collectives._torch_compat import constant, meshes_entered, own_groups
 
 __all__ = ["Group", "Members", "resolve"]
 

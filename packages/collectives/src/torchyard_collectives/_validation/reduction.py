@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_collectives._validation.constant import constant
+from torchyard_collectives._torch_compat import constant
 
 __all__ = ["Op", "PremulSum", "Reduction", "after_sum", "before_sum", "parse_reduction"]
 

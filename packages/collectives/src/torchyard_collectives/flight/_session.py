@@ -39,6 +39,7 @@ class Session:
         self._settings = settings
         self._process = os.getpid()
         self._writing = threading.Lock()
+        self._closed = False
         self._ending = Ending()
         self._box = Box(settings.folder)
         self.recorder = Recorder(settings.capacity, self._box.folder)
@@ -56,6 +57,8 @@ class Session:
         if self._rank() < 0:
             return ""
         with self._writing:
+            if self._closed:
+                return ""
             text = dumps(self.recorder.history(reason, self._ending))
             # A full disk must not end the program that is diagnosed.
             with contextlib.suppress(OSError):
@@ -69,10 +72,15 @@ class Session:
         return self._box.folder
 
     def close(self) -> None:
-        """Switch everything off."""
+        """Switch everything off; a dump that is being written is waited for, and none follows."""
         self._stop.set()
+        # A forked child has neither the threads nor whoever may hold the lock.
+        if os.getpid() == self._process:
+            self._thread.join()
+            self._exchange.close()
+            with self._writing:
+                self._closed = True
         self._endings.remove()
-        self._exchange.close()
         self._interception.remove()
         self.recorder.close(remove=True)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.distributed import Backend, ProcessGroup
 
+from torchyard_collectives._torch_compat import backend_creator
 from torchyard_collectives.shm._errors import (
     ForkedProcessError,
     GroupClosedError,
@@ -36,7 +37,7 @@ _NAME = "shm"
 
 def register_backend() -> None:
     """Tell torch.distributed of the backend; more than once does no harm."""
-    if _NAME.upper() not in Backend._plugins:
+    if backend_creator(_NAME) is None:
         Backend.register_backend(_NAME, _create, extended_api=True, devices=["cpu"])
 
 

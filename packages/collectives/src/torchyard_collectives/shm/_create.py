@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from torch._C._distributed_c10d import Store
-
+from torchyard_collectives._torch_compat import Store
 from torchyard_collectives.shm._engines.engine import Engine
 from torchyard_collectives.shm._engines.local import LocalEngine
 from torchyard_collectives.shm._group.group import SharedMemoryGroup

@@ -61,5 +61,7 @@ def _rank(
     dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_TIMEOUT)
     try:
         train_together(plan, text, steps.put if rank == 0 else lambda step: None)
+        # No rank leaves while another still reads from it.
+        dist.barrier()
     finally:
         dist.destroy_process_group()

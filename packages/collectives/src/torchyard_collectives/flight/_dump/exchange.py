@@ -21,10 +21,9 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
-from torch.distributed import distributed_c10d
 
 from torchyard import restart_count
+from torchyard_collectives._torch_compat import PrefixStore, default_store
 from torchyard_collectives.flight._dump.folder import Box
 from torchyard_collectives.flight._dump.process import is_alive
 from torchyard_collectives.flight._dump.schema import from_json
@@ -53,6 +52,7 @@ class Exchange:
         self._done = threading.Event()
         self._wake = threading.Event()
         self._stop = False
+        self._closed = False
         self._last = ""
         self._store: Any = None
         self._group: Any = None
@@ -78,9 +78,13 @@ class Exchange:
         self._thread.join(wait)
 
     def close(self) -> None:
-        """Stop."""
-        self._stop = True
+        """Stop, and write nothing more: dumps that are being collected are given up.
+
+        A call of the store ends within its timeout, so the thread is waited for that long.
+        """
+        self._closed = self._stop = True
         self._wake.set()
+        self._thread.join(2 * _PATIENCE.total_seconds())
 
     def _run(self) -> None:
         while not self._stop:
@@ -108,8 +112,7 @@ class Exchange:
         if self._group is not group:
             self._group = group
             self._rank, self._size = dist.get_rank(), dist.get_world_size()
-            default: Any = distributed_c10d._get_default_store()
-            own = default.clone()
+            own = default_store().clone()
             own.set_timeout(_PATIENCE)
             # A store may outlive the processes that a launcher restarts.
             self._store = PrefixStore(f"{_PREFIX}/{restart_count()}", own)
@@ -140,13 +143,15 @@ class Exchange:
     def _collect(self, number: int, reason: str) -> None:
         missing = set(range(self._size)) - {self._rank}
         deadline = time.monotonic() + self._gather
-        while missing and time.monotonic() < deadline:
+        while missing and not self._closed and time.monotonic() < deadline:
             for rank in sorted(missing):
                 if self._answered(rank, number) and self._fetch(f"dump/{rank}", rank):
                     missing.discard(rank)
             if missing and all(self._ended(rank) for rank in missing):
                 break
             time.sleep(0.05)
+        if self._closed:
+            return
         gone = {}
         for rank in sorted(missing):
             ended = self._ended(rank)

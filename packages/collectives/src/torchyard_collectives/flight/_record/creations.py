@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
+from torchyard_collectives._torch_compat import GROUP_NAMING
 from torchyard_collectives.flight._history import Creation
 from torchyard_collectives.flight._record.sites import RawSite, capture, frames_of
 
 __all__ = ["Creations"]
 
-_C10D: Final[Any] = distributed_c10d
 _MOST: Final = 1024
 
 
@@ -43,14 +42,14 @@ class Creations:
         self._calls: deque[_Call] = deque(maxlen=_MOST)
         self._lock = threading.Lock()
         self._late = dist.is_initialized()
-        self._torchs: Callable[..., Any] | None = getattr(_C10D, "_process_group_name", None)
+        self._torchs: Callable[..., Any] | None = GROUP_NAMING.current()
         if self._torchs is not None:
-            _C10D._process_group_name = self._name
+            GROUP_NAMING.replace(self._name)
 
     def remove(self) -> None:
         """Give torch its function back."""
-        if self._torchs is not None and _C10D._process_group_name == self._name:
-            _C10D._process_group_name = self._torchs
+        if self._torchs is not None and GROUP_NAMING.current() == self._name:
+            GROUP_NAMING.replace(self._torchs)
 
     def made(self, name: str) -> None:
         """Note that a group of this process is complete."""

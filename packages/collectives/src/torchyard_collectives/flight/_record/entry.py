@@ -7,13 +7,12 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
 from torchyard_collectives.flight._history import Group, Record, State, TensorSpec
 from torchyard_collectives.flight._record.calls import Layout
 from torchyard_collectives.flight._record.sites import RawSite, frames_of
 
-__all__ = ["Entry", "Log", "group_name", "group_of", "record_of", "word"]
+__all__ = ["Entry", "Log", "group_of", "record_of", "word"]
 
 _REDUCTIONS: Final = {
     int(getattr(dist.ReduceOp, name)): name.lower()
@@ -71,14 +70,6 @@ class Log:
         self.numbered = numbered
         self.issued = 0
         self.messages: dict[tuple[str, int, int], int] = {}
-
-
-def group_name(group: dist.ProcessGroup) -> str:
-    """Return torch's name of a group; empty for one that was never given any."""
-    try:
-        return str(group.group_name)
-    except RuntimeError:
-        return str(distributed_c10d._world.pg_names.get(group, ""))
 
 
 def record_of(entry: Entry) -> Record:

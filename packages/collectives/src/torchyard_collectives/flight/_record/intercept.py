@@ -16,8 +16,15 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
+from torchyard_collectives._torch_compat import (
+    GROUP_REGISTRATION,
+    DispatchKeySet,
+    below_backend_select,
+    has_no_values,
+    own_groups,
+    unregister,
+)
 from torchyard_collectives.flight._record.calls import METHODS, OPERATORS, Layout
 from torchyard_collectives.flight._record.creations import Creations
 from torchyard_collectives.flight._record.recorder import Recorder
@@ -25,8 +32,6 @@ from torchyard_collectives.flight._record.recorder import Recorder
 __all__ = ["Interception"]
 
 _KEY: Final = "BackendSelect"
-# torch's stubs do not have what is needed of it here.
-_C10D: Final[Any] = distributed_c10d
 _MARK: Final = "_torchyard_flight"
 
 
@@ -39,25 +44,27 @@ class Interception:
         self._inside = threading.local()
         library: Any = torch.library.Library
         self._library = library("c10d", "IMPL")
-        below = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        below = below_backend_select()
         for name, layout in OPERATORS.items():
             operator = getattr(torch.ops.c10d, name).default
             kernel = self._kernel(operator, layout, below)
             self._library.impl(name, kernel, _KEY, with_keyset=True)
         self._covered: list[tuple[dist.ProcessGroup, list[str]]] = []
-        recorder.mark_late(list(_C10D._world.pg_map))
-        for group in _C10D._world.pg_map:
+        there = own_groups()
+        recorder.mark_late(there)
+        for group in there:
             self._cover(group)
         self.creations = recorder.creations = Creations()
-        self._register = _C10D._register_process_group
-        _C10D._register_process_group = self._registered
+        self._register = GROUP_REGISTRATION.current()
+        if self._register is not None:
+            GROUP_REGISTRATION.replace(self._registered)
 
     def remove(self) -> None:
         """Undo everything."""
-        self._library._destroy()
+        unregister(self._library)
         self.creations.remove()
-        if _C10D._register_process_group == self._registered:
-            _C10D._register_process_group = self._register
+        if self._register is not None and GROUP_REGISTRATION.current() == self._registered:
+            GROUP_REGISTRATION.replace(self._register)
         for group, names in self._covered:
             for name in names:
                 delattr(group, name)
@@ -65,19 +72,18 @@ class Interception:
 
     def _registered(self, name: Any, group: dist.ProcessGroup) -> None:
         """Stand for torch's function that every new group passes through."""
+        assert self._register is not None
         self._register(name, group)
         self.creations.made(str(name))
         self._cover(group)
 
-    def _kernel(
-        self, operator: Any, layout: Layout, below: torch._C.DispatchKeySet
-    ) -> Callable[..., Any]:
+    def _kernel(self, operator: Any, layout: Layout, below: DispatchKeySet) -> Callable[..., Any]:
         recorder, inside = self._recorder, self._inside
         unbox_group, unbox_work = dist.ProcessGroup.unbox, dist.Work.unbox
         redispatch, where = operator.redispatch, layout.group
 
-        def kernel(keys: torch._C.DispatchKeySet, *arguments: Any) -> Any:
-            if getattr(inside, "depth", 0) or keys.has(torch._C.DispatchKey.Meta):
+        def kernel(keys: DispatchKeySet, *arguments: Any) -> Any:
+            if getattr(inside, "depth", 0) or has_no_values(keys):
                 return redispatch(keys & below, *arguments)
             try:
                 entry = recorder.begin(unbox_group(arguments[where]), layout, arguments)

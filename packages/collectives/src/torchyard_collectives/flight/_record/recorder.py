@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from torchyard_collectives._torch_compat import group_name, reduce_op
 from torchyard_collectives.flight._dump.journal import Journal
 from torchyard_collectives.flight._history import (
     Ending,
@@ -32,7 +33,6 @@ from torchyard_collectives.flight._record.creations import Creations
 from torchyard_collectives.flight._record.entry import (
     Entry,
     Log,
-    group_name,
     group_of,
     record_of,
     word,
@@ -41,7 +41,6 @@ from torchyard_collectives.flight._record.sites import (
     capture,
     is_in_torch_distributed,
     plain_frames,
-    reduce_op,
     stack_of,
 )
 

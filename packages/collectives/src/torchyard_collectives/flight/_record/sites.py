@@ -20,7 +20,6 @@ __all__ = [
     "frames_of",
     "is_in_torch_distributed",
     "plain_frames",
-    "reduce_op",
     "stack_of",
 ]
 
@@ -66,23 +65,6 @@ def capture_traceback(trace: TracebackType | None) -> RawSite:
             found.append((code, trace.tb_lasti))
         trace = trace.tb_next
     return tuple(reversed(found[-_DEPTH:]))
-
-
-def reduce_op(frame: FrameType | None) -> int | None:
-    """Return the reduction of the torch.distributed function that calls, or None.
-
-    An operator gets it as an object that Python cannot look into, so it is read from the options of
-    the function above; what C++ calls itself, such as DDP's reducer, does not tell it.
-    """
-    steps = 3
-    while frame is not None and steps:
-        if frame.f_code.co_filename == _C10D:
-            reduction = getattr(frame.f_locals.get("opts"), "reduceOp", None)
-            # As a number, because torch's object is slow to compare.
-            return None if reduction is None else int(reduction.op)
-        frame = frame.f_back
-        steps -= 1
-    return None
 
 
 def is_in_torch_distributed(frame: FrameType | None) -> bool:

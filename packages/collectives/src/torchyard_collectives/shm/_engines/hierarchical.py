@@ -13,11 +13,10 @@ from datetime import timedelta
 from typing import Any, Final, Protocol
 
 import torch
-import torch._C._distributed_c10d as c10d
 from torch import Tensor
-from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed import ReduceOp
 
+from torchyard_collectives._torch_compat import PrefixStore, Store, c10d
 from torchyard_collectives.contract import SharedMemory
 from torchyard_collectives.shm._engines.local import LocalEngine
 from torchyard_collectives.shm._errors import RankLostError, RankTimeoutError, SharedMemoryError

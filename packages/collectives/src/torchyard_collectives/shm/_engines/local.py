@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
+from torchyard_collectives._torch_compat import Store
 from torchyard_collectives.contract import DTYPES, Code, Failure, Kind, SharedMemory
 from torchyard_collectives.shm._errors import (
     SharedMemoryError,

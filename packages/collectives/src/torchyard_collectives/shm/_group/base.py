@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup, Work
-from torch.distributed import distributed_c10d as c10d
 
+from torchyard_collectives._torch_compat import Store, backends_of
 from torchyard_collectives.shm._engines.engine import Engine, Message
 from torchyard_collectives.shm._group.devices import OtherDevices
 from torchyard_collectives.shm._group.profiling import profiled
@@ -175,7 +174,7 @@ class EngineGroup(ProcessGroup):
         return root
 
     def _of_device(self, device: torch.device) -> ProcessGroup:
-        config = str(c10d._world.pg_backend_config.get(self, ""))
+        config = backends_of(self)
         return self._devices.group(device, config, self._name)
 
     # Messages.

@@ -7,16 +7,23 @@ from datetime import timedelta
 from typing import Any, Final
 
 import torch
-from torch._C._distributed_c10d import PrefixStore, Store, _DistributedBackendOptions
-from torch.distributed import Backend, ProcessGroup
+from torch.distributed import ProcessGroup
 from torch.distributed import distributed_c10d as c10d
+
+from torchyard_collectives._torch_compat import (
+    PrefixStore,
+    Store,
+    backend_creator,
+    new_backend,
+    with_timeout,
+    wrap_backend,
+)
 
 __all__ = ["OtherDevices"]
 
 
 def _nccl(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    options = c10d.ProcessGroupNCCL.Options()
-    options._timeout = timeout
+    options = with_timeout(c10d.ProcessGroupNCCL.Options(), timeout)
     return c10d.ProcessGroupNCCL(store, rank, size, options)
 
 
@@ -25,8 +32,7 @@ def _gloo(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def _xccl(store: Store, rank: int, size: int, timeout: timedelta) -> Any:
-    options = c10d.ProcessGroupXCCL.Options()
-    options._timeout = timeout
+    options = with_timeout(c10d.ProcessGroupXCCL.Options(), timeout)
     return c10d.ProcessGroupXCCL(store, rank, size, options)
 
 
@@ -65,9 +71,7 @@ class OtherDevices:
         if device.type not in self._groups:
             named = dict(part.split(":", 1) for part in config.split(",") if ":" in part)
             backend = named.get(device.type)
-            if backend is None or (
-                backend not in _MAKERS and backend.upper() not in Backend._plugins
-            ):
+            if backend is None or (backend not in _MAKERS and backend_creator(backend) is None):
                 raise ValueError(
                     f"shm: expected tensors on cpu, got one on {device}; name a backend for them "
                     f"too, as in init_process_group('cpu:shm,{device.type}:nccl')"
@@ -77,24 +81,15 @@ class OtherDevices:
 
     def _made(self, device: torch.device, backend: str, name: str) -> ProcessGroup:
         store = PrefixStore(f"{device.type}/", self._store)
-        plugin: Any = Backend._plugins.get(backend.upper())
+        rank, size = self._rank, self._size
         if backend in _MAKERS:
-            made = _MAKERS[backend](store, self._rank, self._size, self._timeout)
-        elif plugin.extended_api:
-            options = _DistributedBackendOptions()
-            options.store, options.group_rank, options.group_size = store, self._rank, self._size
-            options.timeout, options.group_id = self._timeout, name
-            made = plugin.creator_fn(options, None)
+            made = _MAKERS[backend](store, rank, size, self._timeout)
         else:
-            made = plugin.creator_fn(store, self._rank, self._size, self._timeout)
+            creator = backend_creator(backend)
+            made = new_backend(creator, store, rank, size, self._timeout, name)
         if isinstance(made, ProcessGroup):
             return made
-        group = ProcessGroup(store, self._rank, self._size)
-        kind = Backend.backend_type_map[backend]
-        group._set_default_backend(kind)
-        group._register_backend(torch.device(device.type), kind, made)
-        group._set_group_name(c10d.GroupName(f"{name}/{device.type}"))
-        return group
+        return wrap_backend(made, store, rank, size, device, backend, name)
 
     def shutdown(self) -> None:
         """End them."""

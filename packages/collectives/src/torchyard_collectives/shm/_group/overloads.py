@@ -17,11 +17,10 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
-import torch._C._distributed_c10d as c10d
 from torch import Tensor
 from torch.distributed import ReduceOp, Work
 
-from torchyard_collectives._torch_compat import profiler_runs
+from torchyard_collectives._torch_compat import c10d, profiler_runs
 from torchyard_collectives.shm._group.profiling import event
 
 __all__ = ["Forms", "overloaded"]
@@ -235,10 +234,16 @@ FORMS: Final = {
         "all_gather", c10d.AllgatherOptions, {"outputs": _LIST, "inputs": _LIST}
     ),
     "gather": Forms(
-        "gather", c10d.GatherOptions, {"output_tensors": _LISTS, "input_tensors": _LIST}, _gather
+        "gather",
+        c10d.GatherOptions,
+        {"output_tensors": _LISTS, "input_tensors": _LIST},
+        _gather,
     ),
     "scatter": Forms(
-        "scatter", c10d.ScatterOptions, {"output_tensors": _LIST, "input_tensors": _LISTS}, _scatter
+        "scatter",
+        c10d.ScatterOptions,
+        {"output_tensors": _LIST, "input_tensors": _LISTS},
+        _scatter,
     ),
     "reduce_scatter": Forms(
         "reduce_scatter",

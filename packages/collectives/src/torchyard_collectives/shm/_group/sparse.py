@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from torchyard_collectives._torch_compat import is_view
 from torchyard_collectives.shm._engines.engine import Engine
 from torchyard_collectives.shm._group.tensors import LINEAR, Reduction
 
@@ -35,7 +36,7 @@ def all_reduce_sparse(
             f"{reduction.number}; call to_dense() on them first"
         )
     own = tensor.detach().coalesce()
-    if tensor._is_view():
+    if is_view(tensor):
         # torch.distributed hands on the view_as_real of a complex tensor: what is written into it
         # does not come back.
         raise TypeError(

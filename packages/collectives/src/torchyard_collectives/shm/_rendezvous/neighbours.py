@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import cast
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store
 
 import torchyard
+from torchyard_collectives._torch_compat import Store
 from torchyard_collectives.contract import CONTRACT, SharedMemory, SharedMemoryRequest
 from torchyard_collectives.shm._errors import RankLostError, RankTimeoutError, SharedMemoryError
 

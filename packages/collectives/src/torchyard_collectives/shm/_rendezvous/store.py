@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from torch._C._distributed_c10d import PrefixStore, Store
-
+from torchyard_collectives._torch_compat import PrefixStore, Store
 from torchyard_collectives.shm._errors import RankTimeoutError
 
 __all__ = ["fresh_store"]
