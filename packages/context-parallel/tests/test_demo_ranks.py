@@ -35,6 +35,37 @@ def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
     assert found["failures"] == []
 
 
+_LEAVES = """
+import os, queue, sys
+from pathlib import Path
+from torchyard_attention.demo import Size, collect_text
+from torchyard_context_parallel.demo._processes import _rank
+from torchyard_context_parallel.demo._training import Plan
+folder = Path(sys.argv[1])
+text = collect_text(folder / "text.txt", 256)
+plan = Plan(Size(layers=1, heads=2, head_dim=8, length=256, window=64, batch=1), 2, 0, "ring")
+steps = queue.SimpleQueue()
+_rank(0, 1, "gloo", 1, str(folder / "meeting"), plan, text, steps)
+assert steps.qsize() == 2
+here = "/proc/self/task"
+tasks = [Path(here, task, "comm").read_text() for task in os.listdir(here)]
+assert not any("gloo" in task for task in tasks), tasks
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in /proc")
+def test_a_rank_leaves_no_thread_of_its_group(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("".join(f"{n} squared is {n * n}.\n" for n in range(400)))
+    run = subprocess.run(
+        [sys.executable, "-c", _LEAVES, str(tmp_path)],
+        env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr
+
+
 def test_losses_that_part_or_do_not_fall_are_failures() -> None:
     falling = [Step(3.0, 0.1), Step(2.0, 0.1)]
     assert _Outcome(falling, falling).failures() == []

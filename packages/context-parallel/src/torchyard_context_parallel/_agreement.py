@@ -29,6 +29,7 @@ _TYPES: tuple[type[Exception], ...] = (
     CallMismatchError,
     UnsupportedError,
     TypeError,
+    IndexError,
     ValueError,
     RuntimeError,
 )
@@ -64,10 +65,11 @@ def agree(
     text = "\n".join([call, *(f"{name}\t{value}" for name, value in fields.items())])
     kind = _NO_REFUSAL
     if refusal is not None:
-        text = str(refusal)
         kind = next(
             (n for n, known in enumerate(_TYPES) if isinstance(refusal, known)), len(_TYPES)
         )
+        name = "" if kind < len(_TYPES) else f"{type(refusal).__name__}: "
+        text = f"{name}{refusal}"
     told = text.encode()
     digest = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), signed=True)
     numbers = [*numbers, *(0,) * (_NUMBERS - len(numbers))]

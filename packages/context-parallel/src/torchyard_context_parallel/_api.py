@@ -19,12 +19,13 @@ from torchyard_attention import (
     captured_tensors,
 )
 from torchyard_context_parallel._agreement import agree, device_of
+from torchyard_context_parallel._methods.attempt import Attempt
 from torchyard_context_parallel._methods.call import Call
 from torchyard_context_parallel._methods.gathered import Gathered
 from torchyard_context_parallel._methods.gradient_sums import CapturedSums
 from torchyard_context_parallel._methods.heads import HeadShards, divide_heads
 from torchyard_context_parallel._methods.ring import Ring
-from torchyard_context_parallel._parts import check_parts, check_unchanged
+from torchyard_context_parallel._parts import check_parts, check_unchanged, cuts_blocks
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding, merged
 from torchyard_context_parallel._validation import (
@@ -42,7 +43,7 @@ ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 
 class _Schedule(Protocol):
     def forward(
-        self, call: Call, query: Tensor, key: Tensor, value: Tensor
+        self, call: Call, query: Tensor, key: Tensor, value: Tensor, attempt: Attempt
     ) -> tuple[Tensor, Tensor]: ...
 
     def backward(
@@ -52,6 +53,7 @@ class _Schedule(Protocol):
         results: tuple[Tensor, Tensor],
         grads: tuple[Tensor, Tensor | None],
         captured: CapturedSums,
+        attempt: Attempt,
     ) -> tuple[Tensor, Tensor, Tensor]: ...
 
 
@@ -208,7 +210,9 @@ class _Attention(torch.autograd.Function):
             call.key_heads.inside(key),
             call.key_heads.inside(value),
         )
-        results = schedule.forward(call, *inputs)
+        attempt = Attempt()
+        results = schedule.forward(call, *inputs, attempt)
+        _compare(attempt, call, place, query)
         # Those that are captured are saved so that torch notices a change in place.
         ctx.save_for_backward(*inputs, *results, *captured)
         ctx.set_materialize_grads(False)
@@ -239,7 +243,9 @@ def _gradients(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tu
         torch.zeros_like(out) if grad_out is None else call.query_heads.inside(grad_out),
         None if grad_lse is None else call.query_heads.inside(grad_lse),
     )
-    found = schedule.backward(call, (query, key, value), (out, lse), grads, sums)
+    attempt = Attempt()
+    found = schedule.backward(call, (query, key, value), (out, lse), grads, sums, attempt)
+    _compare(attempt, call, place, query)
     count, kv_count = ctx.heads
     return (
         call.query_heads.outside(found[0], count),
@@ -247,6 +253,14 @@ def _gradients(ctx: Any, grad_out: Tensor | None, grad_lse: Tensor | None) -> tu
         call.key_heads.outside(found[2], kv_count, add=True),
         *sums.over(place.groups),
     )
+
+
+def _compare(attempt: Attempt, call: Call, place: Place, query: Tensor) -> None:
+    """Raise on every rank what a rank's own computation raised."""
+    if call.runs_user_code:
+        agree(place, ATTENTION, {}, refusal=attempt.error, device=device_of(query))
+    elif attempt.error is not None:
+        raise attempt.error
 
 
 class _Once(torch.autograd.Function):
@@ -293,4 +307,5 @@ def _call(
         score_mod=score_mod,
         block_mask=mask,
         scale=scale,
+        runs_user_code=score_mod is not None or cuts_blocks(mask, queries.parts, keys.parts),
     )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from torchyard_attention import BlockMask, create_block_mask
 from torchyard_context_parallel._sharding import Ranges, length_of, positions_of
+from torchyard_context_parallel._torch_compat import version_of
 
 ScoreModFunction = Callable[[Any, Any, Any, Any, Any], Any]
 Heads = tuple[int, int]
@@ -46,7 +47,7 @@ def check_unchanged(mask: BlockMask | None) -> None:
         ValueError: a tensor that it captures was changed in place since it was made.
     """
     if mask is not None and any(
-        tensor._version != version
+        version_of(tensor) != version
         for tensor, version in zip(mask.mask_captured, mask.mask_versions, strict=False)
         if not tensor.is_inference()
     ):
@@ -78,6 +79,16 @@ def check_parts(mask: BlockMask | None, queries: Sequence[Ranges], keys: Sequenc
                     f"block_mask: expected {what} in ranges along its blocks of {size}, or a mask "
                     f"that knows its mask_mod, got {ranges}; give the sharding multiple={size}"
                 )
+
+
+def cuts_blocks(mask: BlockMask | None, queries: Sequence[Ranges], keys: Sequence[Ranges]) -> bool:
+    """Return whether the mask_mod is evaluated for some part; alike on every rank."""
+    if mask is None or mask.mask_mod is None:
+        return False
+    sides = zip((queries, keys), mask.BLOCK_SIZE, mask.seq_lengths, strict=True)
+    return any(
+        _blocks(ranges, size, length) is None for parts, size, length in sides for ranges in parts
+    )
 
 
 def _part(mask: BlockMask, queries: Ranges, keys: Ranges, heads: Heads) -> BlockMask:

@@ -26,6 +26,8 @@ class Call:
         heads: [start, stop) of the query heads that this rank computes.
         score_mod, block_mask: of the whole sequence.
         scale: of the raw scores; None: 1 / sqrt(D).
+        runs_user_code: whether any rank may run a score_mod or a mask_mod, which can raise on that
+            rank alone; alike on every rank.
     """
 
     ring: dist.ProcessGroup | None
@@ -37,6 +39,7 @@ class Call:
     score_mod: Callable[..., Any] | None
     block_mask: BlockMask | None
     scale: float | None
+    runs_user_code: bool
 
     @property
     def ranks(self) -> int:

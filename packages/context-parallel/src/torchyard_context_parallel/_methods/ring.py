@@ -9,11 +9,14 @@ where the inputs are.
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchyard_attention import attention_gradients, flex_attention, merge_states
+from torchyard_context_parallel._methods.attempt import Attempt
 from torchyard_context_parallel._methods.call import Call
 from torchyard_context_parallel._methods.exchange import Pending, exchange
 from torchyard_context_parallel._methods.gradient_sums import CapturedSums
@@ -25,7 +28,7 @@ class Ring:
     """The schedule ``ring``."""
 
     def forward(
-        self, call: Call, query: Tensor, key: Tensor, value: Tensor
+        self, call: Call, query: Tensor, key: Tensor, value: Tensor, attempt: Attempt
     ) -> tuple[Tensor, Tensor]:
         """Return out and lse of this rank's queries over all ranks' keys."""
         out: Tensor | None = None
@@ -38,8 +41,10 @@ class Ring:
                 coming = self._fetch(call, key, value, step + 1)
             if not call.needs(call.rank, source):
                 continue
-            modifiers = call.modifiers(call.keys[source], query.device)
-            part, part_lse = flex_attention(query, keys[0], keys[1], return_lse=True, **modifiers)
+            found = attempt.run(partial(_attend, call, source, query, *keys))
+            if found is None:
+                continue
+            part, part_lse = found
             if out is None or lse is None:
                 out, lse = part, part_lse
             else:
@@ -57,6 +62,7 @@ class Ring:
         results: tuple[Tensor, Tensor],
         grads: tuple[Tensor, Tensor | None],
         captured: CapturedSums,
+        attempt: Attempt,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the gradients of this rank's queries, keys and values."""
         query, key, value = inputs
@@ -70,11 +76,15 @@ class Ring:
                 coming = self._fetch(call, key, value, step + 1)
             given: list[Tensor] = []
             if call.needs(call.rank, source):
-                modifiers = call.modifiers(call.keys[source], query.device)
-                part = attention_gradients(query, keys[0], keys[1], *results, *grads, **modifiers)
-                sums[0] += part.query
-                captured.add(part.captured)
-                given = [part.key, part.value]
+                part = attempt.run(
+                    partial(_differentiate, call, source, query, *keys, *results, *grads)
+                )
+                if part is None:
+                    given = [torch.zeros_like(tensor) for tensor in keys]
+                else:
+                    sums[0] += part.query
+                    captured.add(part.captured)
+                    given = [part.key, part.value]
             self._add(returning, sums)
             returning = None
             if step == 0:
@@ -117,3 +127,18 @@ class Ring:
         for gradients in returning.wait().values():
             for total, gradient in zip(sums[1:], gradients, strict=False):
                 total += gradient
+
+
+def _attend(
+    call: Call, source: int, query: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return out and lse of this rank's queries over one rank's keys."""
+    modifiers = call.modifiers(call.keys[source], query.device)
+    out, lse = flex_attention(query, key, value, return_lse=True, **modifiers)
+    return out, lse
+
+
+def _differentiate(call: Call, source: int, query: Tensor, key: Tensor, *more: Any) -> Any:
+    """Return the gradients between this rank's queries and one rank's keys."""
+    modifiers = call.modifiers(call.keys[source], query.device)
+    return attention_gradients(query, key, *more, **modifiers)
