@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.nn.utils.rnn import PackedSequence
 
@@ -44,6 +43,7 @@ from torchyard_export._errors import ArtifactError, ExportError
 from torchyard_export._find_target import find_target, implementation_of, request_of
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._report.report import Report
+from torchyard_export._torch_compat import OpOverload, with_example_inputs
 from torchyard_export._tree import flatten, structure
 from torchyard_export.contract import ExportRequest, TargetError
 
@@ -164,7 +164,7 @@ def export(
             with allowing(work.namespaces):
                 own = load_program(saved)
             # A file has none, and AOTInductor asks for them.
-            own._example_inputs = program.example_inputs
+            own = with_example_inputs(own, program.example_inputs)
         stage, files, said = _lower(work, name, own, cases)
         stages.append(stage)
         members |= {f"targets/{name}/{file}": content for file, content in files.items()}

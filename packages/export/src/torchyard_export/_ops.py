@@ -19,6 +19,8 @@ from typing import Any, Final, cast
 import torch
 from torch import Tensor
 
+from torchyard_export import _torch_compat
+
 NAMESPACE: Final = "torchyard_export"
 GATES: Final = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -49,7 +51,7 @@ def _lstm(
     bidirectional: bool,
 ) -> tuple[Tensor, ...]:
     return _run(
-        *(torch._VF.lstm, input, lengths, (h0, c0)),
+        *(_torch_compat.lstm, input, lengths, (h0, c0)),
         *(weights, biases, layers, bidirectional),
     )
 
@@ -63,7 +65,9 @@ def _gru(
     layers: int,
     bidirectional: bool,
 ) -> tuple[Tensor, ...]:
-    return _run(*(torch._VF.gru, input, lengths, (h0,)), *(weights, biases, layers, bidirectional))
+    return _run(
+        *(_torch_compat.gru, input, lengths, (h0,)), *(weights, biases, layers, bidirectional)
+    )
 
 
 def _rnn(
@@ -76,7 +80,7 @@ def _rnn(
     bidirectional: bool,
     nonlinearity: str,
 ) -> tuple[Tensor, ...]:
-    function = {"tanh": torch._VF.rnn_tanh, "relu": torch._VF.rnn_relu}[nonlinearity]
+    function = {"tanh": _torch_compat.rnn_tanh, "relu": _torch_compat.rnn_relu}[nonlinearity]
     return _run(*(function, input, lengths, (h0,)), *(weights, biases, layers, bidirectional))
 
 
@@ -99,12 +103,12 @@ def _run(
         return tuple(found)
     ordered, order = torch.sort(lengths, descending=True, stable=True)
     place = order.to(input.device)
-    data, sizes = torch._VF._pack_padded_sequence(input.index_select(1, place), ordered, False)
+    data, sizes = _torch_compat.pack_padded_sequence(input.index_select(1, place), ordered, False)
     sorted_states = tuple(state.index_select(1, place) for state in states)
     packed, *finals = function(
         data, sizes, form(sorted_states), list(weights), biases, layers, 0.0, False, bidirectional
     )
-    output, _ = torch._VF._pad_packed_sequence(packed, sizes, False, 0.0, input.shape[0])
+    output, _ = _torch_compat.pad_packed_sequence(packed, sizes, False, 0.0, input.shape[0])
     back = torch.argsort(place)
     return tuple(item.index_select(1, back) for item in (output, *finals))
 

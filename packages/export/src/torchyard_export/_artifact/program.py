@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -13,17 +12,16 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.utils import _pytree
 
 from torchyard_export import _ops
 from torchyard_export._artifact.vetting import NAMESPACES, vet
 from torchyard_export._errors import ArtifactError
+from torchyard_export._torch_compat import pytree, with_example_inputs
 
 
 def save_program(program: ExportedProgram) -> bytes:
     """Return a program as bytes, without example inputs, which torch would pickle."""
-    bare = copy.copy(program)
-    bare._example_inputs = None
+    bare = with_example_inputs(program, None)
     buffer = io.BytesIO()
     with without_futures():
         torch.export.save(bare, buffer)
@@ -77,8 +75,8 @@ def program_runner(program: ExportedProgram) -> Callable[[Sequence[Any]], Sequen
     spec = program.call_spec.in_spec
 
     def run(leaves: Sequence[Any]) -> Sequence[Any]:
-        args, kwargs = _pytree.tree_unflatten(list(leaves), spec)
-        return list(_pytree.tree_leaves(module(*args, **kwargs)))
+        args, kwargs = pytree.tree_unflatten(list(leaves), spec)
+        return list(pytree.tree_leaves(module(*args, **kwargs)))
 
     return run
 

@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torchyard_export._call import Call
 from torchyard_export._capture.frames import calling_line, is_users, raising_line
 from torchyard_export._finding import Finding, FindingKind
+from torchyard_export._torch_compat import version_of
 from torchyard_export._tree import flatten, map_leaves, packed_in
 
 
@@ -25,7 +26,7 @@ class _Watch(TorchFunctionMode):
 
     def __init__(self, watched: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._versions = {name: (tensor, tensor._version) for name, tensor in watched.items()}
+        self._versions = {name: (tensor, version_of(tensor)) for name, tensor in watched.items()}
         self._state = torch.get_rng_state()
         self.changed: dict[str, str] = {}
         self.random = ""
@@ -36,7 +37,7 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         found = func(*args, **(kwargs or {}))
         for name, (tensor, version) in self._versions.items():
-            if name not in self.changed and tensor._version != version:
+            if name not in self.changed and version_of(tensor) != version:
                 self.changed[name] = calling_line()
         if not self.random and not torch.equal(self._state, torch.get_rng_state()):
             self.random = calling_line()

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Node
 
@@ -21,6 +20,7 @@ from torchyard_export._capture.frames import is_users, raising_line
 from torchyard_export._capture.observer import Observer
 from torchyard_export._capture.recurrent import recording
 from torchyard_export._finding import Finding, FindingKind
+from torchyard_export._torch_compat import FakeTensorMode
 from torchyard_export._tree import flatten, map_leaves, structure, unflatten
 
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.utils import _pytree
 
 from torchyard_export._audit.parity import compare
 from torchyard_export._audit.reference import Case
 from torchyard_export._finding import Finding, FindingKind
+from torchyard_export._torch_compat import pytree
 from torchyard_export._tree import flatten
 
 _GRU = torch.ops.torchyard_export.gru.default
@@ -65,7 +65,7 @@ def _run(program: ExportedProgram, case: Case) -> list[Any] | None:
     module = program.module()
     assert isinstance(module, torch.fx.GraphModule)
     try:
-        return list(_pytree.tree_leaves(_Mistaken(module).run(*leaves)))
+        return list(pytree.tree_leaves(_Mistaken(module).run(*leaves)))
     except (RuntimeError, TypeError, ValueError):
         # A case that this way of running a program does not take gets no other name.
         return None

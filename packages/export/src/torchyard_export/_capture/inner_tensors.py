@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from torchyard_export._torch_compat import is_traceable_wrapper_subclass
 
 __all__ = ["with_inner_tensors"]
 
@@ -28,15 +29,16 @@ def with_inner_tensors(model: nn.Module) -> nn.Module:
     copied: nn.Module = copy.deepcopy(model, {id(tensor): tensor for tensor in tensors})
     plain: dict[int, nn.Parameter] = {}
     for module in list(copied.modules()):
-        found: list[tuple[str, Any]] = list(module._parameters.items())
+        own = module.named_parameters(recurse=False, remove_duplicate=False)
+        found: list[tuple[str, Any]] = list(own)
         for name, parameter in found:
-            if parameter is None or type(parameter) is nn.Parameter:
+            if type(parameter) is nn.Parameter:
                 continue
             if is_traceable_wrapper_subclass(parameter):
                 parametrize.register_parametrization(module, name, _Rebuilt(), unsafe=True)
             else:
                 made = nn.Parameter(parameter.detach(), parameter.requires_grad)
-                module._parameters[name] = plain.setdefault(id(parameter), made)
+                setattr(module, name, plain.setdefault(id(parameter), made))
     return copied
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
-from torch._subclasses import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from torchyard_export._capture.frames import calling_line
 from torchyard_export._capture.recurrent import REPLACEMENTS
+from torchyard_export._torch_compat import FakeTensor
 
 if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from torchyard_export import _ops
+from torchyard_export import _ops, _torch_compat
 
 _LENGTHS: Final = "_torchyard_export_lengths"
 _OP: Final = getattr(torch.ops, _ops.NAMESPACE)
-_NONLINEARITY: Final = {torch._VF.rnn_tanh: "tanh", torch._VF.rnn_relu: "relu"}
+_NONLINEARITY: Final = {_torch_compat.rnn_tanh: "tanh", _torch_compat.rnn_relu: "relu"}
 
 
 def _sequence(
@@ -35,9 +35,9 @@ def _sequence(
     bidirectional: bool,
 ) -> Any:
     tail = (weights, biases, layers, bidirectional)
-    if function is torch._VF.lstm or function == torch._VF.lstm:
+    if function == _torch_compat.lstm:
         return _OP.lstm(input, lengths, *states, *tail)
-    if function == torch._VF.gru:
+    if function == _torch_compat.gru:
         return _OP.gru(input, lengths, *states, *tail)
     return _OP.rnn(input, lengths, *states, *tail, _NONLINEARITY[function])
 
@@ -75,9 +75,8 @@ def _pack(input: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Te
     steps = torch.arange(data.shape[0], device="cpu")
     counts = (lengths[None, :] > steps[:, None]).sum(1)
     longest = lengths.max().item()
-    check: Callable[[Any], None] = torch._check
-    check(longest >= 1)
-    check(longest <= data.shape[0])
+    _torch_compat.check_condition(longest >= 1)
+    _torch_compat.check_condition(longest <= data.shape[0])
     sizes = counts[:longest]
     setattr(sizes, _LENGTHS, lengths)
     return data, sizes
@@ -110,12 +109,12 @@ def _lengths_of(sizes: Tensor) -> Tensor:
 
 
 REPLACEMENTS: Final[Mapping[Any, Callable[..., Any]]] = {
-    torch._VF.lstm: _padded(torch._VF.lstm),
-    torch._VF.gru: _padded(torch._VF.gru),
-    torch._VF.rnn_tanh: _padded(torch._VF.rnn_tanh),
-    torch._VF.rnn_relu: _padded(torch._VF.rnn_relu),
-    torch._VF._pack_padded_sequence: _pack,
-    torch._VF._pad_packed_sequence: _pad,
+    _torch_compat.lstm: _padded(_torch_compat.lstm),
+    _torch_compat.gru: _padded(_torch_compat.gru),
+    _torch_compat.rnn_tanh: _padded(_torch_compat.rnn_tanh),
+    _torch_compat.rnn_relu: _padded(_torch_compat.rnn_relu),
+    _torch_compat.pack_padded_sequence: _pack,
+    _torch_compat.pad_packed_sequence: _pad,
 }
 
 
@@ -134,13 +133,13 @@ def _forward_packed(module: nn.RNNBase, packed: PackedSequence, state: Any) -> A
         if order is not None:
             states = tuple(item.index_select(1, order) for item in states)
     functions: dict[str, Any] = {
-        "LSTM": torch._VF.lstm,
-        "GRU": torch._VF.gru,
-        "RNN_TANH": torch._VF.rnn_tanh,
-        "RNN_RELU": torch._VF.rnn_relu,
+        "LSTM": _torch_compat.lstm,
+        "GRU": _torch_compat.gru,
+        "RNN_TANH": _torch_compat.rnn_tanh,
+        "RNN_RELU": _torch_compat.rnn_relu,
     }
     # By name, because the list of them may hold what they were before recording began.
-    weights = [getattr(module, name) for name in module._flat_weights_names]
+    weights = [getattr(module, name) for name in _torch_compat.flat_weight_names(module)]
     output, *finals = _sequence(
         functions[module.mode],
         data,

@@ -22,6 +22,7 @@ from torchyard_export._capture.observer import BRANCHES, Observer
 from torchyard_export._capture.recurrent import recording
 from torchyard_export._errors import ExportError
 from torchyard_export._finding import Finding, FindingKind
+from torchyard_export._torch_compat import user_error
 from torchyard_export._tree import flatten
 
 if TYPE_CHECKING:
@@ -47,13 +48,12 @@ def record(
         ExportError: with findings that name the user's lines.
     """
     # Not before something is recorded: importing them takes longer than torch itself.
-    from torch._dynamo.exc import UserError
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     observer = Observer()
     try:
         program = _export(model, args, kwargs, torch_shapes(dynamic), observer)
-    except (UserError, GuardOnDataDependentSymNode) as error:
+    except (user_error(), GuardOnDataDependentSymNode) as error:
         raise ExportError(tuple(_explain(error, observer, model, args, kwargs, dynamic))) from error
     except Exception as error:
         raise ExportError((_other(error, observer),)) from error

@@ -14,7 +14,8 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._higher_order_ops.scan import scan_op
+
+from torchyard_export._torch_compat import scan
 
 __all__ = ["DECOMPOSITIONS"]
 
@@ -126,9 +127,7 @@ def _stacked(
             if direction:
                 sequences = [item.flip(0) for item in sequences]
             init = [state[row].clone() for state in padded_states]
-            *last, output = scan_op(
-                _combined(step, len(init), len(sequences)), init, sequences, own
-            )
+            *last, output = scan(_combined(step, len(init), len(sequences)), init, sequences, own)
             output = output.flip(0) if direction else output
             outputs.append(output)
             for final, item in zip(finals, last, strict=True):

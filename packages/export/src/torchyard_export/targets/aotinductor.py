@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._inductor import aoti_compile_and_package, aoti_load_package
 from torch.export import ExportedProgram
 
 from torchyard.evidence.archives import read_zip
 from torchyard.evidence.documents import parse_json
 from torchyard_export._artifact.program import import_operators, without_futures
+from torchyard_export._torch_compat import PACKAGE_LOGGER, compile_and_package, load_package
 from torchyard_export.contract import TargetError
 from torchyard_export.targets._native_calls import PACKAGE_LIMITS, calls_of
 
@@ -76,7 +76,7 @@ class AotInductor:
         path = folder / _FILE
         try:
             with torch.no_grad(), without_futures():
-                aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+                compile_and_package(program, package_path=str(path), inductor_configs=options)
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
             raise TargetError(
@@ -94,7 +94,7 @@ class AotInductor:
         path = folder / _FILE
         path.write_bytes(files[_FILE])
         with _unsaid():
-            loader: Any = aoti_load_package(str(path)).loader
+            loader: Any = load_package(str(path)).loader
 
         def run(leaves: Sequence[Any]) -> Sequence[Any]:
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -125,7 +125,7 @@ class AotInductor:
 @contextmanager
 def _unsaid() -> Iterator[None]:
     """Keep back torch's warning of another instruction set: what matters of it was checked."""
-    logger = logging.getLogger("torch.export.pt2_archive._package")
+    logger = logging.getLogger(PACKAGE_LOGGER)
     logger.addFilter(_says_more)
     try:
         yield

@@ -17,6 +17,7 @@ from torchyard_export._artifact.program import (
     save_program,
     without_futures,
 )
+from torchyard_export._torch_compat import with_module
 from torchyard_export.contract import TargetError
 
 __all__ = ["Aten"]
@@ -60,8 +61,7 @@ def _plain(program: ExportedProgram) -> ExportedProgram:
         if node.op == "call_function" and str(node.target).startswith("torchyard_export."):
             _replace(node)
     module.recompile()
-    plain: ExportedProgram = program._update(module, program.graph_signature)
-    return plain
+    return with_module(program, module)
 
 
 def _replace(node: Node) -> None:

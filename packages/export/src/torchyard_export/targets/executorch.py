@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 
 from torchyard_export._capture.trace import input_values
+from torchyard_export._torch_compat import OpOverload
 from torchyard_export.contract import TargetError
 from torchyard_export.targets._own_operators import check_own_operators
 from torchyard_export.targets._scanned import DECOMPOSITIONS
@@ -126,12 +127,11 @@ def _check_dynamic(program: ExportedProgram, lowered: ExportedProgram) -> None:
 def _check_operators(program: ExportedProgram) -> None:
     has = Runtime.get().operator_registry.operator_names
     wanted = {
-        str(node.target._schema.name)
-        + (f".{node.target._schema.overload_name}" if node.target._schema.overload_name else "")
+        str(node.target.name())  # type: ignore[no-untyped-call]
         for module in program.graph_module.modules()
         if isinstance(module, torch.fx.GraphModule)
         for node in module.graph.nodes
-        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+        if node.op == "call_function" and isinstance(node.target, OpOverload)
     }
     missing = sorted(name for name in wanted if name not in has)
     if missing:
