@@ -34,9 +34,11 @@ class Forks:
         self._control, theirs = Pipe()
         self.environ = environ
         # Not through multiprocessing, which would import this process's main module over there.
-        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; "
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _fork_on_request; "
+        )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", program + f"_serve({theirs.fileno()})"],
+            [sys.executable, "-c", program + f"_fork_on_request({theirs.fileno()})"],
             env={**environ, **_ENVIRONMENT},
             pass_fds=[theirs.fileno()],
         )
@@ -54,13 +56,13 @@ class Forks:
         return int(self._control.recv())
 
 
-def _serve(descriptor: int) -> None:
+def _fork_on_request(descriptor: int) -> None:
     """Fork on request, and be a fork where this is one."""
     # What most modules of tests import, beside torch.
     import hypothesis  # noqa: F401
     import pytest  # noqa: F401
 
-    from packages.collectives.tests.ranks import serve_cases
+    from packages.collectives.tests.ranks import run_cases
 
     control = Connection(descriptor)
     while True:
@@ -75,7 +77,7 @@ def _serve(descriptor: int) -> None:
         process = os.fork()
         if not process:
             control.close()
-            serve_cases(pipe, log)
+            run_cases(pipe, log)
             return
         os.close(pipe)
         # Nobody is there to hear of it where the tests have ended meanwhile.

@@ -34,7 +34,7 @@ import torchyard_collectives  # noqa: F401  (registers its backend)
 
 from .forks import Forks
 
-__all__ = ["RanksError", "default_store", "run_ranks", "serve_cases"]
+__all__ = ["RanksError", "default_store", "run_cases", "run_ranks"]
 
 # How long the others have to report after a first rank failed, before they are ended.
 _GRACE_SECONDS: Final = 30.0
@@ -43,7 +43,7 @@ _ORIGINS: Final = 2
 
 
 class RanksError(AssertionError):
-    """A rank raised, died or did not end in time; the message tells of every rank.
+    """A rank raised, died or did not end in time; the message has a part for every rank.
 
     Attributes:
         reports: per rank what came of it: a traceback, or a line on how it ended.
@@ -56,7 +56,7 @@ class RanksError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What a worker is told to do; a group is named by the file at which its ranks meet."""
+    """A call for a worker; the file of a group's store identifies the group."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
@@ -130,7 +130,7 @@ class _Pool:
             origin = _origin(len(self.workers))
             self.workers.append(_Worker(origin, self.folder / f"worker-{next(self.numbers)}.log"))
         if self.group != group:
-            self.meeting, self.group = str(self.folder / f"meet-{next(self.numbers)}"), group
+            self.meeting, self.group = str(self.folder / f"store-{next(self.numbers)}"), group
         workers = self.workers[: group[0]]
         try:
             for worker in workers:
@@ -189,7 +189,7 @@ def _send(pipe: Connection, item: object) -> None:
     pipe.send_bytes(pickle.dumps(item))
 
 
-def serve_cases(descriptor: int, log: str) -> None:
+def run_cases(descriptor: int, log: str) -> None:
     """Run cases until the other end of the pipe is closed.
 
     Args:
@@ -237,13 +237,13 @@ def default_store() -> dist.Store:
     return dist.distributed_c10d._get_default_store()
 
 
-_kept: list[_Pool] = []
+_pools: list[_Pool] = []
 _origins: list[Forks] = []
 
 
 def _origin(rank: int) -> Forks:
     """Return what a rank's process is forked from."""
-    # pytest tells every test its name.
+    # pytest puts every test's name there.
     environ = {name: os.environ[name] for name in os.environ if name != "PYTEST_CURRENT_TEST"}
     if _origins and _origins[0].environ != environ:
         # What torch read of the environment when it was imported would be another test's. Those
@@ -292,7 +292,7 @@ def run_ranks(
             return list(pool.run(case, (world_size, backend), timeout, grace))
         finally:
             pool.close()
-    if not _kept:
-        _kept.append(_Pool())
-        atexit.register(_kept[0].close)
-    return list(_kept[0].run(case, (world_size, backend), timeout, grace))
+    if not _pools:
+        _pools.append(_Pool())
+        atexit.register(_pools[0].close)
+    return list(_pools[0].run(case, (world_size, backend), timeout, grace))

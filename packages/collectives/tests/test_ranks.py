@@ -46,7 +46,7 @@ def _sleeps() -> None:
         time.sleep(60)
 
 
-def test_results_come_by_rank_and_processes_are_kept() -> None:
+def test_results_come_by_rank_and_processes_are_reused() -> None:
     first, second = run_ranks(2, _summed, 10), run_ranks(2, _summed, 1)
     assert [value for value, _ in first] == [30, 30]
     assert [value for value, _ in second] == [3, 3]

@@ -1,4 +1,4 @@
-"""Processes that a launcher starts again meet one another, and nothing of those before them."""
+"""Processes that a launcher starts again find one another, and no key of those before them."""
 
 from __future__ import annotations
 

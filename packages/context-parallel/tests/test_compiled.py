@@ -1,4 +1,4 @@
-"""Under torch.compile the calls in which ranks meet run uncompiled, between compiled parts."""
+"""Under torch.compile the calls that exchange tensors run uncompiled, between compiled parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that know nothing of context parallelism compute the same on ranks as in one process."""
+"""Models without a change for context parallelism compute the same on ranks as in one process."""
 
 from __future__ import annotations
 

@@ -212,10 +212,10 @@ def test_what_cannot_be_spread_is_refused_on_every_rank() -> None:
 
 
 def test_other_threads_keep_their_attention_and_everything_is_given_back() -> None:
-    run_ranks(1, _beside)
+    run_ranks(1, _two_contexts)
 
 
-def _beside() -> None:
+def _two_contexts() -> None:
     import threading
 
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS as MASKS

@@ -33,7 +33,7 @@ def _documents(length: int) -> Tensor:
     return torch.bucketize(torch.arange(length), _DOCUMENTS, right=True)
 
 
-# Name -> (mask_mod of a length, whether it tells batches and heads apart)
+# Name -> (mask_mod of a length, whether it differs by batch and head)
 MASKS: Final[dict[str, tuple[Callable[[int], Any], bool]]] = {
     "none": (lambda length: None, False),
     "causal": (lambda length: masks.causal, False),

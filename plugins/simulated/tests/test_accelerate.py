@@ -1,4 +1,4 @@
-"""accelerate on a device besides the CPU: layers are replaced and timed where they lie."""
+"""accelerate on a device besides the CPU: layers are replaced and timed where they are."""
 
 from __future__ import annotations
 

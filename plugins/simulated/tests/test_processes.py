@@ -87,7 +87,7 @@ print(sorted(results.items()))
 
 
 def test_a_process_that_ends_right_after_a_backward_ends_well(fresh_python: FreshPython) -> None:
-    """The engine's threads drop their last tensors late; that must not meet a dead interpreter."""
+    """The engine's threads free tensors late, but not once the interpreter is finalised."""
     program = """
 import sys
 import torch

@@ -1,4 +1,4 @@
-"""All ranks of a group in one process: threads that meet at each op, on plain differentiable torch.
+"""All ranks of a group in one process: threads that synchronise at each op, on plain torch.
 
 This is the truth of the gradient oracle: the ranks' tensors are parts of one graph, so autograd
 differentiates the whole program, and no convention is needed.
@@ -32,7 +32,7 @@ class Meeting(Protocol):
 
 
 class _Table:
-    """Where the ranks of one group meet."""
+    """The rendezvous of one group's ranks."""
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         self.ranks = ranks
@@ -134,7 +134,7 @@ def current() -> Seat | None:
 
 
 def simulate(size: int, program: Callable[[int], Any]) -> list[Any]:
-    """Run ``program(rank)`` for every rank, in threads that meet at each op.
+    """Run ``program(rank)`` for every rank, in threads that synchronise at each op.
 
     Raises:
         Exception: what the first rank that failed raised.

@@ -5,7 +5,7 @@ the functions of :class:`SharedMemory`. They take raw addresses and never see a 
 what :meth:`SharedMemory.join` returns. Each function that may fail returns a :data:`Failure`, or
 None where all went well; only wrong arguments and signal handlers raise.
 
-This module is what a plugin needs to serve the contract. It imports no torch.
+This module is what a plugin needs to implement the contract. It imports no torch.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class SharedMemory(Protocol):
         ...
 
     def start_time(self, pid: int, /) -> int:
-        """Return what tells a process from later ones with its number; 0 where it has ended."""
+        """Return what distinguishes a process from later ones of its number; 0 once it ended."""
         ...
 
     def join(

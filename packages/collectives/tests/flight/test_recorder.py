@@ -298,8 +298,8 @@ def _counts_unfinished(folder: str) -> int:
         while not over.is_set():
             recorder.sweep()
 
-    # Whoever wants the interpreter waits this long for a thread that does not let go of it: threads
-    # meet in more places so, and the calls do not spend a minute on waiting.
+    # A thread that wants the interpreter waits this long for the one that has it: threads switch in
+    # more places so, and the calls do not spend a minute on waiting.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     looker = threading.Thread(target=look)

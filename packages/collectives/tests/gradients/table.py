@@ -94,7 +94,7 @@ def _stock(name: str, mode: str, size: int, backend: str) -> Cell:
 
 
 def _table(cells: Sequence[Cell], modes: Sequence[str]) -> str:
-    """Return a table of ops and modes; a cell tells what came of its conventions and sizes."""
+    """Return a table of ops and modes; a cell has the results of its conventions and sizes."""
     lines = [f"| op | {' | '.join(modes)} |", "| --- |" + " --- |" * len(modes)]
     for op in dict.fromkeys(cell.op for cell in cells):
         row = []

@@ -67,7 +67,7 @@ def _memory() -> None:
             lambda tensor=tensor: group.alltoall([torch.empty(2)] * 2, [tensor, tensor]).wait(),
             lambda tensor=tensor: group.send([tensor], 1 - rank, 0),
         ]
-        # A first tensor on another device is another group's; here one is told that there is none.
+        # A first tensor on another device is another group's; the error says that there is none.
         if tensor.is_cpu:
             for call in calls:
                 with pytest.raises(error, match=match):

@@ -1,4 +1,4 @@
-"""Groups over several hosts, which a setting tells apart here, and two networks below."""
+"""Groups over several hosts, which a setting separates here, and two networks below."""
 
 from __future__ import annotations
 

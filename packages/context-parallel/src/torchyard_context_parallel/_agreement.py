@@ -34,7 +34,7 @@ _TYPES: tuple[type[Exception], ...] = (
     RuntimeError,
 )
 _NO_REFUSAL = -1
-# As many at every place, so that ranks at different ones still meet in one collective.
+# As many at every place, so that ranks at different ones still make the same collective.
 _NUMBERS = 2
 
 

@@ -130,7 +130,7 @@ def context_parallel_attention(
         torchyard_collectives.CallMismatchError: ranks give different arguments; names them.
         torchyard.TransformError: the call is in a transform of torch.func or in forward mode, or
             a batch of gradients (is_grads_batched) is asked for.
-        torchyard.UnsupportedError: no implementation may serve a part of the call.
+        torchyard.UnsupportedError: no implementation supports a part of the call.
     """
     place = Place.of(mesh)
     refusal: Exception | None = None

@@ -1,4 +1,4 @@
-"""Models that know nothing of it: their attention calls are taken over while a context lasts."""
+"""Unmodified models: their attention calls are replaced while a context lasts."""
 
 from __future__ import annotations
 

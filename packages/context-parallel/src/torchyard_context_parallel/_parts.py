@@ -53,7 +53,7 @@ def check_unchanged(mask: BlockMask | None) -> None:
     ):
         raise ValueError(
             "block_mask: a tensor that its mask_mod captures was changed in place since the mask "
-            "was made; make the mask anew with create_block_mask"
+            "was made; make the mask again with create_block_mask"
         )
 
 
@@ -66,7 +66,7 @@ def check_parts(mask: BlockMask | None, queries: Sequence[Ranges], keys: Sequenc
 
     Raises:
         ValueError: ranges do not lie along the mask's blocks, and it has no function that could be
-            evaluated anew.
+            evaluated again.
     """
     if mask is None or mask.mask_mod is not None:
         return

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rank stands.
+    """A rank's place in the mesh.
 
     Attributes:
         groups: the group of this rank along each dimension of the mesh.

@@ -114,7 +114,7 @@ class Sharding:
         """Deal out rows of blocks so that every part sees about as many blocks of a mask.
 
         Every part gets as many rows, one more or less. Works for any mask: documents, windows and
-        trees, where what a position costs does not follow from where it stands.
+        trees, where what a position costs does not follow from where it is.
 
         Args:
             block_mask: the whole sequence's mask, as many queries as keys; the same on all ranks.

@@ -118,7 +118,7 @@ class Spread:
         """Return a mask over the whole sequence; kept unless it holds padding.
 
         Args:
-            device: where it lies.
+            device: of the result.
             low, high: a query at q sees keys from q + low to below q + high; None: no limit.
             chunk: a query sees keys of its own chunk of this many positions.
             padding: bool [B, length], False at padding.
@@ -182,7 +182,7 @@ class Spread:
             raise ValueError(
                 f"position_ids: expected those of part {part} of the sharding, {_told(expected)}, "
                 f"got {_told(given)}; pass position_ids=position_ids(sharding, mesh=mesh) to the "
-                "model; where several sequences lie in one row, give the whole sequence's to "
+                "model; where one row holds several sequences, give the whole sequence's to "
                 "context_parallel(..., position_ids=whole) and shard(whole, ...) to the model"
             )
         if not given.is_inference():

@@ -77,7 +77,7 @@ def export(
         kwargs: the example's named arguments.
         dynamic: argument -> axis -> name or :class:`Dimension`; ``"time:1..1000"`` has a range.
             Arguments that are lists, tuples or dicts take the same structure.
-        targets: forms of the program: ``pt2``, or ``<plugin>.<target>``; the first serves calls.
+        targets: forms of the program: ``pt2``, or ``<plugin>.<target>``; the first runs calls.
         values: path of an integer input -> its least and greatest value, such as
             ``{"lengths": (1, "time")}``; otherwise the example's values are drawn.
         sample: (sizes, generator) -> arguments by name, for inputs that cannot be drawn so.

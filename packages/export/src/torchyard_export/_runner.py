@@ -106,7 +106,7 @@ def _check_calls(name: str, package: bytes) -> bool:
         if space not in {"aten", "prims"}:
             raise ArtifactError(
                 f"target {name!r}: calls {target}, which is registered in Python alone, so no C++ "
-                "program can run it; serve the artifact from Python, or export the model without it"
+                "program can run it; run the artifact from Python, or export the model without it"
             )
     return recurrent is not None
 

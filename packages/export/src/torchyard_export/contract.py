@@ -5,7 +5,7 @@ is asked for by name alone, ``targets=["export.pt2"]``; of our own plugin the fi
 left out. What it makes is compared with the model before anything is kept, and again after every
 load of :func:`torchyard_export.Artifact.verify`.
 
-This module is what a plugin needs to serve the contract. It imports no torch.
+This module is what a plugin needs to implement the contract. It imports no torch.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def _program() -> torch.export.ExportedProgram:
 
 @pytest.fixture(scope="module")
 def members() -> dict[str, bytes]:
-    """Return the members of a good program, with the folder that they stand in."""
+    """Return the members of a good program, with the folder that they are in."""
     with zipfile.ZipFile(io.BytesIO(save_program(_program()))) as archive:
         found = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     return {f"program/{name.partition('/')[2]}": content for name, content in found.items()}

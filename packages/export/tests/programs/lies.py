@@ -78,7 +78,7 @@ class BakedDevice(nn.Module):
 
 
 class NonContiguousAssumption(nn.Module):
-    """What comes out depends on where the elements lie."""
+    """The output depends on the memory order of the elements."""
 
     def forward(self, x: Tensor) -> Tensor:
         if x.is_contiguous():
@@ -184,7 +184,7 @@ def stock(lie: Lie) -> str:
 
 
 def main() -> int:
-    """Print the table; return how many lies were not caught by their name."""
+    """Print the table; return the number of models that were not caught by name."""
     from packages.export.tests.programs.lying import offered
 
     # What torch logs of a failure is not part of the table.

@@ -18,7 +18,7 @@ from torchyard_export.contract import ExportRequest, Target
 
 
 class Lying:
-    """Runs the program with another formula; its file says nothing of that."""
+    """Runs the program with another formula; its file does not say so."""
 
     native = False
 

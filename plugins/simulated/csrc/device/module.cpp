@@ -1,7 +1,7 @@
 // Registration with torch, and the operators through which Python reaches the device's own state.
 //
 // Loading the library registers nothing but these operators. The device itself is registered by
-// `initialize`, which can refuse; the library has no Python in it and serves every Python version.
+// `initialize`, which can refuse; the library has no Python in it, so one build is for all.
 
 #include "device/autocast.h"
 #include "device/device.h"

@@ -49,16 +49,16 @@ class CommonDevice {
  public:
   explicit CommonDevice(const std::string& name) : name_(name) {}
 
-  void see(const c10::IValue& value) {
+  void record(const c10::IValue& value) {
     if (value.isTensor()) {
-      see(value.toTensor(), false);
+      record(value.toTensor(), false);
     } else if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) {
-        see(tensor, false);
+        record(tensor, false);
       }
     } else if (value.isOptionalTensorList()) {
       for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
-        see(tensor.value_or(at::Tensor()), true);
+        record(tensor.value_or(at::Tensor()), true);
       }
     } else if (value.isDevice() && !device_ && value.toDevice().type() == kType) {
       asked_ = value.toDevice();
@@ -79,7 +79,7 @@ class CommonDevice {
   }
 
  private:
-  void see(const at::Tensor& tensor, bool index) {
+  void record(const at::Tensor& tensor, bool index) {
     if (!tensor.defined()) {
       return;
     }
@@ -169,7 +169,7 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto arguments = torch::jit::last(*stack, op.schema().arguments().size()).vec();
   CommonDevice common(name);
   for (const auto& value : arguments) {
-    common.see(value);
+    common.record(value);
   }
   common.check();
   const c10::DeviceGuard guard(common.get());

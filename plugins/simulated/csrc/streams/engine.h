@@ -1,4 +1,4 @@
-// The threads of torch's autograd engine that serve this device.
+// The threads of torch's autograd engine of this device.
 #pragma once
 
 namespace torchyard::simulated {

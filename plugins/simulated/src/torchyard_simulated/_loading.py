@@ -1,4 +1,4 @@
-"""Load the device library into torch, once, and remember why when that fails."""
+"""Load the device library into torch, once, and store the reason where that fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SWITCH_OFF: Final = "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 to import torch withou
 
 
 class LoadState(StrEnum):
-    """Where the device stands in this process."""
+    """The device's state in this process."""
 
     NOT_LOADED = "not loaded"
     LOADED = "loaded"
@@ -36,7 +36,7 @@ class LoadStatus:
     """What became of loading the device.
 
     Attributes:
-        state: where the device stands.
+        state: of the device.
         reason: one line for a person; empty unless ``state`` is ``FAILED``.
         hint: what the person could do; empty unless ``state`` is ``FAILED``.
         traceback: the whole failure as text; empty unless ``state`` is ``FAILED``.
@@ -64,7 +64,7 @@ class DeviceLoadError(RuntimeError):
 
 
 class _FailedDevice(types.ModuleType):
-    """Stands at ``torch.simulated`` after a failure, and says why at every use."""
+    """Is ``torch.simulated`` after a failure, and gives the reason at every use."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

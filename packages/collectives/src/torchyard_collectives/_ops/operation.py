@@ -1,9 +1,9 @@
 """How an op becomes right everywhere: one definition, registered with torch's dispatcher.
 
 Eager autograd, create_graph, forward mode, torch.func's transforms, fake tensors and torch.compile
-all meet an op in the dispatcher, so it is registered there: a kernel, a fake, a rule for vmap, and
-one for autograd that covers both modes at every level of nesting. The rules call ops again, which
-is what makes derivatives of derivatives right.
+all call an op through the dispatcher, so it is registered there: a kernel, a fake, a rule for vmap,
+and one for autograd that covers both modes at every level of nesting. The rules call ops again,
+which is what makes derivatives of derivatives right.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Operation:
     fake: Callable[[Tensor, Args], Tensor] | None = None
 
     def __call__(self, x: Tensor, *args: Any) -> Tensor:
-        """Run the op, or meet the other simulated ranks."""
+        """Run the op, or wait for the other simulated ranks."""
         if not torch.compiler.is_compiling():
             seat = _simulation.current()
             if seat is not None:

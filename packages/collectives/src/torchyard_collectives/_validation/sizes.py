@@ -77,6 +77,6 @@ def check_root(name: str, root: int, members: Members) -> int:
     if not 0 <= root < members.size:
         raise ValueError(
             f"{name}: expected a rank within the group, 0 to {members.size - 1}, got {root}; for a "
-            "global rank, torch.distributed.get_group_rank() tells it"
+            "global rank, torch.distributed.get_group_rank() returns it"
         )
     return root

@@ -1,4 +1,4 @@
-"""What one rank remembers: the data that a dump holds and the analyser reads."""
+"""What one rank recorded: the data that a dump holds and the analyser reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Count = Annotated[int, Between(0, 1 << 63)]
 Rank = Annotated[int, Between(0, 1 << 24)]
 Text = Annotated[str, AtMost(1 << 16)]
 
-# The reason that stands in a history read from a journal.
+# The reason given in a history read from a journal.
 NO_DUMP: Final = "the journal of a process that wrote no dump"
 
 
@@ -113,7 +113,7 @@ class Frame:
 
     @property
     def place(self) -> tuple[str, int, str]:
-        """What tells two frames apart."""
+        """What distinguishes two frames."""
         return self.file, self.line, self.function
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Making a group: who is where, and which engine serves that."""
+"""Making a group: find the ranks' hosts, and choose the engine for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_group(
         global_ranks: its members as numbered in the default group; empty for that group itself.
 
     Raises:
-        torchyard.UnsupportedError: nothing serves ``shared_memory/1`` here.
+        torchyard.UnsupportedError: nothing implements ``shared_memory/1`` here.
         SharedMemoryError: the memory cannot be shared, or a rank ended meanwhile.
     """
     members = global_ranks or list(range(size))

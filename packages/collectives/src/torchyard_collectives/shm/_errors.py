@@ -26,7 +26,7 @@ _OPERATIONS: Final = ("sum", "average", "product", "min", "max", "and", "or", "x
 
 
 class SharedMemoryError(RuntimeError):
-    """A group that shares memory cannot go on, and must be made anew.
+    """A group that shares memory cannot go on, and must be made again.
 
     Attributes:
         ranks: the ranks at fault, as numbered in the default group.
@@ -82,7 +82,7 @@ def failure_error(
         code = reason
     verb = "has" if len(ranks) == 1 else "have"
     if code == Code.DIED:
-        return RankLostError(f"{what}: {named} died ({own}); start the job anew", ranks)
+        return RankLostError(f"{what}: {named} died ({own}); start the job again", ranks)
     if code == Code.LEFT:
         return RankLostError(
             f"{what}: {named} {verb} left the group ({own}); destroy a group only when all its "

@@ -1,7 +1,7 @@
 """From shards of the sequence to shards of the heads, and back.
 
-Between the ranks of a group, every rank gives away the heads that it shall not compute and gets the
-positions that it lacks of those that it shall. Source: DeepSpeed-Ulysses (arXiv 2309.14509).
+Between the ranks of a group, every rank sends the heads that it does not compute and receives the
+missing positions of those that it does. Source: DeepSpeed-Ulysses (arXiv 2309.14509).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ranks of the demonstration: processes of this machine that meet at a file."""
+"""The ranks of the demonstration: processes of this machine with a file as their store."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What every process is told.
+    """What every process is given.
 
     Attributes:
         size: the model's sizes.

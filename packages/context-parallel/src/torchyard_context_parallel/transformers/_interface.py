@@ -1,7 +1,7 @@
 """transformers' attention and mask interfaces, taken over for the threads that are in a context.
 
 A model asks the interfaces for its attention and its mask function by name. The instances that all
-models share take an override for each name, which serves threads outside of any context as before.
+models share take an override for each name, which threads outside of any context call as before.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def spread_mask(
         spread: over which ranks.
         name, before: the attention that the model was loaded with, and its own mask function.
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function, attention_mask, device:
-            what transformers tells a mask function of this rank's part.
+            what transformers passes to a mask function for this rank's part.
         kwargs: what other attentions' masks want to know.
     """
     where = torch.device(device)

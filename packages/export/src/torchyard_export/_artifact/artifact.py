@@ -75,7 +75,7 @@ class Artifact:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The forms of the program that it holds; the first one serves calls."""
+        """The forms of the program that it holds; the first one runs calls."""
         return tuple(self.manifest.targets)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -103,7 +103,7 @@ def vet(data: bytes, *, namespaces: frozenset[str] = NAMESPACES) -> bytes:
         raise ArtifactError(f"program: {_MODEL}: nested too deep") from error
     members[_MODEL] = json.dumps(model).encode()
     buffer = io.BytesIO()
-    # Written anew, since two readers of a zip may see two different files in it.
+    # Written again, since two readers of a zip may see two different files in it.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(f"program/{name}"), content)

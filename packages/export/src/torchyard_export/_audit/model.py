@@ -22,7 +22,7 @@ from torchyard_export._tree import flatten, map_leaves, packed_in
 
 
 class _Watch(TorchFunctionMode):
-    """Remember the lines that change tensors in place or draw random numbers."""
+    """Record the lines that change tensors in place or draw random numbers."""
 
     def __init__(self, watched: Mapping[str, Tensor]) -> None:
         super().__init__()

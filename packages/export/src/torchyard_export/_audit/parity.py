@@ -16,7 +16,7 @@ from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._tree import flatten
 from torchyard_export.contract import TargetError
 
-# What serves a call: the leaves of its arguments -> the leaves of its outputs.
+# What runs a call: the leaves of its arguments -> the leaves of its outputs.
 Runner = Callable[[Sequence[Any]], Sequence[Any]]
 
 

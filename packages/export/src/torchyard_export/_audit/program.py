@@ -73,7 +73,7 @@ def audit_layout(
         except ModelRefusal:
             # What the model itself refuses, no program promises.
             continue
-        # Made anew: the model may change what it is given.
+        # Made again: the model may change what it is given.
         leaves = [leaf for _, leaf in flatten(map_leaves(case.arguments, change))]
         try:
             with torch.no_grad():

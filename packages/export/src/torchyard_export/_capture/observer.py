@@ -21,14 +21,14 @@ LAYOUTS: Final = {"as_strided", "data_ptr", "is_contiguous", "storage_offset", "
 
 
 class Observer(TorchFunctionMode):
-    """Put ops of ours into the program, and remember the lines that could make it lie.
+    """Put ops of ours into the program, and record the lines that could make it wrong.
 
     Attributes:
         questions: (name of the method, ``file:line``, whether a plain number came) for each value
             that left a tensor.
         layouts: lines that asked for, or built on, where a tensor's elements lie.
         shapes: the environment of symbolic sizes, once one was seen.
-        lines: how many conclusions on sizes there were after each line that drew any.
+        lines: the number of replaced symbols before and after each line that replaced any.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Observer(TorchFunctionMode):
             self.questions.append((name, calling_line(), False))
         elif name in LAYOUTS and (line := calling_line()):
             self.layouts.append(line)
-        before = self._conclusions()
+        before = self._replaced()
         try:
             replacement = REPLACEMENTS.get(func)
             if replacement is not None:
@@ -62,15 +62,15 @@ class Observer(TorchFunctionMode):
         finally:
             if self.shapes is None:
                 self.shapes = _shapes_of(args)
-            after = self._conclusions()
+            after = self._replaced()
             if after != before:
                 self.lines.append((before, after, calling_line()))
 
-    def line_of(self, conclusion: int) -> str:
-        """Return the line that drew a conclusion on sizes, counted from 0; empty if unknown."""
-        return next((line for low, high, line in self.lines if low <= conclusion < high), "")
+    def line_of(self, replacement: int) -> str:
+        """Return the line that replaced a symbol, counted from 0; empty if unknown."""
+        return next((line for low, high, line in self.lines if low <= replacement < high), "")
 
-    def _conclusions(self) -> int:
+    def _replaced(self) -> int:
         return len(self.shapes.guards) if self.shapes is not None else 0
 
 

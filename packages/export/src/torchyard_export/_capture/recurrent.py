@@ -1,7 +1,7 @@
 """Recurrent layers and packed sequences while a model is recorded: ops of ours in their place.
 
 The user's modules keep their parameters, attributes and forward. While recording, calls of aten's
-sequence functions become ours. A packed sequence is then a padded one that remembers its lengths:
+sequence functions become ours. A packed sequence is then a padded one that carries its lengths:
 its ``data`` is ``[T, B, features]`` instead of ``[sum of lengths, features]``, so that no size
 depends on data, and elementwise work between packing and padding stays what it was.
 """

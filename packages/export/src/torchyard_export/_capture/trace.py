@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 
-# Parameters of recurrent layers stand in a list besides; that they are put back is no change.
+# Recurrent layers also have their parameters in a list; restoring that list is no change.
 _FLAT_WEIGHTS: Final = re.compile(r"The tensor attributes? .*_flat_weights")
 
 
@@ -230,7 +230,7 @@ def _range(program: ExportedProgram, size: torch.SymInt) -> tuple[int, int | Non
 
 
 def _line(observer: Observer | None, place: str, value: Tensor, axis: int) -> str:
-    """Return the line that fixed a size: of the conclusion that one symbol is a number."""
+    """Return the line that fixed a size: where a symbol became a number."""
     env = observer.shapes if observer is not None else None
     if env is None:
         return ""

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// Golden calls: a text file that says of each tensor what it is and where it lies, and one file of
+// Golden calls: a text file that gives each tensor's type, shape and offset, and one file of
 // their bytes, little-endian and without gaps.
 namespace golden {
 

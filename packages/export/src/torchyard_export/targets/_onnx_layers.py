@@ -1,7 +1,7 @@
 """The recurrent ops in ONNX's own layers.
 
 ONNX's gates are ordered i, o, f, c (LSTM) and z, r, h (GRU), where torch's are i, f, g, o and r, z,
-n; its biases of both sides stand in one row; its outputs are ``[T, D, B, H]``. torch's GRU applies
+n; its biases of both sides are in one row; its outputs are ``[T, D, B, H]``. torch's GRU applies
 the reset gate behind the recurrent matrix and its bias, which ONNX calls ``linear_before_reset``.
 Source: the ONNX operator specification, LSTM-14, GRU-14, RNN-14.
 """

@@ -14,7 +14,7 @@ __all__ = ["CallSeen", "Finding", "Kind", "Outcome", "Report", "call_seen"]
 
 
 class Kind(StrEnum):
-    """A kind of fault; docs/flight-recorder.md says how each is told from the others."""
+    """A kind of fault; docs/flight-recorder.md says how each differs from the others."""
 
     CRASH = "crash"
     MISSING_RANK = "missing rank"

@@ -85,7 +85,7 @@ def _finding(
         if told is None:
             continue
         taker, text, certain = told
-        # Who stands with whoever took it, by the call.
+        # Ranks that made the same call, by the call.
         with_taker = next(side for side in ordered if taker in side)
         if 2 * len(with_taker) < len(calls):
             ranks = sorted(with_taker)

@@ -93,7 +93,7 @@ def _history(of: str, name: str, value: object) -> RankHistory:
 
 
 def _evidence(name: str, given: object) -> dict[int, str]:
-    """Return what is told of some ranks, by rank."""
+    """Return the text about some ranks, by rank."""
     if given is None:
         return {}
     of = "analyse"

@@ -1,4 +1,4 @@
-"""One group's collectives as all its ranks remember them, side by side."""
+"""One group's collectives as each of its ranks recorded them, side by side."""
 
 from __future__ import annotations
 

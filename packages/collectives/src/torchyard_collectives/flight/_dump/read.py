@@ -217,7 +217,7 @@ def _note_fatal(
 def _with_ranks(
     histories: dict[int, RankHistory],
 ) -> tuple[dict[int, RankHistory], Sequence[str]]:
-    """Give groups whose ranks no dump tells those that used them."""
+    """Give groups whose ranks no dump lists the ranks that used them."""
     users: dict[str, list[int]] = {}
     for rank, history in sorted(histories.items()):
         for name, group in history.groups.items():

@@ -224,7 +224,7 @@ class _Dump:
 
     def _site(self, entry: Any) -> tuple[Frame, ...]:
         frames = entry.get("frames") or []
-        # One list may stand in many entries.
+        # Many entries may share one list.
         if id(frames) not in self._frames:
             kept: list[Frame] = []
             for frame in frames[:256]:

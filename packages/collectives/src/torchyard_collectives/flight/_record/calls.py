@@ -1,4 +1,4 @@
-"""Where a collective's arguments stand: in torch's operators, and in a process group's methods."""
+"""Positions of a collective's arguments: in torch's operators, and in a process group's methods."""
 
 from __future__ import annotations
 

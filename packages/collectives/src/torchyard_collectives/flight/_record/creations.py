@@ -31,7 +31,7 @@ class _Call:
 
 
 class Creations:
-    """Stands before torch's function that names a group; :meth:`remove` gives it back.
+    """Wraps torch's function that names a group; :meth:`remove` restores it.
 
     torch counts the groups that all ranks make, and names them by the count. A rank that makes one
     less gives every later group another name than the others do. Nothing is seen where the default
@@ -77,7 +77,7 @@ class Creations:
             return name
         with self._lock:
             if not ranks:
-                # The default group, after which torch counts anew.
+                # The default group, after which torch counts from zero.
                 self._calls.clear()
                 self._late = False
             elif not self._late:

@@ -55,9 +55,7 @@ def command() -> None:
     show_default=True,
     help="Seconds that a rank may come after the others.",
 )
-@click.option(
-    "--world-size", type=click.IntRange(min=1), help="Of the job, where no dump tells it."
-)
+@click.option("--world-size", type=click.IntRange(min=1), help="Of the job, where no dump has it.")
 @click.option(
     "--restart",
     type=click.IntRange(0),

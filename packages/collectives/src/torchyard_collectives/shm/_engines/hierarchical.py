@@ -122,7 +122,7 @@ class HierarchicalEngine:
                 ranks,
             )
         return RankLostError(
-            f"{text} can no longer be reached; start the job anew (gloo: {said})", ranks
+            f"{text} can no longer be reached; start the job again (gloo: {said})", ranks
         )
 
     def _finish(self, what: str, start: Callable[[], _Waitable]) -> None:

@@ -29,8 +29,8 @@ class LocalEngine:
     """Collectives through one segment of memory.
 
     Args:
-        store: where its ranks meet; nobody else uses its keys.
-        memory: what serves ``shared_memory/1``.
+        store: the rendezvous of its ranks; nobody else uses its keys.
+        memory: the implementation of ``shared_memory/1``.
         members: its ranks, in order.
         rank: this one's rank among the group's, as a member states it.
         name: for messages.

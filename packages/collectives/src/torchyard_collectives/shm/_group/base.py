@@ -113,7 +113,7 @@ class EngineGroup(ProcessGroup):
         return self._engine.describe()
 
     def _get_backend(self, device: torch.device) -> Any:
-        """Return what serves a device: this group, or the one that it made for the device."""
+        """Return the group for a device: this one, or the one that it made for the device."""
         if device.type == "cpu":
             return self
         return self._of_device(device)._get_backend(device)

@@ -294,6 +294,6 @@ def overloaded(method: Method) -> Method:
         with event(title, args[forms.inputs]):
             return method(self, *args)
 
-    # For who stands before the method and wants to know what a call means.
+    # For a wrapper around the method, which has to know what a call means.
     call.bind = functools.partial(forms.bind, name)  # type: ignore[attr-defined]
     return call

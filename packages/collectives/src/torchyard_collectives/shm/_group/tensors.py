@@ -137,7 +137,7 @@ def room(tensor: Tensor) -> Tensor:
 
 
 def put_back(targets: Sequence[Tensor], rooms: Sequence[Tensor]) -> None:
-    """Copy what lies beside its target there."""
+    """Copy results that are not in their target yet."""
     for target, place in zip(targets, rooms, strict=True):
         if place is not target:
             target.detach().copy_(place.detach())

@@ -40,7 +40,7 @@ class Worker:
         self._name = name
         self._seconds = seconds
         self._pid = os.getpid()
-        # Reentrant so that a signal handler's call is told what is wrong, and does not stand still.
+        # Reentrant so that a call in a signal handler raises instead of blocking.
         self._turn = threading.RLock()
         self._owner = 0
         self._last: PendingWork | None = None
@@ -159,13 +159,13 @@ class Worker:
         needed = len(self._tasks) + (bool(self._waiting) and not self._serving)
         while self._idle < needed:
             self._idle += 1
-            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._threads.add(thread)
             thread.start()
         if needed:
             self._changed.notify(needed)
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         while (task := self._next()) is not None:
             task()
             with self._changed:

@@ -33,7 +33,7 @@ class Member:
         global_rank: its number in the default group.
         host: what it has in common with the ranks that it can share memory with.
         pid: its process's number there.
-        start: tells that process from later ones with its number.
+        start: distinguishes that process from later ones with its number.
     """
 
     rank: int
@@ -57,7 +57,7 @@ class Neighbours:
 
 
 def open_memory(ranks: int) -> SharedMemory:
-    """Return what serves ``shared_memory/1`` for so many ranks on this host.
+    """Return the implementation of ``shared_memory/1`` for so many ranks on this host.
 
     Raises:
         torchyard.UnsupportedError: nothing does; the message says why.

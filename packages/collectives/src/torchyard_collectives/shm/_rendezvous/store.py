@@ -1,7 +1,7 @@
 """A store that holds nothing of processes that were here before.
 
 A launcher that restarts a job's processes may give the new ones the store of the old ones, with the
-same keys. So the ranks agree on a word that no earlier process can have written, and meet below it.
+same keys. So the ranks agree on a word that no earlier process can have written, and prefix keys.
 """
 
 from __future__ import annotations
