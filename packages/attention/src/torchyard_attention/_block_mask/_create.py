@@ -6,7 +6,6 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch._guards import detect_fake_mode
 
 from torchyard import arguments
 from torchyard_attention._block_mask._lists import (
@@ -24,6 +23,7 @@ from torchyard_attention._mask_blocks._source import versions
 from torchyard_attention._mask_blocks._structured import blocks_within
 from torchyard_attention._mods._trace import CAUSAL
 from torchyard_attention._ops import _masks
+from torchyard_attention._torch_compat import is_fake_mode_active
 from torchyard_attention._validation import mask_sizes
 from torchyard_attention.contract import MaskBlocks
 
@@ -125,7 +125,7 @@ def _blocks(
     block_size: tuple[int, int],
     device: torch.device,
 ) -> MaskBlocks:
-    if not torch.compiler.is_compiling() and detect_fake_mode() is None:
+    if not torch.compiler.is_compiling() and not is_fake_mode_active():
         with torch.no_grad():
             blocks = blocks_within(
                 text, tuple(captured), partial(visibility_of, mask_mod), sizes, block_size, device

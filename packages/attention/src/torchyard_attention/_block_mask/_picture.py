@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch._guards import detect_fake_mode
+
+from torchyard_attention._torch_compat import is_fake_mode_active
 
 if TYPE_CHECKING:
     from torchyard_attention._block_mask._mask import BlockMask
@@ -62,7 +63,7 @@ def described(mask: BlockMask) -> str:
     name = getattr(function, "__name__", None if function is None else type(function).__name__)
     sizes = f"shape={mask.shape}, BLOCK_SIZE={mask.BLOCK_SIZE}, mask_mod={name}"
     counts = mask.kv_num_blocks
-    if counts.is_meta or detect_fake_mode(counts) is not None:
+    if counts.is_meta or is_fake_mode_active(counts):
         return f"BlockMask({sizes})"
     drawn = "\n".join(line.rstrip() for line in mask.to_string().splitlines())
     return f"BlockMask({sizes}, sparsity={mask.sparsity():.2f}%,\n{drawn}\n)"

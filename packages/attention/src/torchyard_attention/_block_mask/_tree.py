@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from torchyard_attention._block_mask._mask import BlockMask
 from torchyard_attention._block_mask._recorded import RecordedMask
+from torchyard_attention._torch_compat import register_tree
 
 
 def _flatten(mask: BlockMask) -> tuple[list[Tensor], Any]:
@@ -54,6 +54,4 @@ def _unflatten(leaves: Any, context: Any) -> BlockMask:
 
 def register() -> None:
     """Tell torch's trees of block masks."""
-    pytree.register_pytree_node(
-        BlockMask, _flatten, _unflatten, serialized_type_name="torchyard_attention.BlockMask"
-    )
+    register_tree(BlockMask, _flatten, _unflatten, "torchyard_attention.BlockMask")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention._mask_blocks._evaluation import first_slots, partial_bits
+from torchyard_attention._torch_compat import version_of
 from torchyard_attention.contract import MaskBlocks
 
 __all__ = ["current", "stale", "versions"]
@@ -43,12 +44,12 @@ def versions(captured: Sequence[Tensor]) -> tuple[int, ...]:
     """
     if torch.compiler.is_compiling():
         return ()
-    return tuple(-1 if tensor.is_inference() else tensor._version for tensor in captured)
+    return tuple(version_of(tensor) for tensor in captured)
 
 
 def stale(captured: Sequence[Tensor], known: Sequence[int]) -> bool:
     """Return whether a captured tensor was changed in place since its version was read."""
     return any(
-        version < 0 or (not tensor.is_inference() and tensor._version != version)
+        version < 0 or (not tensor.is_inference() and version_of(tensor) != version)
         for tensor, version in zip(captured, known, strict=False)
     )

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch._guards import detect_fake_mode
 
 from torchyard_attention._mask_blocks import _evaluation
 from torchyard_attention._ops._arguments import or_none
 from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._transforms._refused import constant
+from torchyard_attention._torch_compat import data_dependent_size
 from torchyard_attention.contract import MaskBlocks
 
 _BLOCK_MASK_SCHEMA: Final = (
@@ -94,7 +94,7 @@ def _block_mask_fake(
 ) -> tuple[Tensor, ...]:
     counts = (batch, heads, -(-q_length // rows))
     lists = (*counts, -(-kv_length // keys))
-    partial = _open_size()
+    partial = data_dependent_size()
     return (
         anchor.new_empty(counts, dtype=torch.int32),
         anchor.new_empty(lists, dtype=torch.int32),
@@ -115,24 +115,9 @@ def _partial_bits(*args: Any) -> Tensor:
 
 def _partial_bits_fake(*args: Any) -> Tensor:
     rows, keys = args[-2:]
-    partial = _open_size()
+    partial = data_dependent_size()
     bits: Tensor = args[1].new_empty((partial, rows, -(-keys // 8)), dtype=torch.uint8)
     return bits
-
-
-def _open_size() -> Any:
-    """Return a size that data decides, to fake tensors.
-
-    torch breaks a graph at an op with such a size, unless fullgraph=True or a setting says that
-    what follows can do with it. What follows here is an op of ours, which can.
-    """
-    mode = detect_fake_mode()
-    shape_env = None if mode is None else mode.shape_env
-    if shape_env is None or shape_env.allow_dynamic_output_shape_ops:
-        return torch.library.get_ctx().new_dynamic_size()
-    size = shape_env.create_unbacked_symint()
-    torch._check(size >= 0)  # type: ignore[no-untyped-call]
-    return size
 
 
 _OF_MASKS: Final = constant(

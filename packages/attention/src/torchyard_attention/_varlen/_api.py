@@ -10,6 +10,7 @@ from torch import Tensor
 from torchyard import arguments as checks
 from torchyard_attention._api import AuxOutput, AuxRequest, ScoreModFunction, flex_attention
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._torch_compat import ragged_dim
 from torchyard_attention._validation import check_call, check_flags
 from torchyard_attention._varlen._packed_blocks import packed_blocks
 
@@ -230,8 +231,8 @@ def _unnested(name: str, tensor: Any, query: Tensor) -> Tensor:
         raise TypeError(f"{name}: expected a jagged nested tensor, got {got}")
     if tensor.lengths() is not None:
         raise ValueError(f"{name}: expected rows without gaps between them; call contiguous()")
-    ragged = _ragged_dim(tensor)
-    if tensor.ndim != 4 or ragged not in (1, 2) or ragged != _ragged_dim(query):
+    ragged = ragged_dim(tensor)
+    if tensor.ndim != 4 or ragged not in (1, 2) or ragged != ragged_dim(query):
         raise ValueError(
             f"{name}: expected [N, j, H, D] or [N, H, j, D], all three alike, got shape "
             f"{list(tensor.shape)}"
@@ -245,14 +246,9 @@ def _as_query(rows: Tensor, query: Tensor) -> Tensor:
     if not query.is_nested:
         return rows
     nested = torch.nested.nested_tensor_from_jagged(rows, _offsets(query))
-    return nested if _ragged_dim(query) == 1 else nested.transpose(1, 2)
+    return nested if ragged_dim(query) == 1 else nested.transpose(1, 2)
 
 
 def _offsets(nested: Any) -> Tensor:
     offsets: Tensor = nested.offsets()
     return offsets
-
-
-def _ragged_dim(nested: Any) -> int:
-    dim: int = nested._ragged_idx
-    return dim

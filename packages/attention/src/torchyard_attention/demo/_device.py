@@ -10,6 +10,7 @@ from typing import Final
 import torch
 
 from torchyard import registry
+from torchyard.torch_compat import privateuse1_backend_name
 
 # A step ends when its slowest thread does: where another process holds a core, two threads can
 # take ten times as long as one.
@@ -58,7 +59,7 @@ def parse_device(text: str) -> Machine:
     names = ", ".join(["auto", *available])
     if text == "auto":
         accelerator = torch.accelerator.current_accelerator(check_available=True)
-        slot = torch._C._get_privateuse1_backend_name()
+        slot = privateuse1_backend_name()
         usable = accelerator is not None and accelerator.type in available
         chosen = accelerator.type if accelerator is not None and usable else "cpu"
         if chosen == slot:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
 from torchyard_attention._mods._evaluate import scalar_function
+from torchyard_attention._torch_compat import recompile_limit_error
 from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_attention.implementations._tile_math import finite
 from torchyard_attention.implementations._tiled_forward import tiled_forward
@@ -65,7 +66,7 @@ def compiled_forward(call: AttentionCall) -> AttentionResult:
     )
     try:
         out, lse, max_scores = _compiled(variant)(*tensors)
-    except torch._dynamo.exc.FailOnRecompileLimitHit as error:
+    except recompile_limit_error() as error:
         raise FlexRecompileError(
             f"attention.flex: torch asked to compile {variant} again although nothing in it "
             f"changed; use implementation='attention.tiled'"

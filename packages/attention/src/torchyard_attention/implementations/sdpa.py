@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from torchyard import Platform, ReasonCode, Verdict
 from torchyard_attention.contract import (
@@ -149,7 +149,7 @@ def _forward(call: AttentionCall) -> AttentionResult:
 
 def _fused_on_cpu(call: AttentionCall) -> tuple[Tensor, Tensor]:
     """Return out and lse of the op behind scaled_dot_product_attention on cpu."""
-    import torch
+    from torchyard_attention._torch_compat import fused_attention_on_cpu
 
     causal = call.mask is not None
     query, key, value = (_unit_stride(t) for t in (call.query, call.key, call.value))
@@ -158,9 +158,7 @@ def _fused_on_cpu(call: AttentionCall) -> tuple[Tensor, Tensor]:
     fold = not causal and q_heads != kv_heads and q_length <= _FOLD_ROWS
     if fold:
         query = query.reshape(batch, kv_heads, -1, head_dim)
-    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, scale=call.scale
-    )
+    out, lse = fused_attention_on_cpu(query, key, value, causal=causal, scale=call.scale)
     if fold:
         out = out.reshape(batch, q_heads, q_length, head_dim)
         lse = lse.reshape(batch, q_heads, q_length)
@@ -186,24 +184,22 @@ def _backward(
 ) -> AttentionGradients:
     import torch
 
+    from torchyard_attention._torch_compat import fused_gradients_on_cpu
     from torchyard_attention.implementations._tiled_backward import tiled_backward
 
     if grad_lse is not None:
         # The op has no place for it.
         return tiled_backward(call, out, lse, grad_out, grad_lse)
     with torch.no_grad():
-        found: Any = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad_out.contiguous(),
-            *(_unit_stride(tensor) for tensor in (call.query, call.key, call.value)),
-            out,
-            lse,
-            0.0,
-            call.mask is not None,
-            scale=call.scale,
+        query, key, value = (_unit_stride(t) for t in (call.query, call.key, call.value))
+        causal = call.mask is not None
+        found = fused_gradients_on_cpu(
+            grad_out.contiguous(), query, key, value, out, lse, causal=causal, scale=call.scale
         )
-        if call.mask is not None and not all(_finite(gradient) for gradient in found):
+        if causal and not all(_finite(gradient) for gradient in found):
             return tiled_backward(call, out, lse, grad_out, grad_lse)
-        return AttentionGradients(*(gradient.contiguous() for gradient in found))
+        of_query, of_key, of_value = (gradient.contiguous() for gradient in found)
+        return AttentionGradients(of_query, of_key, of_value)
 
 
 def _unit_stride(tensor: Tensor) -> Tensor:

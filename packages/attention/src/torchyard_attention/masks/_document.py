@@ -17,6 +17,7 @@ from torchyard_attention._mask_blocks._intervals import (
     Visibility,
     repeated,
 )
+from torchyard_attention._torch_compat import version_of
 from torchyard_attention._validation import integers
 from torchyard_attention.masks._combination import or_masks
 from torchyard_attention.masks._prefix import keys_before
@@ -43,7 +44,7 @@ class _Keys:
 
     def places(self, length: int) -> _Places:
         """Return the places of the documents of the first ``length`` keys."""
-        version = -1 if self._ids.is_inference() else self._ids._version
+        version = version_of(self._ids)
         if self._found is None or self._found[:2] != (version, length) or version < 0:
             self._found = (version, length, _places(self._ids[:length]))
         return self._found[2]

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._block_mask import BlockMask, create_block_mask
 from torchyard_attention._block_mask._operand import as_block_mask
+from torchyard_attention._torch_compat import version_of
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._mask import band_blocks
 from torchyard_attention.transformers._prepared import PreparedMask
@@ -107,7 +108,7 @@ def _of_tensor(visible: Tensor, query: Tensor, sizes: tuple[int, int, int]) -> B
             f"attention_mask: expected bool or floating point [{batch} or 1, {heads} or 1, "
             f"{q_length} or 1, {kv_length}], got {visible.dtype} {list(visible.shape)}"
         )
-    version = -1 if visible.is_inference() else visible._version
+    version = version_of(visible)
     kept = None if torch.compiler.is_compiling() else _KEPT.get(visible)
     if kept is not None and kept[:2] == (version, sizes) and version >= 0:
         found: BlockMask = kept[2]

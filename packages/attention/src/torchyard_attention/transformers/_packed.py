@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchyard_attention._block_mask import BlockMask
+from torchyard_attention._torch_compat import version_of
 from torchyard_attention._varlen._api import packed_mask
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 from torchyard_attention.transformers._prepared import PreparedMask
@@ -83,7 +84,7 @@ def _blocks(
     keep = not (torch.compiler.is_compiling() or starts_q.is_inference() or starts_k.is_inference())
     if not keep:
         return packed_mask(starts_q, starts_k, lengths, lengths, causal=causal, window=window)
-    wanted = _Key((starts_q._version, starts_k._version), lengths, causal, window)
+    wanted = _Key((version_of(starts_q), version_of(starts_k)), lengths, causal, window)
     kept = _KEPT.setdefault(starts_q, WeakTensorKeyDictionary()).setdefault(starts_k, {})
     if any(entry.versions != wanted.versions for entry in kept):
         kept.clear()

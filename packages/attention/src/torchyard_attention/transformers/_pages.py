@@ -14,6 +14,7 @@ from torchyard_attention._mods._recordings import recorded
 from torchyard_attention._mods._trace import lse_dtype
 from torchyard_attention._ops._arguments import score_mod_of
 from torchyard_attention._paged._op import paged_forward
+from torchyard_attention._torch_compat import version_of
 from torchyard_attention._validation import parse_options
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.pages import KeyPages
@@ -143,7 +144,7 @@ def _table(read: Tensor, starts: Tensor, page_size: int) -> tuple[Tensor, Tensor
         page_size: positions of a page, which are places one after another.
     """
     # The tensor is new in each step, and its memory is not.
-    version = -1 if read.is_inference() else read._version
+    version = version_of(read)
     kept = _KEPT.get(read)
     if kept is not None and kept[0] == version >= 0:
         found: tuple[Tensor, Tensor] = kept[1]

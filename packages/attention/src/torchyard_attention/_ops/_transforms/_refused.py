@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree
 
 from torchyard_attention._errors import TransformError
+from torchyard_attention._torch_compat import tree_flatten, tree_unflatten
 
 __all__ = ["constant", "refuse"]
 
@@ -38,7 +38,7 @@ def constant(what: str, *, derivative: str | None, mapped: str) -> Callable[...,
 
         @staticmethod
         def forward(op: Callable[..., Any], spec: Any, *leaves: Any) -> Any:
-            return op(*_pytree.tree_unflatten(list(leaves), spec))
+            return op(*tree_unflatten(list(leaves), spec))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -64,7 +64,7 @@ def constant(what: str, *, derivative: str | None, mapped: str) -> Callable[...,
             refuse(what, "torch.vmap", mapped)
 
     def transformed(op: Callable[..., Any], *given: Any) -> Any:
-        leaves, spec = _pytree.tree_flatten(given)
+        leaves, spec = tree_flatten(given)
         return Constant.apply(op, spec, *leaves)  # type: ignore[no-untyped-call]
 
     return transformed
