@@ -165,9 +165,12 @@ def _try_fast_path(
     if block_mask is not None:
         if type(block_mask) is not BlockMask:
             return None
-        mask = path_mask(block_mask)
-        if mask is None:
-            return None
+        mask = block_mask._path_mask
+        # One that captures tensors may have to be evaluated again.
+        if mask is None or mask.blocks.source is not None:
+            mask = path_mask(block_mask)
+            if mask is None:
+                return None
     if return_aux is None:
         return try_call(query, key, value, mask, scale, enable_gqa, return_lse, score)
     if return_aux.max_scores:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_attention._block_mask._block_lists import NO_ORDER, BlockLists
+from torchyard_attention._block_mask._bits import MaskBits
+from torchyard_attention._block_mask._block_lists import NO_ORDER
 from torchyard_attention._block_mask._lists import (
     DEFAULT_BLOCK_SIZE,
     WriteOrder,
-    checked_lengths,
     checked_lists,
     length_of,
 )
@@ -29,12 +29,11 @@ from torchyard_attention._block_mask._recorded import (
     show_everything,
 )
 from torchyard_attention._mask_blocks._evaluation import first_slots
-from torchyard_attention._mask_blocks._source import stale, versions
+from torchyard_attention._mask_blocks._source import versions
 from torchyard_attention._ops import _masks
-from torchyard_attention.contract import MaskBlocks, MaskSource
 
 
-class BlockMask(BlockLists):
+class BlockMask(MaskBits):
     """A block-sparse mask; the fields that torch.nn.attention.flex_attention.BlockMask has, and the
     bits of its partial blocks.
 
@@ -98,19 +97,9 @@ class BlockMask(BlockLists):
             full_lists,
             order,
         )
-        self._bits = bits
-        self._first_partial = first_partial
-        self._mask_mod = mask_mod
-        self._mask_text = mask_text
-        self._mask_captured = mask_captured
-        self._mask_versions = mask_versions
-        self._causal = causal
-        self._of_first = of_first
-        # Whether the bits are those of another function or other lengths.
-        self._outdated = False
-        # The mask as a call holds it, and as a fast path takes it.
-        self._as_blocks: MaskBlocks | None = None
-        self._path_mask: Any = None
+        self._set_bits(
+            bits, first_partial, mask_mod, mask_text, mask_captured, mask_versions, causal, of_first
+        )
 
     @classmethod
     def from_kv_blocks(
@@ -160,105 +149,6 @@ class BlockMask(BlockLists):
             full_lists=full_kv_num_blocks is not None,
             order=WriteOrder.given(dq_write_order, dq_write_order_full, dq_kv_order),
         )
-
-    # What can be assigned, and what follows from it.
-
-    @property
-    def seq_lengths(self) -> tuple[int, int]:
-        return self._seq_lengths
-
-    @seq_lengths.setter
-    def seq_lengths(self, lengths: tuple[int, int]) -> None:
-        q_length, kv_length = checked_lengths("BlockMask", lengths)
-        rows = self._block_size[0]
-        q_blocks = self._kv_num_blocks.shape[2]
-        if -(-q_length // rows) != q_blocks or kv_length < 0:
-            raise ValueError(
-                f"seq_lengths: expected {max(0, q_blocks - 1) * rows + 1} to {q_blocks * rows} "
-                f"queries, for {q_blocks} rows of blocks, got {lengths}; take rows with mask[...]"
-            )
-        self._seq_lengths = (q_length, kv_length)
-        self._outdate()
-
-    @property
-    def first_partial(self) -> Tensor:
-        return self._first_partial
-
-    @property
-    def mask_mod(self) -> MaskMod | None:
-        return self._mask_mod
-
-    @mask_mod.setter
-    def mask_mod(self, mask_mod: MaskMod) -> None:
-        arguments.function("BlockMask", "mask_mod", mask_mod)
-        self._mask_mod = mask_mod
-        self._outdate()
-
-    def _outdate(self) -> None:
-        self._outdated = True
-        self._causal = False
-        self._as_blocks = self._path_mask = None
-
-    @property
-    def bits(self) -> Tensor:
-        self._update()
-        return self._bits
-
-    @property
-    def mask_text(self) -> str:
-        self._update()
-        return self._mask_text
-
-    @property
-    def mask_captured(self) -> tuple[Tensor, ...]:
-        self._update()
-        return self._mask_captured
-
-    @property
-    def mask_versions(self) -> tuple[int, ...]:
-        self._update()
-        return self._mask_versions
-
-    @property
-    def causal(self) -> bool:
-        return self._causal
-
-    @property
-    def of_first(self) -> tuple[bool, bool]:
-        self._update()
-        return self._of_first
-
-    def _update(self) -> None:
-        """Evaluate the bits, where mask_mod or seq_lengths was assigned since."""
-        if not self._outdated:
-            return
-        if self._mask_mod is None:
-            raise ValueError(
-                f"BlockMask: seq_lengths was set to {self._seq_lengths}, and the mask, a slice, "
-                f"has no mask_mod to evaluate there; set mask_mod too"
-            )
-        text, captured = record_mask(self._mask_mod, self._kv_num_blocks.device)
-        self._evaluate(text, tuple(captured))
-        self._of_first = of_first(text, self._kv_num_blocks)
-        self._outdated = False
-
-    def _evaluate(self, text: str, captured: tuple[Tensor, ...]) -> None:
-        self._bits = _masks.partial_bits(
-            text, captured, self._lists(), self._seq_lengths, self._block_size
-        )
-        self._first_partial = first_slots(self._kv_num_blocks)
-        self._mask_text = text
-        self._mask_captured = captured
-        self._mask_versions = versions(captured)
-        self._as_blocks = self._path_mask = None
-
-    def _refresh(self) -> None:
-        """Evaluate the bits also where a captured tensor was changed in place."""
-        self._update()
-        if torch.compiler.is_compiling():
-            return
-        if self._mask_text and stale(self._mask_captured, self._mask_versions):
-            self._evaluate(self._mask_text, self._mask_captured)
 
     def as_tuple(self, flatten: bool = True) -> tuple[Any, ...]:
         """Return the fields in torch's order; lengths and block sizes as one item each, or two."""
@@ -380,32 +270,6 @@ class BlockMask(BlockLists):
         return self._like(self.block_tensors(), self._seq_lengths, program=False)
 
     # What becomes of it in trees of tensors, in copies and in files.
-
-    def block_tensors(self) -> list[Tensor]:
-        """Return the six tensors of ``torchyard_attention.contract.MaskBlocks``, in its order.
-
-        Lists of full blocks are among them, empty, also where the fields are None.
-        """
-        bits = self.bits
-        return [*self._lists(), bits, self._first_partial]
-
-    def _blocks(self) -> MaskBlocks:
-        """Return the mask as a call holds it."""
-        if self._as_blocks is not None and not torch.compiler.is_compiling():
-            return self._as_blocks
-        tensors = self.block_tensors()
-        source = None
-        if self._mask_captured:
-            source = MaskSource(self._mask_text, self._mask_captured, self._mask_versions)
-        blocks = MaskBlocks(self._block_size, *tensors, causal=self._causal, source=source)
-        if not torch.compiler.is_compiling():
-            self._as_blocks = blocks
-        return blocks
-
-    def _tensors(self) -> list[Tensor]:
-        """Return the six tensors of a mask as blocks, then the captured ones."""
-        tensors = self.block_tensors()
-        return [*tensors, *self._mask_captured]
 
     def _like(
         self, tensors: Sequence[Tensor], lengths: tuple[int, int], *, program: bool = True

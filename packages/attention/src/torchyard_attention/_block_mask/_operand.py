@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
 from torch import Tensor
 
 from torchyard_attention._block_mask._mask import BlockMask
 from torchyard_attention._mask_blocks._source import stale
-from torchyard_attention.contract import MaskBlocks
+from torchyard_attention.contract import MaskBlocks, MaskSource
 from torchyard_attention.fast_path import PathMask
 
 __all__ = ["as_block_mask", "mask_operand", "path_mask"]
@@ -51,7 +52,10 @@ def mask_operand(mask: BlockMask | None, query: Tensor, key: Tensor) -> MaskBloc
     """Return a mask as a call holds it; raise ValueError unless it fits the query and the key."""
     if mask is None:
         return None
-    batch, heads, q_length, kv_length = mask.shape
+    if mask._outdated:
+        mask._update()
+    batch, heads = mask._kv_num_blocks.shape[:2]
+    q_length, kv_length = mask._seq_lengths
     if (q_length, kv_length) != (query.shape[2], key.shape[2]):
         raise ValueError(
             f"block_mask: expected lengths {(query.shape[2], key.shape[2])}, those of query and "
@@ -62,7 +66,7 @@ def mask_operand(mask: BlockMask | None, query: Tensor, key: Tensor) -> MaskBloc
             f"block_mask: expected batch 1 or {query.shape[0]} and heads 1 or {query.shape[1]}, "
             f"got {batch} and {heads}"
         )
-    for axis, (size, of_first) in enumerate(zip(query.shape[:2], mask.of_first, strict=True)):
+    for axis, (size, of_first) in enumerate(zip(query.shape[:2], mask._of_first, strict=True)):
         if of_first and size > 1:
             index, noun, argument = (("b", "batch", "B"), ("h", "head", "H"))[axis]
             raise ValueError(
@@ -70,22 +74,50 @@ def mask_operand(mask: BlockMask | None, query: Tensor, key: Tensor) -> MaskBloc
                 f"while query has {size}; give {argument}={size} to create_block_mask, or lists of "
                 f"{size} to BlockMask.from_kv_blocks"
             )
-    if mask.kv_num_blocks.device != query.device:
+    if mask._kv_num_blocks.device != query.device:
         raise ValueError(
             f"block_mask: expected query's device {query.device}, got "
-            f"{mask.kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
+            f"{mask._kv_num_blocks.device}; move it with block_mask.to({str(query.device)!r})"
         )
-    return mask._blocks()
+    return _blocks(mask)
+
+
+def _blocks(mask: BlockMask) -> MaskBlocks:
+    """Return a mask as a call holds it, made once while nothing of it changes."""
+    compiling = torch.compiler.is_compiling()
+    if mask._as_blocks is not None and not compiling:
+        return mask._as_blocks
+    if mask._outdated:
+        mask._update()
+    source = None
+    if mask._mask_captured:
+        source = MaskSource(mask._mask_text, mask._mask_captured, mask._mask_versions)
+    blocks = MaskBlocks(
+        mask._block_size,
+        mask._kv_num_blocks,
+        mask._kv_indices,
+        mask._full_kv_num_blocks,
+        mask._full_kv_indices,
+        mask._bits,
+        mask._first_partial,
+        causal=mask._causal,
+        source=source,
+    )
+    if not compiling:
+        mask._as_blocks = blocks
+    return blocks
 
 
 def path_mask(mask: BlockMask) -> PathMask | None:
     """Return a mask as a fast path takes it; None where its bits have to be computed again, or
     where it is for a query of one batch or one head, which only the slow path checks."""
-    if mask.mask_captured and stale(mask.mask_captured, mask.mask_versions):
+    if mask._outdated:
+        mask._update()
+    if mask._mask_captured and stale(mask._mask_captured, mask._mask_versions):
         return None
-    found: PathMask | None = mask._path_mask
+    found = mask._path_mask
     if found is None:
-        if any(mask.of_first):
+        if any(mask._of_first):
             return None
-        found = mask._path_mask = PathMask(mask._blocks(), mask.seq_lengths, mask.causal)
+        found = mask._path_mask = PathMask(_blocks(mask), mask._seq_lengths, mask._causal)
     return found

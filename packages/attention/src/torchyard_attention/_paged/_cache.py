@@ -12,6 +12,7 @@ from torchyard import arguments
 from torchyard_attention._paged._page_book import PageBook
 from torchyard_attention._paged._placed_mask import Places, placed_mask
 from torchyard_attention._paged._step import Group, PagedStep
+from torchyard_attention._paged._tables import page_table, places_in_pages
 from torchyard_attention._validation import FLOATS
 
 # The page of a position and its place in the page are int32.
@@ -307,11 +308,11 @@ class PagedKVCache:
     def _step(self, sequences: list[int], counts: tuple[int, ...]) -> PagedStep:
         book, changes = self._book, self._book.changes
         ends = [book.length(sequence) for sequence in sequences]
-        table = _table([book.pages(sequence) for sequence in sequences])
+        table = page_table([book.pages(sequence) for sequence in sequences])
         starts = [0]
         for count in counts:
             starts.append(starts[-1] + count)
-        page, slot = _places_in_pages(table, ends, counts, book.page_size)
+        page, slot = places_in_pages(table, ends, counts, book.page_size)
         kinds = dict.fromkeys(count for count in counts if count)
         groups = []
         for kind in kinds:
@@ -377,26 +378,3 @@ def _counts_of(tensor: Tensor, sequences: int) -> int:
     if tensor.ndim == 4:
         return tensor.shape[2]
     return tensor.shape[0] if sequences == 1 else 1
-
-
-def _table(pages: list[Any]) -> Tensor:
-    """Return arrays of pages as int32 [B, longest], 0 behind the last page of each."""
-    width = max(len(row) for row in pages)
-    table = torch.zeros((len(pages), width), dtype=torch.int32)
-    for number, row in enumerate(pages):
-        if len(row):
-            # The view on the array ends here: an array that is looked at cannot grow.
-            table[number, : len(row)] = torch.frombuffer(row, dtype=torch.int32)
-    return table
-
-
-def _places_in_pages(
-    table: Tensor, ends: list[int], counts: tuple[int, ...], page_size: int
-) -> tuple[Tensor, Tensor]:
-    """Return page and slot of the last positions of sequences: int64 [T] each."""
-    sizes = torch.tensor(counts)
-    sequence = torch.arange(len(counts)).repeat_interleave(sizes)
-    before = sizes.cumsum(0) - sizes
-    shift = torch.tensor(ends) - sizes - before
-    position = torch.arange(sum(counts)) + shift[sequence]
-    return table[sequence, position // page_size].long(), position % page_size
