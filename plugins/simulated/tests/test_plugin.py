@@ -59,3 +59,9 @@ print(hasattr(torch, "simulated"), torch.accelerator.current_accelerator(check_a
 def test_torchyard_finds_the_plugin_healthy() -> None:
     (plugin,) = (plugin for plugin in registry().plugins if plugin.name == "simulated")
     assert plugin.state in {PluginState.DISCOVERED, PluginState.ACTIVE}, plugin
+
+
+def test_this_torch_has_every_private_part() -> None:
+    from torchyard_simulated._torch_compat import missing
+
+    assert missing() == ()

@@ -168,8 +168,9 @@ def _load_into(torch: Any) -> None:
             f"uninstall one of the two device packages, or {_SWITCH_OFF} and load the one you want",
         ) from error
     from torchyard_simulated import runtime
+    from torchyard_simulated._torch_compat import register_device_module
 
-    torch._register_device_module(DEVICE, runtime)
+    register_device_module(DEVICE, runtime)
     torch.utils.generate_methods_for_privateuse1_backend()
     atexit.register(ops.settle_engine)
 

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from torchyard.evidence import raised_as
 from torchyard.evidence.archives import Limits, read_zip
+from torchyard.evidence.documents import parse_json
 from torchyard_export._errors import ArtifactError
 
 _MEMBERS: Final = re.compile(
@@ -123,12 +124,10 @@ def _members(data: bytes) -> dict[str, bytes]:
 
 
 def _json(members: dict[str, bytes], name: str) -> Any:
-    try:
-        return json.loads(members[name])
-    except KeyError:
-        raise ArtifactError(f"program: expected a member {name!r}, not there") from None
-    except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"program: {name}: expected JSON: {error}") from error
+    if name not in members:
+        raise ArtifactError(f"program: expected a member {name!r}, not there")
+    with raised_as(lambda text: ArtifactError(f"program: {text}")):
+        return parse_json(members[name], name)
 
 
 def _check_config(name: str, config: Any) -> None:

@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from torchyard import restart_count
 from torchyard_collectives._torch_compat import PrefixStore, default_store
+from torchyard_collectives.flight._dump.document import parsed
 from torchyard_collectives.flight._dump.folder import Box
 from torchyard_collectives.flight._dump.process import is_alive
 from torchyard_collectives.flight._dump.schema import from_json
@@ -169,7 +170,7 @@ class Exchange:
             return False
         text = _unpacked(self._store.get(key))
         try:
-            history = from_json(json.loads(text), key)
+            history = from_json(parsed(text, key), key)
         except (FlightDumpError, ValueError, RecursionError):
             return False
         whose = self._store.check([f"who/{rank}"]) and json.loads(self._store.get(f"who/{rank}"))
