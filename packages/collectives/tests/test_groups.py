@@ -144,7 +144,7 @@ def _refused() -> list[str]:
     return texts
 
 
-def test_what_a_rank_can_see_alone_is_refused_with_a_remedy() -> None:
+def test_wrong_arguments_of_one_rank_are_refused_with_a_remedy() -> None:
     expected = [
         *("group: expected a mesh of one dimension", "group: the mesh has no dimension 'pp'"),
         *("group: 'tp' names", "group: no group of the ranks [1, 0]", "group: expected None"),
@@ -199,7 +199,7 @@ def _mismatches() -> list[str]:
     return texts
 
 
-def test_what_no_rank_sees_alone_is_found_by_comparing() -> None:
+def test_mismatches_between_ranks_are_found_by_comparing() -> None:
     for shapes, dtypes, flags, ops, roots in run_ranks(2, _mismatches):
         assert "rank 1: all_reduce of torch.float32 (3,)" in shapes
         assert "rank 1: all_reduce of torch.float64" in dtypes

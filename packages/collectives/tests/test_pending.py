@@ -79,7 +79,7 @@ def _backward_between() -> list[int]:
     return notes
 
 
-def test_the_backward_of_what_ran_meanwhile_runs_meanwhile() -> None:
+def test_the_backward_of_an_asynchronous_collective_is_asynchronous() -> None:
     assert run_ranks(2, _backward_between) == [[1], [1]]
 
 

@@ -74,13 +74,13 @@ def test_a_rank_that_waits_for_one_that_failed_is_ended() -> None:
     assert "all_reduce" in caught.value.reports[1]
 
 
-def test_a_death_is_told() -> None:
+def test_a_dead_rank_is_reported() -> None:
     with pytest.raises(RanksError) as caught:
         run_ranks(2, _dies, fresh=True)
     assert "exit code -9" in caught.value.reports[1]
 
 
-def test_a_late_rank_is_ended_and_its_place_told() -> None:
+def test_a_late_rank_is_ended_and_its_stack_shown() -> None:
     with pytest.raises(RanksError) as caught:
         run_ranks(2, _sleeps, timeout=5, fresh=True)
     assert caught.value.reports[0] == "returned"

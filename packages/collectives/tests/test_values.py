@@ -367,7 +367,7 @@ def _refused_trees() -> list[str]:
     return texts
 
 
-def test_what_is_wrong_with_a_tensor_of_a_tree_is_told_of_the_tree() -> None:
+def test_an_error_in_a_tensor_of_a_tree_names_the_tree() -> None:
     added, scattered, nothing = run_ranks(1, _refused_trees)[0]
     assert added.startswith("tree: tensors of torch.bool: all_reduce adds bfloat16, ")
     assert scattered.startswith("tree: tensors of torch.bool: reduce_scatter adds bfloat16, ")

@@ -69,7 +69,7 @@ def _directly() -> int:
     return len(graphs)
 
 
-def test_compiled_itself_it_runs_as_it_is() -> None:
+def test_a_compiled_call_runs_uncompiled() -> None:
     assert run_ranks(2, _directly) == [0, 0]
 
 

@@ -16,7 +16,7 @@ from torchyard_context_parallel.demo._command import _Outcome
 from torchyard_context_parallel.demo._training import Step
 
 
-def test_two_processes_lose_as_one_does(tmp_path: Path) -> None:
+def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{n} squared is {n * n}, give or take.\n" for n in range(400)))
     words = ("--steps", "4", "--length", "512", "--json")
@@ -66,7 +66,7 @@ def test_a_rank_leaves_no_thread_of_its_group(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_losses_that_part_or_do_not_fall_are_failures() -> None:
+def test_losses_that_differ_or_do_not_fall_are_failures() -> None:
     falling = [Step(3.0, 0.1), Step(2.0, 0.1)]
     assert _Outcome(falling, falling).failures() == []
     (parted,) = _Outcome(falling, [Step(3.0, 0.1), Step(2.1, 0.1)]).failures()
@@ -87,7 +87,7 @@ def test_losses_that_part_or_do_not_fall_are_failures() -> None:
         (["--ranks", "0"], "0 is not in the range"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(words: list[str], message: str) -> None:
+def test_options_without_a_demonstration_are_refused(words: list[str], message: str) -> None:
     result = CliRunner().invoke(command, words)
     assert result.exit_code == 2
     assert message in result.output

@@ -133,7 +133,7 @@ def _shards() -> None:
         unshard(part[:, :5], dealt, mesh=world)
 
 
-def test_what_is_cut_into_shards_is_put_together_again() -> None:
+def test_shards_are_joined_again() -> None:
     run_ranks(2, _shards)
 
 

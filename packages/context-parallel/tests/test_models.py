@@ -86,7 +86,7 @@ def _entered(refusing: int) -> str:
     return str(caught.value)
 
 
-def test_what_one_rank_enters_wrongly_every_rank_refuses() -> None:
+def test_a_context_that_one_rank_enters_wrongly_is_refused_on_every_rank() -> None:
     for found in run_ranks(2, _entered, 1):
         assert found == (
             "context_parallel: sharding: expected Sharding, got None (rank 1 refused; all ranks "

@@ -21,7 +21,7 @@ counts = {
 
 @given(**counts)
 @pytest.mark.parametrize("build", [Sharding.contiguous, Sharding.head_tail])
-def test_every_position_lies_in_one_part(
+def test_every_position_is_in_one_part(
     build: object, length: int, parts: int, multiple: int
 ) -> None:
     sharding = build(length, parts, multiple=multiple)  # type: ignore[operator]

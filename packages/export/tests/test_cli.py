@@ -81,13 +81,13 @@ def test_words_that_are_not_understood_are_refused(words: list[str], match: str)
     assert match in found.output
 
 
-def test_a_word_that_is_no_command_is_told_what_one_looks_like() -> None:
+def test_an_unknown_word_shows_the_form_of_a_command() -> None:
     found = CliRunner().invoke(command, ["models"])
     assert found.exit_code == 2
     assert "'models': expected MODULE:FACTORY, such as models:make, or make, runner" in found.output
 
 
-def test_what_takes_one_size_says_so() -> None:
+def test_a_program_of_one_size_is_reported() -> None:
     found = CliRunner().invoke(command, [f"{_MODELS}:fixed"])
     assert "the program takes the example's sizes alone" in found.output
     assert "nothing was written: --out FILE keeps the artifact" in found.output

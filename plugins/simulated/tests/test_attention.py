@@ -292,7 +292,7 @@ def test_every_mask_and_floating_dtype_is_accepted(
         ({"score": ScoreKind.GENERAL}, ReasonCode.SCORE_MOD),
     ],
 )
-def test_what_it_cannot_do_is_refused_with_a_code(
+def test_unsupported_requests_are_refused_with_a_code(
     platform: Platform, change: dict[str, object], code: ReasonCode
 ) -> None:
     verdict = supports(_request(**change), platform)

@@ -93,7 +93,7 @@ def test_results_of_data_dependent_size() -> None:
     assert counts.tolist() == [2, 1, 1]
 
 
-def test_indices_may_lie_on_the_cpu() -> None:
+def test_indices_may_be_on_the_cpu() -> None:
     x = torch.arange(4.0, device="simulated")
     assert x[torch.tensor([3, 1])].tolist() == [3, 1]
     x[torch.tensor([0])] = 9

@@ -14,7 +14,7 @@ def test_the_device_is_torchs_accelerator() -> None:
     assert torch.get_device_module("simulated").device_count() == 2
 
 
-def test_new_tensors_lie_on_the_current_device() -> None:
+def test_new_tensors_are_on_the_current_device() -> None:
     with torch.accelerator.device_index(1):
         assert torch.accelerator.current_device_index() == 1
         assert torch.empty(1, device="simulated").device == torch.device("simulated:1")

@@ -1,8 +1,8 @@
 """``check_collective_grads``: is a program's gradient right on every rank?
 
-The truth is one process in which all ranks' tensors are parts of one graph: the ranks are threads,
-and each collective is plain differentiable torch on all of their inputs. What the ranks of a real
-group compute is compared with it.
+The reference is one process in which all ranks' tensors are parts of one graph: the ranks are
+threads, and each collective is plain differentiable torch on all of their inputs. What the ranks of
+a real group compute is compared with it.
 """
 
 from __future__ import annotations

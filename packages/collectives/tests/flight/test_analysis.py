@@ -165,7 +165,7 @@ def test_asynchronous_calls_in_another_order_are_named(data: st.DataObject) -> N
 
 
 @given(data=st.data())
-def test_who_comes_late_is_named_although_clocks_are_wrong(data: st.DataObject) -> None:
+def test_late_ranks_are_named_although_clocks_are_wrong(data: st.DataObject) -> None:
     job = data.draw(_jobs())
     rank = data.draw(st.integers(0, len(job.programs) - 1))
     place = data.draw(st.integers(0, len(job.programs[0]) - 1))
@@ -189,7 +189,7 @@ def test_a_rank_that_is_always_late_is_a_straggler(job: Job, data: st.DataObject
     assert "20 collectives" in found.text
 
 
-def test_who_waits_in_a_subgroup_is_not_blamed_by_those_who_wait_for_it() -> None:
+def test_a_rank_that_waits_in_a_subgroup_is_not_blamed() -> None:
     everywhere, pair = Call("all_reduce", site=1), Call("all_reduce", site=2, group="pair")
     job = Job(
         groups={"0": (0, 1, 2, 3), "pair": (2, 3)},
@@ -332,7 +332,7 @@ def _stuck(frames: list[Frame], ops: list[str]) -> list[Kind]:
     return [found.kind for found in analyse(histories).findings]
 
 
-def test_the_source_tells_a_branch_from_another_order_where_ranks_got_no_further() -> None:
+def test_the_source_distinguishes_a_branch_from_another_order() -> None:
     branch = Branch(10, 11, "body", "loss > limit")
     past = _conditional(12, None)
     assert _stuck([_conditional(11, branch), past], ["all_reduce", "broadcast"]) == [Kind.BRANCH]

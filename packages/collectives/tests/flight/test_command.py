@@ -46,7 +46,7 @@ def test_a_healthy_job_ends_with_status_0(tmp_path: Path) -> None:
     assert text.startswith("healthy")
 
 
-def test_a_fault_ends_with_status_1_and_is_told_with_both_call_sites(tmp_path: Path) -> None:
+def test_a_fault_ends_with_status_1_and_shows_both_call_sites(tmp_path: Path) -> None:
     other = replace(_CALL, dtype="float64", site=9)
     folder = _folder(tmp_path, [[_CALL], [other], [_CALL]])
     page = tmp_path / "page.html"

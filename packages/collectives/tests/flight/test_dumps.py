@@ -225,7 +225,7 @@ def _journal(folder: Path, rank: int, calls: int) -> Journal:
 
 
 @given(calls=st.integers(0, 11), cut=st.integers(0, WIDTH))
-def test_a_journal_tells_the_last_calls_of_a_process_that_is_gone(
+def test_a_journal_has_the_last_calls_of_a_process_that_is_gone(
     calls: int, cut: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")

@@ -47,7 +47,7 @@ def test_torchs_own_analyser_cannot_read_the_dump(dumped: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["pickle", "json"])
-def test_who_is_missing_in_a_dump_of_gloo_is_named(form: str, dumped: Path) -> None:
+def test_missing_ranks_in_a_dump_of_gloo_are_named(form: str, dumped: Path) -> None:
     found = read_folder(dumped / form)
     report = analyse(list(found.histories.values()), problems=found.problems)
     assert report.outcome is Outcome.FAULT

@@ -166,7 +166,7 @@ def test_unknown_modes_and_losses_are_refused() -> None:
         check_collective_grads(_own, 2, shared=[1])
 
 
-def test_a_simulated_rank_that_calls_something_else_is_told() -> None:
+def test_a_simulated_rank_that_makes_another_call_is_reported() -> None:
     def program(rank: int) -> Tensor:
         x = torch.ones(2)
         return tc.all_reduce(x, grad="sum") if rank else tc.all_gather(x, grad="sum")

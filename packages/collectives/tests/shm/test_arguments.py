@@ -133,5 +133,5 @@ def _dtypes() -> None:
     dist.barrier()
 
 
-def test_dtypes_roots_and_empty_lists_are_told() -> None:
+def test_wrong_dtypes_roots_and_empty_lists_are_named() -> None:
     run_ranks(2, _dtypes, backend="shm")

@@ -107,7 +107,7 @@ def _many_wait() -> None:
     assert all((tensor == dist.get_world_size()).all() for tensor in tensors)
 
 
-def test_a_callback_runs_beside_who_waits() -> None:
+def test_a_callback_runs_while_another_thread_waits() -> None:
     run_ranks(2, _while_the_caller_waits, backend="shm", timeout=60)
     run_ranks(2, _many_wait, backend="shm", timeout=60)
 

@@ -114,7 +114,7 @@ def _reporting(delay: float, victim: int) -> None:
     raise AssertionError(f"survived: {named}; held {held}")
 
 
-def test_a_killed_ranks_name_is_told_to_all_others() -> None:
+def test_a_killed_rank_is_named_on_all_others() -> None:
     kill_at_random(seed=0, times=3, world=3)
 
 
@@ -233,7 +233,7 @@ def _differ(mine: str, theirs: str, expected: str) -> None:
         ("exchange", "other exchange", "is in all_to_all of 8 bytes, this rank in all_to_all of 4"),
     ],
 )
-def test_ranks_that_differ_are_told_how(mine: str, theirs: str, expected: str) -> None:
+def test_the_error_shows_how_ranks_differ(mine: str, theirs: str, expected: str) -> None:
     run_ranks(2, _differ, mine, theirs, expected, backend="shm")
 
 

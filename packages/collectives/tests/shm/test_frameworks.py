@@ -159,7 +159,7 @@ def _monitored() -> None:
         default_store().set("told", "1")
 
 
-def test_a_monitored_barrier_names_who_did_not_come() -> None:
+def test_a_monitored_barrier_names_missing_ranks() -> None:
     run_ranks(3, _monitored, backend="shm")
 
 

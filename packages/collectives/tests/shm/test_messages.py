@@ -78,7 +78,7 @@ def _anyone() -> None:
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)
-def test_a_message_from_anyone_tells_whose_it_is(backend: str) -> None:
+def test_a_message_from_any_source_has_its_rank(backend: str) -> None:
     run_ranks(3, _anyone, backend=backend)
 
 

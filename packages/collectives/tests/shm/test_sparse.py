@@ -113,5 +113,5 @@ def _refused() -> None:
     assert torch.equal(dense, 2 * torch.eye(2))
 
 
-def test_what_is_not_defined_on_sparse_tensors_is_told_on_all_ranks() -> None:
+def test_undefined_operations_on_sparse_tensors_raise_on_all_ranks() -> None:
     run_ranks(2, _refused, backend="shm")

@@ -1,4 +1,4 @@
-"""A model's inputs and outputs: cut into the ranks' parts, and put together again."""
+"""A model's inputs and outputs: split into the ranks' parts, and joined again."""
 
 from __future__ import annotations
 

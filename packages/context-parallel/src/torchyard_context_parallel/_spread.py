@@ -1,4 +1,4 @@
-"""What a context of context_parallel knows: the ranks, the sequence, and the masks over it."""
+"""The state of a context: the ranks, the sequence, and the masks over it."""
 
 from __future__ import annotations
 

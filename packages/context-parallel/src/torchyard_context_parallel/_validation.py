@@ -1,4 +1,4 @@
-"""What a call's arguments must be, checked before anything is sent."""
+"""Checks of a call's arguments, before anything is sent."""
 
 from __future__ import annotations
 

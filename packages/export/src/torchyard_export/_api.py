@@ -1,4 +1,4 @@
-"""Export: audit the model, record it, prove every form of the program, keep the proof."""
+"""Export: audit the model, record it, verify every form of the program, store the evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors that export and artifacts raise on purpose."""
+"""The errors of export and of artifacts."""
 
 from __future__ import annotations
 

@@ -54,7 +54,9 @@ def test_every_form_is_compared_on_corners_and_drawn_sizes(artifact: Artifact) -
     ],
     ids="dtype batch time width rank number list".split(),
 )
-def test_a_call_outside_of_the_promise_is_refused(artifact: Artifact, x: Any, match: str) -> None:
+def test_a_call_outside_of_the_declared_ranges_is_refused(
+    artifact: Artifact, x: Any, match: str
+) -> None:
     with pytest.raises(InputError, match=match):
         artifact(x)
 

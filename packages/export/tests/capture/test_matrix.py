@@ -31,7 +31,7 @@ def test_every_recurrent_layer_passes_in_every_form(cell: Cell) -> None:
     assert ours(cell, ("pt2",)) == dict.fromkeys(_FORMS, "passed")
 
 
-def test_there_are_all_the_cells() -> None:
+def test_every_kind_of_layer_has_a_cell() -> None:
     found = list(cells())
     assert len(found) == len(set(found)) == 480
 

@@ -116,7 +116,7 @@ def test_every_target_takes_and_gives_them(target: str, model: Labels) -> None:
         _close(made(x), model(x))
 
 
-def test_a_call_outside_of_the_promise_is_refused(labels: Artifact) -> None:
+def test_a_call_outside_of_the_declared_ranges_is_refused(labels: Artifact) -> None:
     with pytest.raises(InputError, match=r"input x\.data: axis 0: expected time:1\.\.20, got 21"):
         labels(sequences(3, 21))
     with pytest.raises(InputError, match=r"inputs: expected {x: PackedSequence}, got {x: leaf}"):

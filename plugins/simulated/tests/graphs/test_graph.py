@@ -27,7 +27,7 @@ def test_recording_has_no_effect_and_replays_have() -> None:
         assert y.tolist() == [2 * count] * 4
 
 
-def test_a_replay_reads_the_inputs_of_the_day() -> None:
+def test_a_replay_reads_the_current_inputs() -> None:
     x = torch.zeros(2, 3, device="simulated")
     weight = torch.randn(3, 3, device="simulated")
     graph = torch.accelerator.Graph()

@@ -1,4 +1,4 @@
-"""``Pending``: a collective under way, whose backward is under way as long.
+"""``Pending``: a collective that has started; its backward starts and waits likewise.
 
 A collective is cut in two ops. ``start`` turns x into a ticket, a scalar that stands for what is
 under way, and ``finish`` turns the ticket into the result. The transpose of ``finish`` starts the

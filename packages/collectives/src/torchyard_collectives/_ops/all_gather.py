@@ -1,4 +1,4 @@
-"""all_gather, reduce_scatter and the local slice: rows put together and dealt out."""
+"""all_gather, reduce_scatter and the local slice: rows concatenated and distributed."""
 
 from __future__ import annotations
 

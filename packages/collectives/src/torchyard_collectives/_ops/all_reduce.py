@@ -1,4 +1,4 @@
-"""all_reduce of sums, and the hand-over that is its transpose."""
+"""all_reduce of sums, and ``vary``, its transpose."""
 
 from __future__ import annotations
 

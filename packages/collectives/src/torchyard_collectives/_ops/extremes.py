@@ -1,4 +1,4 @@
-"""all_reduce of the greatest, the least and the product: what is not linear."""
+"""all_reduce of max, min and product, which are not linear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an op becomes right everywhere: one definition, registered with torch's dispatcher.
+"""The definition of an op, registered with torch's dispatcher.
 
 Eager autograd, create_graph, forward mode, torch.func's transforms, fake tensors and torch.compile
 all call an op through the dispatcher, so it is registered there: a kernel, a fake, a rule for vmap,

@@ -1,4 +1,4 @@
-"""``order``: a tensor that is not there before another is."""
+"""``order``: a tensor that becomes available after another."""
 
 from __future__ import annotations
 

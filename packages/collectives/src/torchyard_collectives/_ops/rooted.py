@@ -1,4 +1,4 @@
-"""broadcast, reduce, gather and scatter: one rank has what the others give or get.
+"""broadcast, reduce, gather and scatter: one rank sends to, or receives from, all others.
 
 On the other ranks the output of reduce is zeros, that of gather has no rows, and the inputs of
 broadcast and scatter stand for their shape alone.

@@ -1,4 +1,4 @@
-"""What the ops ask of torch.distributed: tensors that every backend takes, and group ranks."""
+"""Tensors in dtypes that every backend takes, and the calls of torch.distributed for them."""
 
 from __future__ import annotations
 

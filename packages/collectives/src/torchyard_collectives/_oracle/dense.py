@@ -1,4 +1,4 @@
-"""The truth of a gradient check: one graph over all ranks' tensors, on one process."""
+"""The reference of a gradient check: one graph over all ranks' tensors, on one process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a gradient check runs: in the group that is there, or in new processes."""
+"""Run a gradient check in the existing group, or in new processes."""
 
 from __future__ import annotations
 

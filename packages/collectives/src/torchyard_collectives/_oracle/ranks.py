@@ -1,4 +1,4 @@
-"""One rank's part of a gradient check: the derivatives that it sees, by each of torch's ways."""
+"""One rank's part of a gradient check: its derivatives, in each of torch's modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way to name a group, resolved once into what the ops take."""
+"""The forms of a group argument, converted to the arguments of the ops."""
 
 from __future__ import annotations
 

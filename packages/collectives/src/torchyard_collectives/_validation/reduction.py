@@ -1,4 +1,4 @@
-"""The kinds of reduction, and what of them is left once only sums are communicated."""
+"""The kinds of reduction, and the local work that each needs around a sum."""
 
 from __future__ import annotations
 

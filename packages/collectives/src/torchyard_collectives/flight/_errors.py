@@ -1,4 +1,4 @@
-"""What the flight recorder raises on purpose."""
+"""The errors of the flight recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong between processes, by kind, with the ranks named."""
+"""Errors between processes, by kind, with the ranks at fault."""
 
 from __future__ import annotations
 

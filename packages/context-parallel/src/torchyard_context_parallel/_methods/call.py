@@ -1,4 +1,4 @@
-"""A call of attention over a spread sequence: who takes part, and who holds what."""
+"""The call of attention over a spread sequence: its ranks, and what each of them holds."""
 
 from __future__ import annotations
 

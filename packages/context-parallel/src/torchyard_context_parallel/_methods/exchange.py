@@ -1,4 +1,4 @@
-"""Tensors sent from rank to rank: point to point, so that any backend and any sizes will do."""
+"""Tensors sent from rank to rank: point to point, which any backend supports for any sizes."""
 
 from __future__ import annotations
 

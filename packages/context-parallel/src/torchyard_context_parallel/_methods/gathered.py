@@ -1,4 +1,4 @@
-"""All keys come at once: each rank computes its queries over everything that they see."""
+"""The all-gather schedule: a rank receives all keys that its queries see, then computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys travel: each rank computes its queries over one rank's keys after another's.
+"""The ring schedule: a rank computes its queries over one rank's keys after another's.
 
 Source: Ring Attention (arXiv 2310.01889), section 3. Keys are sent by the rank that holds them and
 not passed on, so that a rank whose keys nobody further on sees sends nothing; and the next rank's

@@ -1,4 +1,4 @@
-"""transformers' attention and mask interfaces, taken over for the threads that are in a context.
+"""transformers' attention and mask interfaces, replaced for the threads that are in a context.
 
 A model asks the interfaces for its attention and its mask function by name. The instances that all
 models share take an override for each name, which threads outside of any context call as before.

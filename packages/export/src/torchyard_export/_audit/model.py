@@ -1,4 +1,4 @@
-"""What the model itself does that no program can: judged on a copy, before anything is recorded."""
+"""Behaviour of the model that no program can have: found on a copy, before recording."""
 
 from __future__ import annotations
 

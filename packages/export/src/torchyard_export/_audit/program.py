@@ -1,4 +1,4 @@
-"""What a recorded program holds that its model did not promise."""
+"""Assumptions in a recorded program that its model does not make."""
 
 from __future__ import annotations
 

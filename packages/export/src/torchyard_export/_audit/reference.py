@@ -1,4 +1,4 @@
-"""What the model itself computes, in its own precision and in float64: the ruler of every check."""
+"""What the model computes, in its own precision and in float64: the reference of every check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names for what went wrong: known mistakes are made on purpose, and compared with what came."""
+"""Names of known mistakes: each is made on purpose, and its results are compared."""
 
 from __future__ import annotations
 

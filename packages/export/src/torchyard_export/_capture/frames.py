@@ -1,4 +1,4 @@
-"""Which line of the user's code is to blame."""
+"""Find the line of the user's code that caused a fault."""
 
 from __future__ import annotations
 

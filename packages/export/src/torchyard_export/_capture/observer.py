@@ -1,4 +1,4 @@
-"""What a model asks of tensors while it is recorded, and which line made a size fixed."""
+"""What a model reads of tensors while it is recorded, and which line fixed a size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs of other sizes, drawn after the example's."""
+"""Inputs of other sizes, drawn like the example's."""
 
 from __future__ import annotations
 

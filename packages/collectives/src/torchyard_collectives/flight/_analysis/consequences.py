@@ -1,4 +1,4 @@
-"""Endings that follow from a fault elsewhere, taken back before anything is judged.
+"""Endings caused by a fault elsewhere, removed before the analysis.
 
 Once one rank has failed, the launcher ends the others with SIGTERM; and a rank whose call timed
 out, or lost its peer, ends with that call's exception. Neither is why the job stopped.

@@ -1,4 +1,4 @@
-"""What two ranks' places in the same function say about the paths that they took."""
+"""The paths that two ranks took through one function, from their positions in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict: every rank's history in, the fault that explains the others first."""
+"""The verdict on the histories of all ranks; the fault that explains the others comes first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process of this host is still there."""
+"""Whether a process of this host is running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source says around a line: the ``if`` statements, and the collectives that come next."""
+"""The ``if`` statements around a line of source, and the collectives that come next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How this process ends, noticed before it has ended."""
+"""Hooks that run when this process ends, whatever ends it."""
 
 from __future__ import annotations
 

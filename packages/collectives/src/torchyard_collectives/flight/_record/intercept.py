@@ -1,4 +1,4 @@
-"""Where calls are seen: torch's c10d operators, and the methods of process groups made in Python.
+"""Interception of calls: torch's c10d operators, and the methods of process groups made in Python.
 
 Every collective of a group that C++ implements goes through an operator of ``torch.ops.c10d``, who
 ever issues it: ``torch.distributed``, a functional or compiled collective, DDP's reducer. A kernel

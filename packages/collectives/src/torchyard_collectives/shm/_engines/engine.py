@@ -1,4 +1,4 @@
-"""What a process group needs done: collectives on contiguous tensors in CPU memory."""
+"""The interface of engines: collectives on contiguous tensors in CPU memory."""
 
 from __future__ import annotations
 

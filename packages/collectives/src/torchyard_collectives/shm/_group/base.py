@@ -1,4 +1,4 @@
-"""A process group's life, the starting of its operations, and its messages."""
+"""The lifetime of a process group, the start of its operations, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups that move tensors of other devices, beside one that shares memory."""
+"""The process groups for tensors of other devices."""
 
 from __future__ import annotations
 

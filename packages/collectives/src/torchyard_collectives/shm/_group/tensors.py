@@ -1,4 +1,4 @@
-"""Between the tensors of torch.distributed's calls and the contiguous ones of an engine."""
+"""Conversion between the tensors of a call and the contiguous ones of an engine."""
 
 from __future__ import annotations
 

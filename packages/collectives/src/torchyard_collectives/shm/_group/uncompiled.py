@@ -1,4 +1,4 @@
-"""Classes of ours that torch holds are left uncompiled by torch.compile."""
+"""Exclude classes of this package from torch.compile."""
 
 from __future__ import annotations
 

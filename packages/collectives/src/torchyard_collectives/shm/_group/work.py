@@ -1,4 +1,4 @@
-"""Handles of operations, as torch.distributed wants them."""
+"""Work handles, as torch.distributed returns them."""
 
 from __future__ import annotations
 

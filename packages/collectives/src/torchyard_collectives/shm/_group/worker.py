@@ -1,4 +1,4 @@
-"""Doing operations that nobody waits for yet, one after another, and telling whoever asked."""
+"""Run started operations one after another, and the callbacks of their futures."""
 
 from __future__ import annotations
 

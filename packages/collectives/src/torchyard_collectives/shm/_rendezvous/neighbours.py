@@ -1,4 +1,4 @@
-"""How ranks find out which of them share a host, and get at the same memory."""
+"""Find the ranks that share a host, and map one segment of memory in all of them."""
 
 from __future__ import annotations
 
