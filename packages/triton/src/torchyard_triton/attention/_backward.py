@@ -1,0 +1,236 @@
+"""``backward``: gradients of attention by kernels that use no atomics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import AttentionCall, AttentionGradients, ScoreMod
+from torchyard_triton.attention._captured import captured_gradient, spread_of
+from torchyard_triton.attention._launch import (
+    Tiles,
+    lowered_mask,
+    lowered_score,
+    mask_arguments,
+    padded,
+    program_arguments,
+    row_tiles,
+    tensor_arguments,
+)
+from torchyard_triton.attention._transposed import transposed_arguments
+from torchyard_triton.lowering import LoweredProgram
+
+__all__ = ["backward"]
+
+
+def backward(
+    call: AttentionCall,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
+    grad_lse: Tensor | None = None,
+    *,
+    mask_mod: ScoreMod | None = None,
+    tiles: Tiles | None = None,
+) -> AttentionGradients:
+    """Compute ``attention_backward/1``. The same inputs give the same bits in every run.
+
+    Args:
+        call, out, lse, grad_out, grad_lse: as the contract has them.
+        mask_mod, tiles: as of :func:`torchyard_triton.attention.forward`.
+
+    Raises:
+        UnsupportedProgramError: a program has what kernels do not compute.
+    """
+    return _Backward(call, out, lse, grad_out, grad_lse, mask_mod, tiles or Tiles()).run()
+
+
+class _Backward:
+    """One backward: what its passes have in common."""
+
+    def __init__(
+        self,
+        call: AttentionCall,
+        out: Tensor,
+        lse: Tensor,
+        grad_out: Tensor,
+        grad_lse: Tensor | None,
+        mask_mod: ScoreMod | None,
+        tiles: Tiles,
+    ) -> None:
+        self.call, self.out, self.grad_out, self.grad_lse = call, out, grad_out, grad_lse
+        self.batches, self.heads, self.q_length, self.head_dim = call.query.shape
+        self.kv_heads, self.kv_length, self.value_dim = call.value.shape[1:]
+        self.block = (0, 0) if call.mask is None else call.mask.block_size
+        limits = (self.block[0] or self.q_length, self.block[1] or self.kv_length)
+        self.tiles = tiles.within(limits)
+        self.lse = lse.contiguous()
+        self.delta = torch.empty_like(self.lse)
+        self.program = self._program()
+        mask = None if mask_mod is None else lowered_mask(mask_mod)
+        device = call.query.device
+        self.score, self.captured = program_arguments(call.score_mod, self.program, device)
+        self.mask, self.mask_captured = program_arguments(mask_mod, mask, device)
+
+    def _program(self) -> LoweredProgram | None:
+        if self.call.score_mod is None:
+            return None
+        wanted = tuple(number for number, flag in enumerate(self.call.captured_grad) if flag)
+        return lowered_score(self.call.score_mod, derivatives=True, wanted=wanted)
+
+    def run(self) -> AttentionGradients:
+        inputs = (self.call.query, self.call.key, self.call.value)
+        # Zeros, since without rows or keys no kernel runs.
+        query, key, value = (
+            torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device) for tensor in inputs
+        )
+        empty = 0 in (self.batches, self.heads, self.q_length, self.kv_length)
+        if not empty:
+            self._delta()
+            self._query(query)
+            self._key(key, value)
+        return AttentionGradients(query, key, value, self._captured(empty))
+
+    def _tensors(self) -> tuple[Any, ...]:
+        tensors = (self.call.query, self.call.key, self.call.value, self.grad_out)
+        return tuple(tensor_arguments(tensor) for tensor in tensors)
+
+    def _rows(self) -> int:
+        return row_tiles(self.q_length, self.block[0], self.tiles.rows)
+
+    def _constants(self) -> dict[str, Any]:
+        return {
+            "SCORE": self.score,
+            "MASK": self.mask,
+            "LISTS": self.call.mask is not None,
+            "BLOCK": self.block[0],
+            "KEY_BLOCK": self.block[1],
+            "SIZE": self.head_dim,
+            "PADDED": padded(self.head_dim),
+            "VALUE_SIZE": self.value_dim,
+            "VALUE_PADDED": padded(self.value_dim),
+            "ROWS": self.tiles.rows,
+            "KEYS": self.tiles.keys,
+            "num_warps": self.tiles.warps,
+            "num_stages": self.tiles.stages,
+        }
+
+    def _slope(self) -> Any:
+        return None if self.program is None else self.program.function(self.program.slope)
+
+    def _delta(self) -> None:
+        from torchyard_triton.device.attention.delta import attention_delta
+
+        grid = (-(-self.q_length // self.tiles.rows), self.batches * self.heads)
+        grad_lse = self.lse if self.grad_lse is None else self.grad_lse.float().contiguous()
+        attention_delta[grid](
+            tensor_arguments(self.out),
+            tensor_arguments(self.grad_out),
+            grad_lse,
+            self.delta,
+            self.heads,
+            self.q_length,
+            LSE=self.grad_lse is not None,
+            SIZE=self.value_dim,
+            PADDED=padded(self.value_dim),
+            ROWS=self.tiles.rows,
+        )
+
+    def _query(self, gradient: Tensor) -> None:
+        from torchyard_triton.device.attention.query_gradient import attention_query_gradient
+
+        attention_query_gradient[(self._rows(), self.batches * self.heads)](
+            *self._tensors(),
+            tensor_arguments(gradient),
+            self.lse,
+            self.delta,
+            mask_arguments(self.call.mask, self.lse),
+            self.captured,
+            self.mask_captured,
+            self.call.scale,
+            self.heads,
+            self.heads // self.kv_heads,
+            self.q_length,
+            self.kv_length,
+            SLOPE=self._slope(),
+            **self._constants(),
+        )
+
+    def _key(self, key: Tensor, value: Tensor) -> None:
+        from torchyard_triton.device.attention.key_gradient import attention_key_gradient
+
+        tiles = row_tiles(self.kv_length, self.block[1], self.tiles.keys)
+        attention_key_gradient[(tiles, self.batches * self.kv_heads)](
+            *self._tensors(),
+            tensor_arguments(key),
+            tensor_arguments(value),
+            self.lse,
+            self.delta,
+            mask_arguments(self.call.mask, self.lse),
+            transposed_arguments(self.call.mask, self.kv_length, self.lse),
+            self.captured,
+            self.mask_captured,
+            self.call.scale,
+            self.kv_heads,
+            self.heads // self.kv_heads,
+            self.q_length,
+            self.kv_length,
+            SLOPE=self._slope(),
+            **self._constants(),
+        )
+
+    def _captured(self, empty: bool) -> tuple[Tensor | None, ...]:
+        if self.call.score_mod is None or self.program is None:
+            return ()
+        tensors = self.call.score_mod.captured
+        totals: dict[int, Tensor] = {}
+        for site in () if empty else self.program.sites:
+            found = self._site(site, tensors[site.tensor])
+            totals[site.tensor] = totals[site.tensor] + found if site.tensor in totals else found
+        gradients: list[Tensor | None] = []
+        for number, wanted in enumerate(self.call.captured_grad):
+            tensor = tensors[number]
+            total = totals.get(number)
+            if not wanted:
+                gradients.append(None)
+            elif total is None:
+                gradients.append(
+                    torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+                )
+            else:
+                gradients.append(total.view(tensor.shape).to(tensor.device, tensor.dtype))
+        return tuple(gradients)
+
+    def _site(self, site: Any, tensor: Tensor) -> Tensor:
+        from torchyard_triton.device.attention.captured_gradient import attention_captured_gradient
+
+        assert self.program is not None
+        program = self.program
+
+        def launch(parts: Tensor, places: Tensor, first_tile: int, first_head: int) -> None:
+            attention_captured_gradient[(parts.shape[1], parts.shape[0])](
+                *self._tensors(),
+                parts,
+                places,
+                self.lse,
+                self.delta,
+                mask_arguments(self.call.mask, self.lse),
+                self.captured,
+                self.mask_captured,
+                self.call.scale,
+                self.heads,
+                self.heads // self.kv_heads,
+                self.q_length,
+                self.kv_length,
+                first_tile,
+                first_head,
+                SITE=program.function(site.function),
+                SPREAD=spread_of(site),
+                **self._constants(),
+            )
+
+        sizes = (self.batches * self.heads, self._rows(), self.tiles.rows, self.kv_length)
+        at = tensor if tensor.device == self.lse.device else tensor.to(self.lse.device)
+        return captured_gradient(launch, site, at, sizes)

@@ -1,0 +1,157 @@
+"""The forward pass: FlashAttention-2 (arXiv 2307.08691), algorithm 1, with programs and lists."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from torchyard_triton.device.attention.tiles import (
+    head_start,
+    load_rows,
+    mask_row,
+    modified,
+    row_tile,
+    visible,
+)
+
+__all__ = ["accumulate", "attention_forward"]
+
+_LOG2E = tl.constexpr(1.4426950408889634)
+_LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def accumulate(total, weight, greatest, scores, seen, values):
+    """Return the running sum of values, of weights, and the greatest score, with one more tile.
+
+    Scores are in units of log 2. Weights are rescaled whenever a greater score appears.
+    """
+    scores = tl.where(seen, scores * _LOG2E, float("-inf"))
+    top = tl.maximum(greatest, tl.max(scores, 1))
+    base = tl.where(top == float("-inf"), 0.0, top)
+    weights = tl.exp2(scores - base[:, None])
+    rescale = tl.exp2(greatest - base)
+    total = tl.dot(
+        weights.to(values.dtype), values, total * rescale[:, None], input_precision="ieee"
+    )
+    return total, weight * rescale + tl.sum(weights, 1), top
+
+
+@triton.jit
+def attention_forward(
+    query,
+    key,
+    value,
+    out,
+    lse,
+    max_scores,
+    mask,
+    sinks,
+    captured,
+    mask_captured,
+    scale,
+    heads,
+    group,
+    q_length,
+    kv_length,
+    SCORE: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+    SINKS: tl.constexpr,
+    MAXIMA: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Compute ROWS rows of one head of one batch.
+
+        out[q] = sum_k exp(score[q, k] - lse[q]) value[k],  lse[q] = log sum_k exp(score[q, k])
+
+    over visible k, with ``score = SCORE(scale * query . key)``. Grid: tiles of rows, batch * head.
+
+    Args:
+        query, key, value: see ``tiles``; float32, float16 or bfloat16.
+        out: likewise, in query's dtype. lse, max_scores: float32 [B, H, Sq], contiguous.
+        mask: see ``tiles``; read where LISTS.
+        sinks: float32 [H], read where SINKS: each adds exp(sinks[h]) to the sum of its rows.
+        captured, mask_captured: of the programs SCORE and MASK.
+        heads, group: H, and query heads for each key head.
+        BLOCK, KEY_BLOCK: sizes of the mask's blocks; 0 without lists.
+    """
+    batch_head = tl.program_id(1)
+    b, h = batch_head // heads, batch_head % heads
+    block, rows, end = row_tile(tl.program_id(0), q_length, BLOCK, ROWS)
+    q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
+    keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
+    total = tl.zeros([ROWS, VALUE_PADDED], tl.float32)
+    weight = tl.zeros([ROWS], tl.float32)
+    greatest = tl.full([ROWS], float("-inf"), tl.float32)
+    if LISTS:
+        row = mask_row(mask, b, h, block)
+        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        first = tl.load(mask[5] + row)
+        for step in range(tl.load(mask[0] + row) * PER_BLOCK):
+            place = step // PER_BLOCK
+            key_block = tl.load(mask[1] + row * mask[9] + place)
+            columns = key_block * KEY_BLOCK + (step % PER_BLOCK) * KEYS + tl.arange(0, KEYS)
+            stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
+            k = load_rows(keys, key, columns, stop, SIZE, PADDED)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+            scores = modified(scores, b, h, rows, columns, captured, SCORE)
+            seen = visible(
+                *(mask, first + place, block, key_block, b, h, rows, columns, mask_captured),
+                *(BLOCK, KEY_BLOCK, MASK, True),
+            )
+            v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+            seen = seen & (columns < stop)[None, :]
+            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
+        for step in range(tl.load(mask[2] + row) * PER_BLOCK):
+            key_block = tl.load(mask[3] + row * mask[10] + step // PER_BLOCK)
+            columns = key_block * KEY_BLOCK + (step % PER_BLOCK) * KEYS + tl.arange(0, KEYS)
+            stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
+            k = load_rows(keys, key, columns, stop, SIZE, PADDED)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+            scores = modified(scores, b, h, rows, columns, captured, SCORE)
+            v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+            seen = (columns < stop)[None, :] & (rows < end)[:, None]
+            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
+    else:
+        for start in range(0, kv_length, KEYS):
+            columns = start + tl.arange(0, KEYS)
+            k = load_rows(keys, key, columns, kv_length, SIZE, PADDED)
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+            scores = modified(scores, b, h, rows, columns, captured, SCORE)
+            seen = visible(
+                *(mask, 0, block, 0, b, h, rows, columns, mask_captured),
+                *(BLOCK, KEY_BLOCK, MASK, False),
+            )
+            v = load_rows(values, value, columns, kv_length, VALUE_SIZE, VALUE_PADDED)
+            seen = seen & (columns < kv_length)[None, :]
+            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
+    if SINKS:
+        sink = tl.load(sinks + h) * _LOG2E
+        top = tl.maximum(greatest, sink)
+        base = tl.where(top == float("-inf"), 0.0, top)
+        rescale = tl.exp2(greatest - base)
+        total, weight = total * rescale[:, None], weight * rescale + tl.exp2(sink - base)
+    else:
+        base = greatest
+    empty = weight == 0.0
+    divisor = tl.where(empty, 1.0, weight)
+    places = batch_head.to(tl.int64) * q_length + rows
+    logarithm = tl.where(empty, float("-inf"), (base + tl.log2(divisor)) * _LN2)
+    tl.store(lse + places, logarithm, mask=rows < end)
+    if MAXIMA:
+        # The greatest score of NaN and others is NaN.
+        top = tl.where(weight == weight, greatest * _LN2, weight)
+        tl.store(max_scores + places, top, mask=rows < end)
+    columns = tl.arange(0, VALUE_PADDED)
+    inside = (rows < end)[:, None] & (columns < VALUE_SIZE)[None, :]
+    places = rows.to(tl.int64)[:, None] * out[3] + columns[None, :] * out[4]
+    result = (total / divisor[:, None]).to(out[0].dtype.element_ty)
+    tl.store(head_start(out, b, h) + places, result, mask=inside)

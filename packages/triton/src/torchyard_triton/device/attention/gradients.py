@@ -1,0 +1,42 @@
+"""The gradients of scores, which every backward pass computes anew from the lse."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from torchyard_triton.device.attention.tiles import modified
+
+__all__ = ["LOG2E", "score_gradients", "weights_of"]
+
+LOG2E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def weights_of(raw, b, h, rows, columns, captured, lse, seen, SCORE: tl.constexpr):
+    """Return exp(score - lse) of a tile [rows, columns], 0 where a pair is not visible.
+
+    Rows that see nothing have the lse -inf; none of their pairs is visible, or has a score of -inf.
+    """
+    scores = modified(raw, b, h, rows, columns, captured, SCORE)
+    base = tl.where(lse == float("-inf"), 0.0, lse)
+    return tl.where(seen, tl.exp2((scores - base[:, None]) * LOG2E), 0.0)
+
+
+@triton.jit
+def score_gradients(
+    raw, weights, dropped, delta, b, h, rows, columns, captured, seen, SLOPE: tl.constexpr
+):
+    """Return the gradients of a tile's raw scores, 0 where a pair is not visible.
+
+        d score = weight (grad_out . value - delta),  d raw = d score SLOPE(raw)
+
+    Args:
+        dropped: grad_out . value of each pair.
+        delta: grad_out . out - grad_lse of each row.
+    """
+    slope = weights * (dropped - delta[:, None])
+    if SLOPE is not None:
+        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
+        slope = slope * SLOPE(raw, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+    return tl.where(seen, slope, 0.0)

@@ -1,0 +1,137 @@
+"""The backward pass that gives the gradients of key and value."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from torchyard_triton.device.attention.gradients import score_gradients, weights_of
+from torchyard_triton.device.attention.tiles import head_start, load_rows, row_tile, visible
+
+__all__ = ["attention_key_gradient"]
+
+
+@triton.jit
+def _listed_rows(
+    transposed,
+    column,
+    step,
+    partial,
+    q_length,
+    LISTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """Return what step of a column of blocks computes: block, slot of its bits, rows, their end."""
+    if LISTS:
+        PER_BLOCK: tl.constexpr = (BLOCK + ROWS - 1) // ROWS
+        is_partial = step < partial
+        place = tl.where(is_partial, step, step - partial) // PER_BLOCK
+        lists = tl.where(is_partial, transposed[1], transposed[3])
+        at = column * transposed[8] + place
+        block = tl.load(lists + at)
+        slot = tl.load(transposed[4] + at, mask=is_partial, other=0)
+        rows = block * BLOCK + (step % PER_BLOCK) * ROWS + tl.arange(0, ROWS)
+        return block, slot, rows, tl.minimum(q_length, (block + 1) * BLOCK)
+    else:
+        return column * 0, column * 0, step * ROWS + tl.arange(0, ROWS), q_length
+
+
+@triton.jit
+def attention_key_gradient(
+    query,
+    key,
+    value,
+    grad_out,
+    grad_key,
+    grad_value,
+    lse,
+    delta,
+    mask,
+    transposed,
+    captured,
+    mask_captured,
+    scale,
+    kv_heads,
+    group,
+    q_length,
+    kv_length,
+    SCORE: tl.constexpr,
+    SLOPE: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Compute gradients of KEYS keys and values of one key head.
+
+        grad_key[k] = scale sum_q d raw[q, k] query[q],  grad_value[k] = sum_q weight grad_out[q]
+
+    over the query heads of the group in order. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
+    Grid: tiles of keys, batch * key head. Arguments as of the forward, and:
+
+    Args:
+        transposed: the mask's lists by columns of blocks: (partial counts, partial rows, full
+            counts, full rows, slots of bits, batches, heads, column blocks, width).
+    """
+    batch_head = tl.program_id(1)
+    b, kv_head = batch_head // kv_heads, batch_head % kv_heads
+    key_block, columns, stop = row_tile(tl.program_id(0), kv_length, KEY_BLOCK, KEYS)
+    k = load_rows(head_start(key, b, kv_head), key, columns, stop, SIZE, PADDED)
+    v = load_rows(head_start(value, b, kv_head), value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+    key_total = tl.zeros([KEYS, PADDED], tl.float32)
+    value_total = tl.zeros([KEYS, VALUE_PADDED], tl.float32)
+    for member in range(group):
+        h = kv_head * group + member
+        queries, slopes = head_start(query, b, h), head_start(grad_out, b, h)
+        first = (b * kv_heads * group + h).to(tl.int64) * q_length
+        if LISTS:
+            PER_BLOCK: tl.constexpr = (BLOCK + ROWS - 1) // ROWS
+            column = ((b % transposed[5]) * transposed[6] + h % transposed[6]).to(tl.int64)
+            column = column * transposed[7] + key_block
+            partial = tl.load(transposed[0] + column) * PER_BLOCK
+            steps = partial + tl.load(transposed[2] + column) * PER_BLOCK
+        else:
+            column = batch_head.to(tl.int64)
+            partial = tl.cdiv(q_length, ROWS)
+            steps = partial
+        for step in range(steps):
+            block, slot, rows, end = _listed_rows(
+                transposed, column, step, partial, q_length, LISTS, BLOCK, ROWS
+            )
+            q = load_rows(queries, query, rows, end, SIZE, PADDED)
+            slope = load_rows(slopes, grad_out, rows, end, VALUE_SIZE, VALUE_PADDED)
+            row_lse = tl.load(lse + first + rows, mask=rows < end, other=0.0)
+            row_delta = tl.load(delta + first + rows, mask=rows < end, other=0.0)
+            seen = visible(
+                *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
+                *(BLOCK, KEY_BLOCK, MASK, LISTS),
+            )
+            seen = seen | (step >= partial)
+            seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
+            raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+            weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
+            value_total = tl.dot(
+                tl.trans(weights.to(slope.dtype)), slope, value_total, input_precision="ieee"
+            )
+            dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")
+            found = score_gradients(
+                *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
+            )
+            key_total = tl.dot(tl.trans(found.to(q.dtype)), q, key_total, input_precision="ieee")
+    width = tl.arange(0, PADDED)
+    inside = (columns < stop)[:, None] & (width < SIZE)[None, :]
+    places = columns.to(tl.int64)[:, None] * grad_key[3] + width[None, :] * grad_key[4]
+    result = (key_total * scale).to(grad_key[0].dtype.element_ty)
+    tl.store(head_start(grad_key, b, kv_head) + places, result, mask=inside)
+    width = tl.arange(0, VALUE_PADDED)
+    inside = (columns < stop)[:, None] & (width < VALUE_SIZE)[None, :]
+    places = columns.to(tl.int64)[:, None] * grad_value[3] + width[None, :] * grad_value[4]
+    result = value_total.to(grad_value[0].dtype.element_ty)
+    tl.store(head_start(grad_value, b, kv_head) + places, result, mask=inside)

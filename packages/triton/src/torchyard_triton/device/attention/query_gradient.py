@@ -1,0 +1,128 @@
+"""The backward pass that gives the query's gradient."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from torchyard_triton.device.attention.gradients import score_gradients, weights_of
+from torchyard_triton.device.attention.tiles import (
+    head_start,
+    load_rows,
+    mask_row,
+    row_tile,
+    visible,
+)
+
+__all__ = ["attention_query_gradient", "listed_keys"]
+
+
+@triton.jit
+def listed_keys(
+    mask,
+    row,
+    step,
+    partial,
+    kv_length,
+    LISTS: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Return what step of a row of blocks computes: block, slot of its bits, columns, their end.
+
+    The first ``partial`` steps are those of partial blocks, then come whole ones.
+    """
+    if LISTS:
+        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        is_partial = step < partial
+        place = tl.where(is_partial, step, step - partial) // PER_BLOCK
+        pointer = tl.where(
+            is_partial, mask[1] + row * mask[9] + place, mask[3] + row * mask[10] + place
+        )
+        block = tl.load(pointer)
+        inner = (step % PER_BLOCK) * KEYS
+        columns = block * KEY_BLOCK + inner + tl.arange(0, KEYS)
+        end = tl.minimum(kv_length, (block + 1) * KEY_BLOCK)
+        return block, tl.load(mask[5] + row) + place, columns, end
+    else:
+        return row * 0, row * 0, step * KEYS + tl.arange(0, KEYS), kv_length
+
+
+@triton.jit
+def attention_query_gradient(
+    query,
+    key,
+    value,
+    grad_out,
+    grad_query,
+    lse,
+    delta,
+    mask,
+    captured,
+    mask_captured,
+    scale,
+    heads,
+    group,
+    q_length,
+    kv_length,
+    SCORE: tl.constexpr,
+    SLOPE: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Compute grad_query[q] = scale sum_k d raw[q, k] key[k] for ROWS rows of one head.
+
+    FlashAttention-2 (arXiv 2307.08691), algorithm 2, by rows: each row is written once, in an order
+    that depends on sizes alone. Grid: tiles of rows, batch * head. Arguments as of the forward.
+    """
+    batch_head = tl.program_id(1)
+    b, h = batch_head // heads, batch_head % heads
+    block, rows, end = row_tile(tl.program_id(0), q_length, BLOCK, ROWS)
+    q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
+    slope = load_rows(head_start(grad_out, b, h), grad_out, rows, end, VALUE_SIZE, VALUE_PADDED)
+    places = batch_head.to(tl.int64) * q_length + rows
+    row_lse = tl.load(lse + places, mask=rows < end, other=0.0)
+    row_delta = tl.load(delta + places, mask=rows < end, other=0.0)
+    keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
+    total = tl.zeros([ROWS, PADDED], tl.float32)
+    if LISTS:
+        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        row = mask_row(mask, b, h, block)
+        partial = tl.load(mask[0] + row) * PER_BLOCK
+        steps = partial + tl.load(mask[2] + row) * PER_BLOCK
+    else:
+        row = block
+        partial = tl.cdiv(kv_length, KEYS)
+        steps = partial
+    for step in range(steps):
+        key_block, slot, columns, stop = listed_keys(
+            mask, row, step, partial, kv_length, LISTS, KEY_BLOCK, KEYS
+        )
+        k = load_rows(keys, key, columns, stop, SIZE, PADDED)
+        v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+        seen = visible(
+            *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
+            *(BLOCK, KEY_BLOCK, MASK, LISTS),
+        )
+        seen = seen | (step >= partial)
+        seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
+        raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
+        dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")
+        found = score_gradients(
+            *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
+        )
+        total = tl.dot(found.to(k.dtype), k, total, input_precision="ieee")
+    columns = tl.arange(0, PADDED)
+    inside = (rows < end)[:, None] & (columns < SIZE)[None, :]
+    places = rows.to(tl.int64)[:, None] * grad_query[3] + columns[None, :] * grad_query[4]
+    result = (total * scale).to(grad_query[0].dtype.element_ty)
+    tl.store(head_start(grad_query, b, h) + places, result, mask=inside)

@@ -1,0 +1,95 @@
+"""What the passes of attention share: where a tile is, what it loads, which pairs it sees.
+
+A tensor is passed as ``(pointer, batch stride, head stride, row stride, column stride)``, a mask as
+``(partial counts, partial, full counts, full, bits, first, batches, heads, blocks, partial width,
+full width)``: the fields of ``torchyard_attention.contract.MaskBlocks``, then sizes.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["head_start", "load_rows", "mask_row", "modified", "row_tile", "visible"]
+
+
+@triton.jit
+def row_tile(tile, length, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Return a tile's block, its rows, and the first row that is not the tile's.
+
+    Tiles do not cross blocks, whose size need not be a multiple of theirs. BLOCK 0: no blocks.
+    """
+    if BLOCK == 0:
+        return tile * 0, tile * TILE + tl.arange(0, TILE), length
+    else:
+        PER_BLOCK: tl.constexpr = (BLOCK + TILE - 1) // TILE
+        block = tile // PER_BLOCK
+        rows = block * BLOCK + (tile % PER_BLOCK) * TILE + tl.arange(0, TILE)
+        return block, rows, tl.minimum(length, (block + 1) * BLOCK)
+
+
+@triton.jit
+def head_start(tensor, b, h):
+    """Return the pointer to a batch's and head's first element."""
+    return tensor[0] + b.to(tl.int64) * tensor[1] + h.to(tl.int64) * tensor[2]
+
+
+@triton.jit
+def load_rows(start, tensor, rows, end, SIZE: tl.constexpr, PADDED: tl.constexpr):
+    """Return rows [rows, PADDED] of a head, 0 beyond ``end`` and SIZE."""
+    columns = tl.arange(0, PADDED)
+    inside = (rows < end)[:, None]
+    if SIZE < PADDED:
+        inside = inside & (columns < SIZE)[None, :]
+    places = rows.to(tl.int64)[:, None] * tensor[3] + columns[None, :] * tensor[4]
+    return tl.load(start + places, mask=inside, other=0.0)
+
+
+@triton.jit
+def mask_row(mask, b, h, block):
+    """Return the number of a row of blocks in a mask's lists."""
+    return ((b % mask[6]) * mask[7] + h % mask[7]).to(tl.int64) * mask[8] + block
+
+
+@triton.jit
+def modified(raw, b, h, rows, columns, captured, SCORE: tl.constexpr):
+    """Return the scores [rows, columns] that a program makes of raw ones; None leaves them."""
+    if SCORE is None:
+        return raw
+    else:
+        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
+        score = SCORE(raw, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+        return score + tl.zeros_like(raw)
+
+
+@triton.jit
+def visible(
+    mask,
+    slot,
+    block,
+    key_block,
+    b,
+    h,
+    rows,
+    columns,
+    captured,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+):
+    """Return which pairs of a tile are visible: by a program where there is one, else by bits."""
+    if MASK is not None:
+        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
+        zero = tl.zeros([rows.shape[0], columns.shape[0]], tl.float32)
+        seen = MASK(zero, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+        return seen & (zero == 0.0)
+    elif LISTS:
+        BYTES: tl.constexpr = (KEY_BLOCK + 7) // 8
+        inner, key = rows - block * BLOCK, columns - key_block * KEY_BLOCK
+        places = (slot * BLOCK + inner)[:, None].to(tl.int64) * BYTES + (key // 8)[None, :]
+        inside = (inner < BLOCK)[:, None] & (key < KEY_BLOCK)[None, :]
+        octets = tl.load(mask[4] + places, mask=inside, other=0).to(tl.int32)
+        return ((octets >> (key % 8)[None, :]) & 1) != 0
+    else:
+        return tl.full([rows.shape[0], columns.shape[0]], True, tl.int1)
