@@ -22,8 +22,8 @@ _BATCH, _HEAD = 1, 2
 def _tile(scores, out, captured, b, h, FUNCTION: tl.constexpr, SIZE: tl.constexpr):
     rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
     raw = tl.load(scores + rows * SIZE + columns)
-    b, h = tl.full((), b, tl.int64), tl.full((), h, tl.int64)
-    value = FUNCTION(raw, b, h, rows.to(tl.int64), columns.to(tl.int64), captured)
+    b, h = tl.full((), b, tl.int32), tl.full((), h, tl.int32)
+    value = FUNCTION(raw, b, h, rows, columns, captured)
     tl.store(out + rows * SIZE + columns, tl.where(raw == raw, value, value))
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionGradients, ScoreMod
 from torchyard_triton.attention._captured import captured_gradient, spread_of
 from torchyard_triton.attention._launch import (
+    Launch,
     Tiles,
     lowered_mask,
     lowered_score,
@@ -20,9 +21,9 @@ from torchyard_triton.attention._launch import (
     tensor_arguments,
 )
 from torchyard_triton.attention._transposed import transposed_arguments
-from torchyard_triton.lowering import LoweredProgram
+from torchyard_triton.lowering import LoweredProgram, LoweredSite
 
-__all__ = ["backward"]
+__all__ = ["BackwardPasses", "backward"]
 
 
 def backward(
@@ -44,11 +45,11 @@ def backward(
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
     """
-    return _Backward(call, out, lse, grad_out, grad_lse, mask_mod, tiles or Tiles()).run()
+    return BackwardPasses(call, out, lse, grad_out, grad_lse, mask_mod, tiles or Tiles()).run()
 
 
-class _Backward:
-    """One backward: what its passes have in common."""
+class BackwardPasses:
+    """One backward: what its passes have in common. Arguments as of :func:`backward`."""
 
     def __init__(
         self,
@@ -64,7 +65,10 @@ class _Backward:
         self.batches, self.heads, self.q_length, self.head_dim = call.query.shape
         self.kv_heads, self.kv_length, self.value_dim = call.value.shape[1:]
         self.block = (0, 0) if call.mask is None else call.mask.block_size
-        limits = (self.block[0] or self.q_length, self.block[1] or self.kv_length)
+        limits = (
+            min(self.block[0] or self.q_length, self.q_length),
+            min(self.block[1] or self.kv_length, self.kv_length),
+        )
         self.tiles = tiles.within(limits)
         self.lse = lse.contiguous()
         self.delta = torch.empty_like(self.lse)
@@ -88,9 +92,9 @@ class _Backward:
         )
         empty = 0 in (self.batches, self.heads, self.q_length, self.kv_length)
         if not empty:
-            self._delta()
-            self._query(query)
-            self._key(key, value)
+            self.delta_launch().run()
+            self.query_launch(query).run()
+            self.key_launch(key, value).run()
         return AttentionGradients(query, key, value, self._captured(empty))
 
     def _tensors(self) -> tuple[Any, ...]:
@@ -120,66 +124,77 @@ class _Backward:
     def _slope(self) -> Any:
         return None if self.program is None else self.program.function(self.program.slope)
 
-    def _delta(self) -> None:
+    def delta_launch(self) -> Launch:
         from torchyard_triton.device.attention.delta import attention_delta
 
-        grid = (-(-self.q_length // self.tiles.rows), self.batches * self.heads)
-        grad_lse = self.lse if self.grad_lse is None else self.grad_lse.float().contiguous()
-        attention_delta[grid](
+        arguments = (
             tensor_arguments(self.out),
             tensor_arguments(self.grad_out),
-            grad_lse,
+            self.lse if self.grad_lse is None else self.grad_lse.float().contiguous(),
             self.delta,
             self.heads,
             self.q_length,
-            LSE=self.grad_lse is not None,
-            SIZE=self.value_dim,
-            PADDED=padded(self.value_dim),
-            ROWS=self.tiles.rows,
         )
+        constants = {
+            "LSE": self.grad_lse is not None,
+            "SIZE": self.value_dim,
+            "PADDED": padded(self.value_dim),
+            "ROWS": self.tiles.rows,
+        }
+        grid = (-(-self.q_length // self.tiles.rows), self.batches * self.heads)
+        return Launch(attention_delta, grid, arguments, constants)
 
-    def _query(self, gradient: Tensor) -> None:
+    def query_launch(self, gradient: Tensor) -> Launch:
         from torchyard_triton.device.attention.query_gradient import attention_query_gradient
 
-        attention_query_gradient[(self._rows(), self.batches * self.heads)](
+        arguments = (
             *self._tensors(),
             tensor_arguments(gradient),
-            self.lse,
-            self.delta,
-            mask_arguments(self.call.mask, self.lse),
-            self.captured,
-            self.mask_captured,
-            self.call.scale,
-            self.heads,
-            self.heads // self.kv_heads,
-            self.q_length,
-            self.kv_length,
-            SLOPE=self._slope(),
-            **self._constants(),
+            *(self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
+            *(self.captured, self.mask_captured, self.call.scale),
+            *(self.heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
         )
+        grid = (self._rows(), self.batches * self.heads)
+        constants = {"SLOPE": self._slope(), **self._constants()}
+        return Launch(attention_query_gradient, grid, arguments, constants)
 
-    def _key(self, key: Tensor, value: Tensor) -> None:
+    def key_launch(self, key: Tensor, value: Tensor) -> Launch:
         from torchyard_triton.device.attention.key_gradient import attention_key_gradient
 
-        tiles = row_tiles(self.kv_length, self.block[1], self.tiles.keys)
-        attention_key_gradient[(tiles, self.batches * self.kv_heads)](
+        arguments = (
             *self._tensors(),
-            tensor_arguments(key),
-            tensor_arguments(value),
-            self.lse,
-            self.delta,
-            mask_arguments(self.call.mask, self.lse),
+            *(tensor_arguments(key), tensor_arguments(value)),
+            *(self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
             transposed_arguments(self.call.mask, self.kv_length, self.lse),
-            self.captured,
-            self.mask_captured,
-            self.call.scale,
-            self.kv_heads,
-            self.heads // self.kv_heads,
-            self.q_length,
-            self.kv_length,
-            SLOPE=self._slope(),
-            **self._constants(),
+            *(self.captured, self.mask_captured, self.call.scale),
+            *(self.kv_heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
         )
+        tiles = row_tiles(self.kv_length, self.block[1], self.tiles.keys)
+        constants = {"SLOPE": self._slope(), **self._constants()}
+        return Launch(
+            attention_key_gradient, (tiles, self.batches * self.kv_heads), arguments, constants
+        )
+
+    def site_launch(
+        self, site: LoweredSite, parts: Tensor, places: Tensor, first_tile: int, first_head: int
+    ) -> Launch:
+        from torchyard_triton.device.attention.captured_gradient import attention_captured_gradient
+
+        assert self.program is not None
+        arguments = (
+            *self._tensors(),
+            *(parts, places, self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
+            *(self.captured, self.mask_captured, self.call.scale),
+            *(self.heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
+            *(first_tile, first_head),
+        )
+        constants = {
+            "SITE": self.program.function(site.function),
+            "SPREAD": spread_of(site),
+            **self._constants(),
+        }
+        grid = (parts.shape[1], parts.shape[0])
+        return Launch(attention_captured_gradient, grid, arguments, constants)
 
     def _captured(self, empty: bool) -> tuple[Tensor | None, ...]:
         if self.call.score_mod is None or self.program is None:
@@ -203,33 +218,9 @@ class _Backward:
                 gradients.append(total.view(tensor.shape).to(tensor.device, tensor.dtype))
         return tuple(gradients)
 
-    def _site(self, site: Any, tensor: Tensor) -> Tensor:
-        from torchyard_triton.device.attention.captured_gradient import attention_captured_gradient
-
-        assert self.program is not None
-        program = self.program
-
+    def _site(self, site: LoweredSite, tensor: Tensor) -> Tensor:
         def launch(parts: Tensor, places: Tensor, first_tile: int, first_head: int) -> None:
-            attention_captured_gradient[(parts.shape[1], parts.shape[0])](
-                *self._tensors(),
-                parts,
-                places,
-                self.lse,
-                self.delta,
-                mask_arguments(self.call.mask, self.lse),
-                self.captured,
-                self.mask_captured,
-                self.call.scale,
-                self.heads,
-                self.heads // self.kv_heads,
-                self.q_length,
-                self.kv_length,
-                first_tile,
-                first_head,
-                SITE=program.function(site.function),
-                SPREAD=spread_of(site),
-                **self._constants(),
-            )
+            self.site_launch(site, parts, places, first_tile, first_head).run()
 
         sizes = (self.batches * self.heads, self._rows(), self.tiles.rows, self.kv_length)
         at = tensor if tensor.device == self.lse.device else tensor.to(self.lse.device)

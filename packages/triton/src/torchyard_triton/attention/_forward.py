@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
 from torchyard_triton.attention._launch import (
+    Launch,
     Tiles,
     lowered_mask,
     lowered_score,
@@ -17,7 +18,7 @@ from torchyard_triton.attention._launch import (
     tensor_arguments,
 )
 
-__all__ = ["forward"]
+__all__ = ["forward", "forward_launch"]
 
 
 def forward(
@@ -43,6 +44,19 @@ def forward(
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
     """
+    launch, result = forward_launch(call, mask_mod=mask_mod, sinks=sinks, tiles=tiles)
+    launch.run()
+    return result
+
+
+def forward_launch(
+    call: AttentionCall,
+    *,
+    mask_mod: ScoreMod | None = None,
+    sinks: Tensor | None = None,
+    tiles: Tiles | None = None,
+) -> tuple[Launch, AttentionResult]:
+    """Return the launch of a forward, and the result that it fills. Arguments as of it."""
     from torchyard_triton.device.attention.forward import attention_forward
 
     query, key, value = call.query, call.key, call.value
@@ -52,43 +66,47 @@ def forward(
     lse = query.new_empty((batches, heads, q_length), dtype=torch.float32)
     max_scores = torch.empty_like(lse) if call.max_scores else None
     block, key_block = (0, 0) if call.mask is None else call.mask.block_size
-    tiles = (Tiles() if tiles is None else tiles).within((block or q_length, key_block))
+    tiles = (Tiles() if tiles is None else tiles).within(
+        (min(block or q_length, q_length), min(key_block or kv_length, kv_length))
+    )
     score = None if call.score_mod is None else lowered_score(call.score_mod)
     mask = None if mask_mod is None else lowered_mask(mask_mod)
     score_function, captured = program_arguments(call.score_mod, score, query.device)
     mask_function, mask_captured = program_arguments(mask_mod, mask, query.device)
+    arguments = (
+        tensor_arguments(query),
+        tensor_arguments(key),
+        tensor_arguments(value),
+        tensor_arguments(out),
+        lse,
+        lse if max_scores is None else max_scores,
+        mask_arguments(call.mask, lse),
+        lse if sinks is None else sinks,
+        captured,
+        mask_captured,
+        call.scale,
+        heads,
+        heads // max(1, kv_heads),
+        q_length,
+        kv_length,
+    )
+    constants = {
+        "SCORE": score_function,
+        "MASK": mask_function,
+        "LISTS": call.mask is not None,
+        "SINKS": sinks is not None,
+        "MAXIMA": max_scores is not None,
+        "BLOCK": block,
+        "KEY_BLOCK": key_block,
+        "SIZE": head_dim,
+        "PADDED": padded(head_dim),
+        "VALUE_SIZE": value_dim,
+        "VALUE_PADDED": padded(value_dim),
+        "ROWS": tiles.rows,
+        "KEYS": tiles.keys,
+        "num_warps": tiles.warps,
+        "num_stages": tiles.stages,
+    }
     grid = (row_tiles(q_length, block, tiles.rows), batches * heads)
-    if 0 not in grid:
-        attention_forward[grid](
-            tensor_arguments(query),
-            tensor_arguments(key),
-            tensor_arguments(value),
-            tensor_arguments(out),
-            lse,
-            lse if max_scores is None else max_scores,
-            mask_arguments(call.mask, lse),
-            lse if sinks is None else sinks,
-            captured,
-            mask_captured,
-            call.scale,
-            heads,
-            heads // kv_heads,
-            q_length,
-            kv_length,
-            SCORE=score_function,
-            MASK=mask_function,
-            LISTS=call.mask is not None,
-            SINKS=sinks is not None,
-            MAXIMA=max_scores is not None,
-            BLOCK=block,
-            KEY_BLOCK=key_block,
-            SIZE=head_dim,
-            PADDED=padded(head_dim),
-            VALUE_SIZE=value_dim,
-            VALUE_PADDED=padded(value_dim),
-            ROWS=tiles.rows,
-            KEYS=tiles.keys,
-            num_warps=tiles.warps,
-            num_stages=tiles.stages,
-        )
-    return AttentionResult(out, lse if call.lse else None, max_scores)
+    launch = Launch(attention_forward, grid, arguments, constants)
+    return launch, AttentionResult(out, lse if call.lse else None, max_scores)

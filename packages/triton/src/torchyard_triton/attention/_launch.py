@@ -13,7 +13,9 @@ from torchyard_programs import Input
 from torchyard_triton.lowering import LoweredProgram, captured_values, lower
 
 __all__ = [
+    "RANGES",
     "SCORE_INPUTS",
+    "Launch",
     "Tiles",
     "lowered_mask",
     "lowered_score",
@@ -28,8 +30,38 @@ SCORE_INPUTS: Final = (
     Input("s", torch.float32),
     *(Input(name, torch.int64) for name in ("b", "h", "q", "k")),
 )
+# Batches, heads, queries and keys that calls may have: their differences, and sums of a few, are
+# int32's.
+RANGES: Final = (
+    ("b", 0, 2**20 - 1),
+    ("h", 0, 2**20 - 1),
+    ("q", 0, 2**28 - 1),
+    ("k", 0, 2**28 - 1),
+)
 # Matrix instructions take no smaller tiles.
 _SMALLEST: Final = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel and everything it is started with.
+
+    Attributes:
+        kernel: a jit function.
+        grid: how many programs, by axis.
+        arguments: of its parameters that are no constants, in order.
+        constants: its constants, and the compiler's options ``num_warps`` and ``num_stages``.
+    """
+
+    kernel: Any
+    grid: tuple[int, int]
+    arguments: tuple[Any, ...]
+    constants: dict[str, Any]
+
+    def run(self) -> None:
+        """Start the kernel; a grid of nothing is nothing."""
+        if 0 not in self.grid:
+            self.kernel[self.grid](*self.arguments, **self.constants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +108,19 @@ def lowered_score(
         result="float32",
         derivatives=("s",) if derivatives else (),
         wanted=wanted,
+        ranges=RANGES,
     )
 
 
 def lowered_mask(mask_mod: ScoreMod) -> LoweredProgram:
     """Return a mask's program as Triton source."""
     return lower(
-        mask_mod.text, SCORE_INPUTS, _traits(mask_mod.captured), name="mask_mod", result="bool"
+        mask_mod.text,
+        SCORE_INPUTS,
+        _traits(mask_mod.captured),
+        name="mask_mod",
+        result="bool",
+        ranges=RANGES,
     )
 
 
@@ -117,4 +155,4 @@ def row_tiles(length: int, block: int, rows: int) -> int:
     """Return how many tiles of rows there are; tiles do not cross blocks."""
     if not block:
         return -(-length // rows)
-    return -(-length // block) * -(-block // rows)
+    return -(-length // block) * -(-min(block, length) // rows)

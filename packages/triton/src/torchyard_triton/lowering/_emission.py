@@ -100,7 +100,7 @@ def _load(number: int, node: Node, layout: Layout) -> list[str]:
         index = f"i{number}_{dimension}"
         lines.append(f"{index} = tl.where(v{arg} < 0, v{arg} + captured[{size}], v{arg})")
         inside.append(f"({index} >= 0) & ({index} < captured[{size}])")
-        offset.append(f"{index} * captured[{stride}]")
+        offset.append(f"{index}.to(tl.int64) * captured[{stride}]")
     absent = 'float("nan")' if node.dtype in FLOATS else "0"
     lines.append(
         f"v{number} = tl.load({pointer} + ({' + '.join(offset)}), "

@@ -16,6 +16,7 @@ from torchyard_triton.lowering._derivative import differentiate
 from torchyard_triton.lowering._emission import HEADER, Layout, function_text
 from torchyard_triton.lowering._lowering import Lowering
 from torchyard_triton.lowering._modules import module_of
+from torchyard_triton.lowering._narrowing import narrowed
 
 __all__ = ["LoweredProgram", "LoweredSite", "captured_values", "lower"]
 
@@ -72,6 +73,7 @@ def lower(
     result: str | None = None,
     derivatives: tuple[str, ...] = (),
     wanted: tuple[int, ...] = (),
+    ranges: tuple[tuple[str, int, int], ...] = (),
 ) -> LoweredProgram:
     """Return a program as the source of Triton functions.
 
@@ -86,12 +88,14 @@ def lower(
         result: dtype of the result; None: the program's own.
         derivatives: names of inputs by which derivatives are wanted.
         wanted: numbers of captured tensors whose gradients are wanted.
+        ranges: (name, least, greatest) of int64 inputs that the function is given as int32. What is
+            proved to fit is then computed in int32; results are the same.
 
     Raises:
         UnsupportedProgramError: names the operation, dtype or argument that is not computed.
         TypeError, ValueError: an argument does not fit the program; names it.
     """
-    return _lowered(text, inputs, captured, name, result, derivatives, wanted)
+    return _lowered(text, inputs, captured, name, result, derivatives, wanted, ranges)
 
 
 @lru_cache(maxsize=1024)
@@ -103,8 +107,11 @@ def _lowered(
     result: str | None,
     derivatives: tuple[str, ...],
     wanted: tuple[int, ...],
+    ranges: tuple[tuple[str, int, int], ...],
 ) -> LoweredProgram:
     graph = Lowering(text, inputs, captured).run(result)
+    if ranges:
+        graph = narrowed(graph, {of: (least, greatest) for of, least, greatest in ranges})
     parameters = tuple(item.name for item in inputs)
     read = sorted(
         {
@@ -156,7 +163,7 @@ def _place_text(
         size = f"captured[{place + 1 + dimension}]"
         lines.append(f"at{dimension} = tl.where({index} < 0, {index} + {size}, {index})")
         lines.append(f"inside = inside & (at{dimension} >= 0) & (at{dimension} < {size})")
-        lines.append(f"offset = offset * {size} + at{dimension}")
+        lines.append(f"offset = offset * {size} + at{dimension}.to(tl.int64)")
     lines.append(f"return {weight}, tl.where(inside, offset, -1)")
     return "\n    ".join([body, *lines]) + "\n"
 

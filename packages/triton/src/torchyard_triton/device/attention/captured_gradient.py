@@ -12,6 +12,7 @@ from torchyard_triton.device.attention.tiles import (
     load_rows,
     mask_row,
     row_tile,
+    tiles_per_block,
     visible,
 )
 
@@ -81,10 +82,10 @@ def attention_captured_gradient(
     place = tl.full([ROWS], -1, tl.int64)
     local_rows = (local_head * tiles + local_tile).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     if LISTS:
-        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
         row = mask_row(mask, b, h, block)
-        partial = tl.load(mask[0] + row) * PER_BLOCK
-        steps = partial + tl.load(mask[2] + row) * PER_BLOCK
+        partial = tl.load(mask[0] + row) * per_block
+        steps = partial + tl.load(mask[2] + row) * per_block
     else:
         row = block
         partial = tl.cdiv(kv_length, KEYS)
@@ -107,8 +108,8 @@ def attention_captured_gradient(
         found = score_gradients(
             *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, None)
         )
-        wide_q, wide_k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
-        weight, element = SITE(raw, b.to(tl.int64), h.to(tl.int64), wide_q, wide_k, captured)
+        q_places, k_places = rows[:, None], columns[None, :]
+        weight, element = SITE(raw, b, h, q_places, k_places, captured)
         part = tl.where(seen, found * weight, 0.0)
         element = element + tl.zeros([ROWS, KEYS], tl.int64)
         if SPREAD == 2:

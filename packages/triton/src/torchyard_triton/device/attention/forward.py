@@ -11,6 +11,7 @@ from torchyard_triton.device.attention.tiles import (
     mask_row,
     modified,
     row_tile,
+    tiles_per_block,
     visible,
 )
 
@@ -93,12 +94,12 @@ def attention_forward(
     greatest = tl.full([ROWS], float("-inf"), tl.float32)
     if LISTS:
         row = mask_row(mask, b, h, block)
-        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
         first = tl.load(mask[5] + row)
-        for step in range(tl.load(mask[0] + row) * PER_BLOCK):
-            place = step // PER_BLOCK
+        for step in range(tl.load(mask[0] + row) * per_block):
+            place = step // per_block
             key_block = tl.load(mask[1] + row * mask[9] + place)
-            columns = key_block * KEY_BLOCK + (step % PER_BLOCK) * KEYS + tl.arange(0, KEYS)
+            columns = key_block * KEY_BLOCK + (step % per_block) * KEYS + tl.arange(0, KEYS)
             stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
             k = load_rows(keys, key, columns, stop, SIZE, PADDED)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
@@ -110,9 +111,9 @@ def attention_forward(
             v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
             seen = seen & (columns < stop)[None, :]
             total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
-        for step in range(tl.load(mask[2] + row) * PER_BLOCK):
-            key_block = tl.load(mask[3] + row * mask[10] + step // PER_BLOCK)
-            columns = key_block * KEY_BLOCK + (step % PER_BLOCK) * KEYS + tl.arange(0, KEYS)
+        for step in range(tl.load(mask[2] + row) * per_block):
+            key_block = tl.load(mask[3] + row * mask[10] + step // per_block)
+            columns = key_block * KEY_BLOCK + (step % per_block) * KEYS + tl.arange(0, KEYS)
             stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
             k = load_rows(keys, key, columns, stop, SIZE, PADDED)
             scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale

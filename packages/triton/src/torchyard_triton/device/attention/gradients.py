@@ -37,6 +37,6 @@ def score_gradients(
     """
     slope = weights * (dropped - delta[:, None])
     if SLOPE is not None:
-        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
-        slope = slope * SLOPE(raw, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+        q, k = rows[:, None], columns[None, :]
+        slope = slope * SLOPE(raw, b, h, q, k, captured)
     return tl.where(seen, slope, 0.0)

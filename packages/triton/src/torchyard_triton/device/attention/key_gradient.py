@@ -6,7 +6,13 @@ import triton
 import triton.language as tl
 
 from torchyard_triton.device.attention.gradients import score_gradients, weights_of
-from torchyard_triton.device.attention.tiles import head_start, load_rows, row_tile, visible
+from torchyard_triton.device.attention.tiles import (
+    head_start,
+    load_rows,
+    row_tile,
+    tiles_per_block,
+    visible,
+)
 
 __all__ = ["attention_key_gradient"]
 
@@ -24,14 +30,14 @@ def _listed_rows(
 ):
     """Return what step of a column of blocks computes: block, slot of its bits, rows, their end."""
     if LISTS:
-        PER_BLOCK: tl.constexpr = (BLOCK + ROWS - 1) // ROWS
+        per_block = tiles_per_block(q_length, BLOCK, ROWS)
         is_partial = step < partial
-        place = tl.where(is_partial, step, step - partial) // PER_BLOCK
+        place = tl.where(is_partial, step, step - partial) // per_block
         lists = tl.where(is_partial, transposed[1], transposed[3])
         at = column * transposed[8] + place
         block = tl.load(lists + at)
         slot = tl.load(transposed[4] + at, mask=is_partial, other=0)
-        rows = block * BLOCK + (step % PER_BLOCK) * ROWS + tl.arange(0, ROWS)
+        rows = block * BLOCK + (step % per_block) * ROWS + tl.arange(0, ROWS)
         return block, slot, rows, tl.minimum(q_length, (block + 1) * BLOCK)
     else:
         return column * 0, column * 0, step * ROWS + tl.arange(0, ROWS), q_length
@@ -92,11 +98,11 @@ def attention_key_gradient(
         queries, slopes = head_start(query, b, h), head_start(grad_out, b, h)
         first = (b * kv_heads * group + h).to(tl.int64) * q_length
         if LISTS:
-            PER_BLOCK: tl.constexpr = (BLOCK + ROWS - 1) // ROWS
+            per_block = tiles_per_block(q_length, BLOCK, ROWS)
             column = ((b % transposed[5]) * transposed[6] + h % transposed[6]).to(tl.int64)
             column = column * transposed[7] + key_block
-            partial = tl.load(transposed[0] + column) * PER_BLOCK
-            steps = partial + tl.load(transposed[2] + column) * PER_BLOCK
+            partial = tl.load(transposed[0] + column) * per_block
+            steps = partial + tl.load(transposed[2] + column) * per_block
         else:
             column = batch_head.to(tl.int64)
             partial = tl.cdiv(q_length, ROWS)

@@ -11,6 +11,7 @@ from torchyard_triton.device.attention.tiles import (
     load_rows,
     mask_row,
     row_tile,
+    tiles_per_block,
     visible,
 )
 
@@ -33,14 +34,14 @@ def listed_keys(
     The first ``partial`` steps are those of partial blocks, then come whole ones.
     """
     if LISTS:
-        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
         is_partial = step < partial
-        place = tl.where(is_partial, step, step - partial) // PER_BLOCK
+        place = tl.where(is_partial, step, step - partial) // per_block
         pointer = tl.where(
             is_partial, mask[1] + row * mask[9] + place, mask[3] + row * mask[10] + place
         )
         block = tl.load(pointer)
-        inner = (step % PER_BLOCK) * KEYS
+        inner = (step % per_block) * KEYS
         columns = block * KEY_BLOCK + inner + tl.arange(0, KEYS)
         end = tl.minimum(kv_length, (block + 1) * KEY_BLOCK)
         return block, tl.load(mask[5] + row) + place, columns, end
@@ -94,10 +95,10 @@ def attention_query_gradient(
     keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
     total = tl.zeros([ROWS, PADDED], tl.float32)
     if LISTS:
-        PER_BLOCK: tl.constexpr = (KEY_BLOCK + KEYS - 1) // KEYS
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
         row = mask_row(mask, b, h, block)
-        partial = tl.load(mask[0] + row) * PER_BLOCK
-        steps = partial + tl.load(mask[2] + row) * PER_BLOCK
+        partial = tl.load(mask[0] + row) * per_block
+        steps = partial + tl.load(mask[2] + row) * per_block
     else:
         row = block
         partial = tl.cdiv(kv_length, KEYS)

@@ -10,7 +10,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-__all__ = ["head_start", "load_rows", "mask_row", "modified", "row_tile", "visible"]
+__all__ = [
+    "head_start",
+    "load_rows",
+    "mask_row",
+    "modified",
+    "row_tile",
+    "tiles_per_block",
+    "visible",
+]
+
+
+@triton.jit
+def tiles_per_block(length, BLOCK: tl.constexpr, TILE: tl.constexpr):
+    """Return how many tiles a block has; a block longer than everything has no more than that."""
+    return tl.cdiv(tl.minimum(length, BLOCK), TILE)
 
 
 @triton.jit
@@ -22,9 +36,9 @@ def row_tile(tile, length, BLOCK: tl.constexpr, TILE: tl.constexpr):
     if BLOCK == 0:
         return tile * 0, tile * TILE + tl.arange(0, TILE), length
     else:
-        PER_BLOCK: tl.constexpr = (BLOCK + TILE - 1) // TILE
-        block = tile // PER_BLOCK
-        rows = block * BLOCK + (tile % PER_BLOCK) * TILE + tl.arange(0, TILE)
+        per_block = tiles_per_block(length, BLOCK, TILE)
+        block = tile // per_block
+        rows = block * BLOCK + (tile % per_block) * TILE + tl.arange(0, TILE)
         return block, rows, tl.minimum(length, (block + 1) * BLOCK)
 
 
@@ -57,8 +71,8 @@ def modified(raw, b, h, rows, columns, captured, SCORE: tl.constexpr):
     if SCORE is None:
         return raw
     else:
-        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
-        score = SCORE(raw, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+        q, k = rows[:, None], columns[None, :]
+        score = SCORE(raw, b, h, q, k, captured)
         return score + tl.zeros_like(raw)
 
 
@@ -80,9 +94,9 @@ def visible(
 ):
     """Return which pairs of a tile are visible: by a program where there is one, else by bits."""
     if MASK is not None:
-        q, k = rows.to(tl.int64)[:, None], columns.to(tl.int64)[None, :]
+        q, k = rows[:, None], columns[None, :]
         zero = tl.zeros([rows.shape[0], columns.shape[0]], tl.float32)
-        seen = MASK(zero, b.to(tl.int64), h.to(tl.int64), q, k, captured)
+        seen = MASK(zero, b, h, q, k, captured)
         return seen & (zero == 0.0)
     elif LISTS:
         BYTES: tl.constexpr = (KEY_BLOCK + 7) // 8

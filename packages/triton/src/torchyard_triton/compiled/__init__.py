@@ -1,0 +1,21 @@
+"""Kernels compiled ahead of time for architectures that the machine does not have, and judged.
+
+``python -m torchyard_triton.compiled sm_90 gfx942`` compiles every kernel with several programs and
+prints a table; the process must not interpret.
+"""
+
+from __future__ import annotations
+
+from torchyard_triton.compiled._budgets import BUDGETS, Budget
+from torchyard_triton.compiled._compilation import compile_launch
+from torchyard_triton.compiled._figures import Figures, amd_figures, faults, nvidia_figures
+
+__all__ = [
+    "BUDGETS",
+    "Budget",
+    "Figures",
+    "amd_figures",
+    "compile_launch",
+    "faults",
+    "nvidia_figures",
+]

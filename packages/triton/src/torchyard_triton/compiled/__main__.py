@@ -1,0 +1,71 @@
+"""``python -m torchyard_triton.compiled ARCHITECTURE...``: compile every kernel, print a table.
+
+Options: ``--programs none,causal``, ``--kernels attention_forward``, ``--out FILE`` (JSON, one row
+for each kernel). Exits with 1 where a kernel has a fault.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import triton
+
+from torchyard_triton.architectures import ARCHITECTURES
+from torchyard_triton.compiled._budgets import budget_of
+from torchyard_triton.compiled._compilation import compile_launch
+from torchyard_triton.compiled._figures import Figures, faults
+from torchyard_triton.compiled._specimens import PROGRAMS, launches
+from torchyard_triton.tuning import tiles_of
+
+# Has no matrix product.
+_WITHOUT_MATRIX = frozenset({"attention_delta"})
+
+
+def main(words: list[str]) -> int:
+    """Compile and judge; return the exit status."""
+    parser = argparse.ArgumentParser(prog="torchyard_triton.compiled", allow_abbrev=False)
+    parser.add_argument("architectures", nargs="+", choices=[*ARCHITECTURES, "all"])
+    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--kernels", default="")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(words)
+    names = ARCHITECTURES if "all" in options.architectures else options.architectures
+    kernels = set(filter(None, options.kernels.split(",")))
+    rows: list[Figures] = []
+    found: list[str] = []
+    for name in names:
+        architecture = ARCHITECTURES[name]
+        for program in options.programs.split(","):
+            for kernel, build in launches(program, tiles=tiles_of(name)):
+                if kernels and kernel not in kernels:
+                    continue
+                try:
+                    figures = compile_launch(build(), architecture, program)
+                except Exception as error:
+                    found.append(f"{name} {kernel} {program}: {type(error).__name__}: {error}")
+                    continue
+                rows.append(figures)
+                found += faults(
+                    figures,
+                    architecture,
+                    spills=budget_of(name, triton.__version__, kernel),
+                    matrix=kernel not in _WITHOUT_MATRIX,
+                )
+                print(
+                    f"{name:8} {kernel:28} {program:9} {figures.registers:4} registers "
+                    f"{figures.spills:4} spilled {figures.shared_memory:7} shared "
+                    f"{figures.seconds:5.1f} s",
+                    flush=True,
+                )
+    if options.out:
+        options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    print("\n".join(found) or f"{len(rows)} kernels compiled, no fault")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

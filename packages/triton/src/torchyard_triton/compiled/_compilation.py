@@ -1,0 +1,104 @@
+"""A launch compiled for a target by Triton's compiler, without a device."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import time
+from typing import Any, Final
+
+import torch
+
+from torchyard_triton.architectures import Architecture
+from torchyard_triton.attention._launch import Launch
+from torchyard_triton.compiled._figures import Figures, amd_figures, nvidia_figures
+
+__all__ = ["compile_launch"]
+
+_DTYPES: Final = {
+    torch.bool: "i1",
+    torch.uint8: "u8",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+    torch.float64: "fp64",
+}
+_OPTIONS: Final = ("num_warps", "num_stages")
+
+
+def compile_launch(launch: Launch, architecture: Architecture, program: str) -> Figures:
+    """Compile a launch as Triton would at its first start on an architecture.
+
+    As there, pointers and sizes that 16 divides are known to be so, and sizes of 1 are constants.
+
+    Args:
+        launch: of a jit function that is not interpreted.
+        architecture: the target.
+        program: the name of the specimen, for the figures.
+    """
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = launch.kernel.arg_names
+    signature: dict[str, Any] = {}
+    constants: dict[tuple[int, ...], Any] = {}
+    attributes: dict[tuple[int, ...], Any] = {}
+    for index, argument in enumerate(launch.arguments):
+        signature[names[index]] = _typed(argument, (index,), constants, attributes)
+    for name, value in launch.constants.items():
+        if name not in _OPTIONS:
+            signature[name] = "constexpr"
+            constants[(names.index(name),)] = value
+    source = ASTSource(
+        fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes
+    )
+    target = GPUTarget(architecture.backend, architecture.arch, architecture.lanes)
+    options = {name: launch.constants[name] for name in _OPTIONS if name in launch.constants}
+    # Newer versions of Triton turn it off where nobody asks.
+    options["enable_fp_fusion"] = True
+    log = io.StringIO()
+    begun = time.perf_counter()
+    with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope():
+        triton.knobs.nvidia.dump_ptxas_log = True
+        # A kernel from the cache would leave no log.
+        triton.knobs.compilation.always_compile = True
+        with contextlib.redirect_stdout(log):
+            kernel = triton.compile(source, target=target, options=options)
+    seconds = time.perf_counter() - begun
+    if architecture.backend == "cuda":
+        found = nvidia_figures(log.getvalue(), kernel.asm["ptx"], architecture)
+    else:
+        found = amd_figures(kernel.asm["amdgcn"], architecture)
+    name = launch.kernel.__name__
+    shared = kernel.metadata.shared
+    return Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
+
+
+def _typed(
+    argument: Any,
+    path: tuple[int, ...],
+    constants: dict[tuple[int, ...], Any],
+    attributes: dict[tuple[int, ...], Any],
+) -> Any:
+    """Return an argument's type in Triton's spelling; note what is known of its value."""
+    if isinstance(argument, tuple):
+        return tuple(
+            _typed(part, (*path, place), constants, attributes)
+            for place, part in enumerate(argument)
+        )
+    if isinstance(argument, torch.Tensor):
+        attributes[path] = [["tt.divisibility", 16]]
+        return f"*{_DTYPES[argument.dtype]}"
+    if isinstance(argument, float):
+        return "fp32"
+    if argument == 1:
+        constants[path] = 1
+        return "constexpr"
+    if argument % 16 == 0:
+        attributes[path] = [["tt.divisibility", 16]]
+    return "i32" if -(2**31) <= argument < 2**31 else "i64"

@@ -1,0 +1,142 @@
+"""The launches that are compiled: each kernel with programs that differ in what they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import AttentionCall, MaskBlocks
+from torchyard_programs import trace
+from torchyard_triton.attention._backward import BackwardPasses
+from torchyard_triton.attention._forward import forward_launch
+from torchyard_triton.attention._launch import SCORE_INPUTS, Launch, Tiles
+
+__all__ = ["PROGRAMS", "launches"]
+
+_HEADS, _KV_HEADS, _LENGTH = 8, 2, 256
+_BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Mod:
+    """A recorded program, as the contract's ScoreMod; it is compiled and never applied."""
+
+    text: str
+    captured: tuple[Tensor, ...]
+
+    def apply(self, *arguments: Any) -> Tensor:
+        raise NotImplementedError("a specimen is compiled, not computed")
+
+
+def _mod(function: Callable[..., Any]) -> _Mod:
+    inputs = tuple(
+        (item.name, item.dtype if isinstance(item.dtype, torch.dtype) else None)
+        for item in SCORE_INPUTS
+    )
+    text, captured = trace(function, "score_mod", inputs, torch.device("cpu"))
+    return _Mod(text, tuple(captured))
+
+
+def _causal() -> MaskBlocks:
+    """Return the causal mask's blocks; bits of zeros, which no compiler reads."""
+    blocks = _LENGTH // _BLOCK
+    order = torch.arange(blocks, dtype=torch.int32)
+    row = order[None, None]
+    return MaskBlocks(
+        block_size=(_BLOCK, _BLOCK),
+        kv_num_blocks=torch.ones((1, 1, blocks), dtype=torch.int32),
+        kv_indices=row[..., None].contiguous(),
+        full_kv_num_blocks=row.contiguous(),
+        full_kv_indices=order.expand(1, 1, blocks, blocks).contiguous(),
+        bits=torch.zeros((blocks, _BLOCK, _BLOCK // 8), dtype=torch.uint8),
+        first_partial=order.long()[None, None].contiguous(),
+    )
+
+
+def _alibi() -> _Mod:
+    slopes = torch.ones(_HEADS, requires_grad=False)
+    return _mod(lambda s, b, h, q, k: s + slopes[h] * (k - q))
+
+
+def _document() -> _Mod:
+    ids = torch.zeros(_LENGTH, dtype=torch.int32)
+    return _mod(lambda s, b, h, q, k: (ids[q] == ids[k]) & (q >= k))
+
+
+def _bias() -> _Mod:
+    table = torch.zeros((_HEADS, 2 * _LENGTH))
+    return _mod(lambda s, b, h, q, k: s + table[h, q - k + _LENGTH])
+
+
+# Name -> score_mod, mask's program, whether there are block lists.
+PROGRAMS: Final[Mapping[str, tuple[Callable[[], _Mod] | None, Callable[[], _Mod] | None, bool]]] = {
+    "none": (None, None, False),
+    "causal": (None, None, True),
+    "alibi": (_alibi, None, True),
+    "softcap": (lambda: _mod(lambda s, b, h, q, k: 20.0 * torch.tanh(s / 20.0)), None, False),
+    "document": (None, _document, True),
+    "bias": (_bias, None, True),
+}
+
+
+def launches(
+    program: str,
+    *,
+    head_dim: int = 128,
+    dtype: torch.dtype = torch.bfloat16,
+    tiles: Mapping[str, Tiles] | None = None,
+) -> Iterator[tuple[str, Callable[[], Launch]]]:
+    """Yield the name of each kernel and what builds its launch.
+
+    Args:
+        program: a key of PROGRAMS.
+        head_dim, dtype: of query, key and value.
+        tiles: by kernel's name; the default where it has none.
+    """
+    score, mask, lists = PROGRAMS[program]
+    score_mod = None if score is None else score()
+    mask_mod = None if mask is None else mask()
+    query = torch.zeros((1, _HEADS, _LENGTH, head_dim), dtype=dtype)
+    key = torch.zeros((1, _KV_HEADS, _LENGTH, head_dim), dtype=dtype)
+    wanted = () if score_mod is None else (True,) * len(score_mod.captured)
+    call = AttentionCall(
+        *(query, key, key.clone(), score_mod, _causal() if lists else None, head_dim**-0.5),
+        lse=True,
+        max_scores=False,
+        captured_grad=wanted,
+    )
+    lse = torch.zeros((1, _HEADS, _LENGTH))
+    chosen = {} if tiles is None else tiles
+
+    def passes(kernel: str) -> BackwardPasses:
+        of = chosen.get(kernel, Tiles())
+        return BackwardPasses(call, query, lse, query, None, mask_mod, of)
+
+    yield (
+        "attention_forward",
+        lambda: forward_launch(call, mask_mod=mask_mod, tiles=chosen.get("attention_forward"))[0],
+    )
+    yield "attention_delta", lambda: passes("attention_delta").delta_launch()
+    yield (
+        "attention_query_gradient",
+        lambda: passes("attention_query_gradient").query_launch(torch.zeros_like(query)),
+    )
+    yield (
+        "attention_key_gradient",
+        lambda: passes("attention_key_gradient").key_launch(
+            torch.zeros_like(key), torch.zeros_like(key)
+        ),
+    )
+    if wanted:
+        parts, places = torch.zeros((1, 1)), torch.zeros((1, 1), dtype=torch.int64)
+
+        def site() -> Launch:
+            of = passes("attention_captured_gradient")
+            assert of.program is not None
+            return of.site_launch(of.program.sites[0], parts, places, 0, 0)
+
+        yield "attention_captured_gradient", site

@@ -1,0 +1,28 @@
+"""Tiles by architecture and kernel, frozen in ``tuning.json`` with their date and reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from torchyard_triton.attention._launch import Tiles
+
+__all__ = ["tiles_of"]
+
+
+@cache
+def _table() -> dict[str, Any]:
+    text = files("torchyard_triton").joinpath("tuning.json").read_text(encoding="utf-8")
+    table: dict[str, Any] = json.loads(text)
+    return table
+
+
+@cache
+def tiles_of(architecture: str) -> Mapping[str, Tiles]:
+    """Return the tiles of each kernel on an architecture; a default where it has no own."""
+    table = _table()
+    rows = table["default"] | table["architectures"].get(architecture, {})
+    return {kernel: Tiles(**sizes) for kernel, sizes in rows.items()}
