@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torchyard_triton._implementations import implementations
+from torchyard_triton._vendor import Vendor
 from torchyard_triton.lowering import LoweredProgram, UnsupportedProgramError, lower
 
-__all__ = ["LoweredProgram", "UnsupportedProgramError", "lower"]
+__all__ = ["LoweredProgram", "UnsupportedProgramError", "Vendor", "implementations", "lower"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from torchyard_triton.attention._launch import Tiles
 
-__all__ = ["tiles_of"]
+__all__ = ["tiles_for", "tiles_of"]
 
 
 @cache
@@ -26,3 +26,11 @@ def tiles_of(architecture: str) -> Mapping[str, Tiles]:
     table = _table()
     rows = table["default"] | table["architectures"].get(architecture, {})
     return {kernel: Tiles(**sizes) for kernel, sizes in rows.items()}
+
+
+def tiles_for(architecture: str, kernel: str, head_dim: int) -> Tiles:
+    """Return a kernel's tiles for heads of a size: the table's up to 128, smaller ones above."""
+    tiles = tiles_of(architecture).get(kernel, Tiles())
+    if head_dim <= 128:
+        return tiles
+    return Tiles(max(16, tiles.rows // 2), max(16, tiles.keys // 2), tiles.warps, tiles.stages)

@@ -36,7 +36,7 @@ def _listed_rows(
         lists = tl.where(is_partial, transposed[1], transposed[3])
         at = column * transposed[8] + place
         block = tl.load(lists + at)
-        slot = tl.load(transposed[4] + at, mask=is_partial, other=0)
+        slot = tl.load(transposed[4] + at, mask=is_partial, other=-1)
         rows = block * BLOCK + (step % per_block) * ROWS + tl.arange(0, ROWS)
         return block, slot, rows, tl.minimum(q_length, (block + 1) * BLOCK)
     else:

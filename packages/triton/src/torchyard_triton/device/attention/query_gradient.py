@@ -44,7 +44,8 @@ def listed_keys(
         inner = (step % per_block) * KEYS
         columns = block * KEY_BLOCK + inner + tl.arange(0, KEYS)
         end = tl.minimum(kv_length, (block + 1) * KEY_BLOCK)
-        return block, tl.load(mask[5] + row) + place, columns, end
+        slot = tl.where(is_partial, tl.load(mask[5] + row) + place, -1)
+        return block, slot, columns, end
     else:
         return row * 0, row * 0, step * KEYS + tl.arange(0, KEYS), kv_length
 

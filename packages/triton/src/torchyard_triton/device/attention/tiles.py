@@ -102,7 +102,8 @@ def visible(
         BYTES: tl.constexpr = (KEY_BLOCK + 7) // 8
         inner, key = rows - block * BLOCK, columns - key_block * KEY_BLOCK
         places = (slot * BLOCK + inner)[:, None].to(tl.int64) * BYTES + (key // 8)[None, :]
-        inside = (inner < BLOCK)[:, None] & (key < KEY_BLOCK)[None, :]
+        # Blocks that are visible whole have no slot.
+        inside = (inner < BLOCK)[:, None] & (key < KEY_BLOCK)[None, :] & (slot >= 0)
         octets = tl.load(mask[4] + places, mask=inside, other=0).to(tl.int32)
         return ((octets >> (key % 8)[None, :]) & 1) != 0
     else:

@@ -1,0 +1,160 @@
+"""``implementations``: these kernels as a vendor's implementations of contracts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from torchyard import Implementation, Platform, ReasonCode, Verdict
+from torchyard_triton._vendor import Vendor
+from torchyard_triton.architectures import ARCHITECTURES
+
+if TYPE_CHECKING:
+    from torchyard_attention.contract import AttentionRequest
+
+__all__ = ["implementations", "supports_attention"]
+
+# As torchyard_attention.contract has them, which is imported where it is used alone.
+_FORWARD: Final = "attention/1"
+_BACKWARD: Final = "attention_backward/1"
+_DTYPES: Final = ("float32", "bfloat16", "float16")
+_MAX_HEAD_DIM: Final = 256
+# The oldest minor that the kernels are compiled with.
+_MINIMUM: Final = (3, 6)
+
+
+def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
+    """Return the implementations of a contract that these kernels are on a vendor's device.
+
+    They claim nothing: a claim is proved on the device.
+
+    Args:
+        contract: ``op/version``; empty for one that no kernel here computes.
+        vendor: of the plugin that returns them from its hook.
+    """
+    if contract not in (_FORWARD, _BACKWARD):
+        return []
+    load = _load_forward if contract == _FORWARD else _load_backward
+    return [
+        Implementation(
+            contract,
+            f"{vendor.name}.triton",
+            partial(supports_attention, vendor=vendor),
+            partial(load, vendor),
+        )
+    ]
+
+
+def supports_attention(request: AttentionRequest, platform: Platform, *, vendor: Vendor) -> Verdict:
+    """Say whether the kernels compute a request; a function of these arguments alone.
+
+    Args:
+        request: the call, forward or backward.
+        platform: the machine.
+        vendor: whose device.
+    """
+    verdict = _supports_machine(request.device, platform, vendor)
+    if not verdict.supported:
+        return verdict
+    if request.dtype not in _DTYPES:
+        known = f"{', '.join(_DTYPES[:-1])} and {_DTYPES[-1]}"
+        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
+    for field in ("head_dim", "value_dim"):
+        size = getattr(request, field)
+        if not 1 <= size <= _MAX_HEAD_DIM:
+            return Verdict.no(
+                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {_MAX_HEAD_DIM}, got {size}"
+            )
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
+        )
+    lacking = _lacking_of_score(request)
+    return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
+
+
+def _supports_machine(device: str, platform: Platform, vendor: Vendor) -> Verdict:
+    """Judge device, architecture and Triton."""
+    if device != vendor.device:
+        return Verdict.no(ReasonCode.DEVICE, f"expected tensors on {vendor.device}, got {device}")
+    accelerator = platform.accelerator(device)
+    if accelerator is None:
+        return Verdict.no(ReasonCode.DEVICE, f"expected a device of type {device}, found none")
+    name = vendor.arch_of(accelerator)
+    architecture = ARCHITECTURES.get(name)
+    if architecture is None:
+        known = ", ".join(ARCHITECTURES)
+        return Verdict.no(ReasonCode.ISA, f"expected one of {known}, got {name or 'unknown'}")
+    if 0 < accelerator.shared_memory < architecture.shared_memory:
+        return Verdict.no(
+            ReasonCode.MEMORY,
+            f"expected {architecture.shared_memory} bytes of shared memory on {name}, got "
+            f"{accelerator.shared_memory}",
+        )
+    version = dict(platform.libraries).get("triton")
+    if version is None:
+        return Verdict.no(
+            ReasonCode.DEPENDENCY,
+            "expected triton, found none",
+            "pip install torchyard-triton[triton], or a torch that brings it",
+        )
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or (int(numbers[1]), int(numbers[2])) < _MINIMUM:
+        least = ".".join(map(str, _MINIMUM))
+        return Verdict.no(ReasonCode.VERSION, f"expected triton {least} or newer, got {version}")
+    return Verdict.yes(f"Triton {version} kernels for {name}")
+
+
+def _lacking_of_score(request: AttentionRequest) -> str:
+    """Return what the request's score_mod needs and kernels lack; empty where they compute it."""
+    if request.score == "none":
+        return ""
+    if request.score != "pointwise":
+        return f"expected a pointwise score_mod, got a {request.score} one"
+    if not request.score_text:
+        return "judges a score_mod by its program, and the request has no score_text"
+    import torch
+
+    from torchyard_triton.attention._launch import RANGES, SCORE_INPUTS
+    from torchyard_triton.lowering import UnsupportedProgramError, lower
+
+    traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
+    wanted = tuple(number for number, flag in enumerate(request.captured_grad) if flag)
+    try:
+        lower(
+            request.score_text,
+            SCORE_INPUTS,
+            traits,
+            name="score_mod",
+            result="float32",
+            derivatives=("s",) if request.grad or wanted else (),
+            wanted=wanted,
+            ranges=RANGES,
+        )
+    except UnsupportedProgramError as error:
+        return f"score_mod: {error}, which the kernels do not compute"
+    return ""
+
+
+def _load_forward(vendor: Vendor) -> Any:
+    from torchyard_triton.attention import forward
+    from torchyard_triton.tuning import tiles_for
+
+    def compute(call: Any) -> Any:
+        tiles = tiles_for(vendor.current(), "attention_forward", call.query.shape[3])
+        return forward(call, tiles=tiles)
+
+    return compute
+
+
+def _load_backward(vendor: Vendor) -> Any:
+    from torchyard_triton.attention import backward
+    from torchyard_triton.tuning import tiles_for
+
+    def compute(call: Any, out: Any, lse: Any, grad_out: Any, grad_lse: Any) -> Any:
+        tiles = tiles_for(vendor.current(), "attention_key_gradient", call.query.shape[3])
+        return backward(call, out, lse, grad_out, grad_lse, tiles=tiles)
+
+    return compute

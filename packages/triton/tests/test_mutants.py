@@ -1,0 +1,115 @@
+"""Each planted fault of a kernel is caught by the comparisons that the other tests make."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+
+from packages.triton.tests.attention_calls import call_of
+from torchyard_attention.contract import AttentionCall
+from torchyard_attention.reference import reference_forward
+from torchyard_attention.tolerance import GradientRuler, Ruler
+from torchyard_triton.attention import Tiles, backward, forward
+from torchyard_triton.lowering._modules import module_of
+
+_ROOM: Final = "torchyard_triton.device.attention"
+_TILES: Final = Tiles(rows=32, keys=32)
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault.
+
+    Attributes:
+        module: the pass that has it.
+        right, wrong: the text that is replaced, and by what.
+        call: that shows it.
+    """
+
+    module: str
+    right: str
+    wrong: str
+    call: str
+
+
+MUTANTS: Final = (
+    Mutant("forward", "total * rescale[:, None], input", "total, input", "lengths-1-70"),
+    Mutant("forward", "weight * rescale + tl.sum", "weight + tl.sum", "lengths-1-70"),
+    Mutant("forward", "(columns < kv_length)[None, :]", "(columns <= kv_length)[None, :]", "plain"),
+    Mutant("forward", "h // group", "h * 0", "grouped-2"),
+    Mutant(
+        "forward", "tl.load(mask[0] + row) * per", "(tl.load(mask[0] + row) - 1) * per", "random"
+    ),
+    Mutant(
+        "forward",
+        "tl.load(mask[2] + row) * per",
+        "(tl.load(mask[2] + row) - 1) * per",
+        "everything",
+    ),
+    Mutant("forward", "first + place, block", "first, block", "random"),
+    Mutant("forward", "(base + tl.log2(divisor))", "tl.log2(divisor)", "gate"),
+    Mutant("forward", "key % 8)[None", "7 - key % 8)[None", "random"),
+    Mutant("forward", "* tensor[3] + columns", "* tensor[2] + columns", "plain"),
+    Mutant("forward", "to(tl.int64) * tensor[1]", "to(tl.int64) * tensor[2]", "documents"),
+    Mutant("forward", "% mask[6]) * mask[7]", "% mask[6]) * mask[6]", "per-batch-and-head"),
+    Mutant("query_gradient", "(total * scale)", "total", "plain"),
+    Mutant("query_gradient", "dropped - delta[:, None]", "dropped", "plain"),
+    Mutant("query_gradient", "slope * SLOPE(", "slope + 0.0 * SLOPE(", "gate"),
+    Mutant("query_gradient", "seen & (columns < stop)[None, :]", "seen", "lengths-1-70"),
+    Mutant("key_gradient", "range(group)", "range(1)", "grouped-2"),
+    Mutant("key_gradient", "kv_head * group + member", "kv_head + member", "grouped-2"),
+    Mutant(
+        "key_gradient", "tl.load(transposed[4] + at", "tl.load(transposed[4] + 0 * at", "random"
+    ),
+    Mutant("key_gradient", "q, key_total,", "q, 0.0 * key_total,", "lengths-65-1"),
+    Mutant("delta", "total - tl.load", "total + tl.load", "plain"),
+    Mutant("captured_gradient", "found * weight", "found", "row-column"),
+    Mutant("captured_gradient", "total += tl.sum", "total = tl.sum", "head-gate"),
+)
+
+
+def _source(module: str) -> str:
+    """Return a pass and what it imports of its room as one text."""
+    parts = {
+        "captured_gradient": ("tiles", "gradients", "query_gradient", "captured_gradient"),
+        "delta": ("tiles", "delta"),
+        "forward": ("tiles", "forward"),
+    }.get(module, ("tiles", "gradients", module))
+    folder = Path(str(importlib.import_module(_ROOM).__file__)).parent
+    text = "\n".join((folder / f"{part}.py").read_text(encoding="utf-8") for part in parts)
+    text = re.sub(
+        rf"^from {re.escape(_ROOM)}[^\n]*import (\([^)]*\)|[^\n]*)\n", "", text, flags=re.M
+    )
+    return text.replace("from __future__ import annotations\n", "")
+
+
+def _worst(call: AttentionCall, module: str) -> float:
+    if module == "forward":
+        return max(error.ratio for error in Ruler(call).compare(forward(call, tiles=_TILES)))
+    result = reference_forward(call)
+    assert result.lse is not None
+    generator = torch.Generator().manual_seed(9)
+    grad_out = torch.randn(result.out.shape, generator=generator).to(result.out.dtype)
+    grad_lse = torch.randn(result.lse.shape, generator=generator)
+    got = backward(call, result.out, result.lse, grad_out, grad_lse, tiles=_TILES)
+    errors = GradientRuler(call, grad_out, grad_lse).compare(got)
+    return max(error.ratio for error in errors)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.module}-{mutant.wrong}")
+def test_mutant_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = _source(mutant.module)
+    assert mutant.right in source
+    broken = source.replace(mutant.right, mutant.wrong)
+    module: Any = module_of(f"mutant{abs(hash(broken))}", broken)
+    name = f"attention_{mutant.module}"
+    monkeypatch.setattr(f"{_ROOM}.{mutant.module}.{name}", getattr(module, name))
+    worst = _worst(call_of(mutant.call), mutant.module)
+    assert math.isnan(worst) or worst > 1.0
