@@ -375,6 +375,26 @@ def certify(session: nox.Session) -> None:
         session.run("python", "docs/generate.py")
 
 
+@nox.session(
+    name="triton-interpreted", default=False, tags=["triton", "pkg-triton", "stage-verify"]
+)
+def triton_interpreted(session: nox.Session) -> None:
+    """Run every kernel in Triton under its interpreter, against float64; mutants too."""
+    install(session, *ENVIRONMENTS["triton"][0], extra=[*group("test"), *group("triton")])
+    pytest(session, "-m", "sweep or not sweep", *ENVIRONMENTS["triton"][1])
+
+
+@nox.session(name="triton-compiled", default=False, tags=["pkg-triton", "stage-verify"])
+def triton_compiled(session: nox.Session) -> None:
+    """Compile the kernels in Triton for every architecture, without one; print a table.
+
+    Fails on spills beyond their budget, on too much shared memory, and where a matrix product has
+    no matrix instruction.
+    """
+    install(session, *ENVIRONMENTS["triton"][0], extra=group("triton"))
+    session.run("python", "-m", "torchyard_triton.compiled", *(session.posargs or ["all"]))
+
+
 @nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])
 @nox.parametrize("shape", [nox.param(shape, id=shape) for shape in ("implementation", "device")])
 def template(session: nox.Session, shape: str) -> None:

@@ -58,7 +58,9 @@ def compile_launch(launch: Launch, architecture: Architecture, program: str) -> 
         fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes
     )
     target = GPUTarget(architecture.backend, architecture.arch, architecture.lanes)
-    options = {name: launch.constants[name] for name in _OPTIONS if name in launch.constants}
+    options: dict[str, Any] = {
+        name: launch.constants[name] for name in _OPTIONS if name in launch.constants
+    }
     # Newer versions of Triton turn it off where nobody asks.
     options["enable_fp_fusion"] = True
     log = io.StringIO()
