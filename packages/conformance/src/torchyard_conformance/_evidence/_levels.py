@@ -112,5 +112,6 @@ def _of(report: Report, device: str, cases: _Cases) -> Iterator[tuple[str, LawRe
         match = CASE.match(result.case)
         if match is None or match["device"] != device or match["half"] not in cases.halves:
             continue
-        if cases.implementation in {"", match["name"].partition(".")[2]}:
+        name = match["name"].partition(".")[2]
+        if not cases.implementation or name == cases.implementation:
             yield match["half"], result
