@@ -215,7 +215,7 @@ def thread_settings(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def user_names(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Return the user's name as the environment tells it, to be left out of bug reports."""
+    """Return the user's name as the environment has it, to be left out of bug reports."""
     source = os.environ if environ is None else environ
     found = (source.get(name, "") for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER"))
     return tuple(sorted({name for name in found if name}))

@@ -48,7 +48,7 @@ class TransformError(TorchyardError, NotImplementedError):
 
 
 class UnsupportedError(TorchyardError, RuntimeError):
-    """No implementation may serve a request. The message holds the whole trace.
+    """No implementation computes a request. The message holds the whole trace.
 
     Attributes:
         decision: the decision, with ``chosen`` None and one candidate per implementation.

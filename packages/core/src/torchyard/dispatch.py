@@ -52,7 +52,7 @@ _PLAIN: Final = (Tensor, torch.nn.Parameter)
 
 
 class KernelPath(Protocol):
-    """A path to a kernel, which an implementation offers for calls that were decided before.
+    """A path to a kernel, which an implementation offers for repeated calls.
 
     A path is asked only where nothing but the kernel takes part in a call: nothing is compiled,
     traced, transformed or profiled, and no mode is active.

@@ -40,7 +40,7 @@ def test_explain_as_json_is_the_decision(invoke: Callable[..., Result]) -> None:
     assert [item["name"] for item in data["trace"]] == ["good.fast", "toy.reference"]
 
 
-def test_explain_fails_where_nothing_serves(invoke: Callable[..., Result]) -> None:
+def test_explain_fails_where_nothing_is_supported(invoke: Callable[..., Result]) -> None:
     result = invoke("explain", "toy", "--dtype", "float64", "--use", "good.fast")
     assert result.exit_code == 3
     assert "toy/1 on cpu: no implementation (decided by argument)" in result.stdout

@@ -36,7 +36,7 @@ def test_doctor_is_sound_where_the_plugins_are(site: Path) -> None:
 
 
 @needs_torch
-def test_doctor_shows_what_serves_each_contract(site: Path) -> None:
+def test_doctor_shows_what_computes_each_contract(site: Path) -> None:
     sections = json.loads(torchyard("doctor", "--json", site=site).stdout)["sections"]
     decisions = {check["name"]: check for check in sections["decisions"]}
     assert decisions["toy/1 on cpu"]["status"] == "pass"

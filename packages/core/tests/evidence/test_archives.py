@@ -320,7 +320,7 @@ def test_a_gzip_is_one_stream() -> None:
 
 
 def test_many_headers_in_one_another_are_refused() -> None:
-    """tarfile calls itself for each header of long names that stands before a member."""
+    """tarfile calls itself for each header of long names that comes before a member."""
     info = tarfile.TarInfo("pax")
     info.type, info.size = tarfile.XHDTYPE, 12
     header = info.tobuf(tarfile.USTAR_FORMAT) + b"12 comment=x" + bytes(500)

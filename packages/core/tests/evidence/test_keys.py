@@ -37,7 +37,7 @@ _OTHER = generate_private_key()
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the file of a private key; its public one lies beside it."""
+    """Return the file of a private key; its public one is next to it."""
     path = tmp_path_factory.mktemp("pair") / "key.pem"
     write_key_pair(path)
     return path

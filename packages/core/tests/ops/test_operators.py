@@ -9,7 +9,7 @@ import pytest
 
 from torchyard._ops.operators import _digest
 
-PACKAGES = ["kept_ops", "kept_programs"]
+PACKAGES = ["some_ops", "some_programs"]
 
 
 @pytest.fixture
@@ -25,9 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("kept_ops/inner/_ops.py", "first = 2\n"),
-        ("kept_ops/inner/_more.py", ""),
-        ("kept_programs/__init__.py", "first = 1\n"),
+        ("some_ops/inner/_ops.py", "first = 2\n"),
+        ("some_ops/inner/_more.py", ""),
+        ("some_programs/__init__.py", "first = 1\n"),
     ],
     ids=["edited", "added", "of the other package"],
 )
@@ -40,16 +40,16 @@ def test_any_change_of_a_source_gives_another_name(folder: Path, path: str, text
 
 def test_what_is_moved_or_renamed_gives_another_name(folder: Path) -> None:
     before = _digest(PACKAGES)
-    source = folder / "kept_ops" / "inner" / "_ops.py"
+    source = folder / "some_ops" / "inner" / "_ops.py"
     source.rename(source.with_name("_kernels.py"))
     assert _digest(PACKAGES) != before
 
 
 def test_what_is_no_source_changes_no_name(folder: Path) -> None:
     before = _digest(PACKAGES)
-    (folder / "kept_ops" / "__pycache__").mkdir()
-    (folder / "kept_ops" / "__pycache__" / "_ops.pyc").write_bytes(b"compiled")
-    (folder / "kept_ops" / "torchyard.toml").write_text("")
+    (folder / "some_ops" / "__pycache__").mkdir()
+    (folder / "some_ops" / "__pycache__" / "_ops.pyc").write_bytes(b"compiled")
+    (folder / "some_ops" / "torchyard.toml").write_text("")
     assert _digest(PACKAGES) == before
 
 
@@ -59,6 +59,6 @@ def test_nothing_of_the_package_is_imported(folder: Path) -> None:
 
 
 def test_a_package_without_sources_is_never_the_same(folder: Path) -> None:
-    for source in (folder / "kept_ops").rglob("*.py"):
+    for source in (folder / "some_ops").rglob("*.py"):
         source.unlink()
     assert _digest(PACKAGES) != _digest(PACKAGES)

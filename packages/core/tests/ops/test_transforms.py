@@ -1,4 +1,4 @@
-"""Every transform of torch finds an op's rules, at every level, or is told that there is none."""
+"""Every transform of torch finds an op's rules, at every level, or an error says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts of accelerators as torch tells them, by a torch that only the tests have."""
+"""Facts of accelerators, read through a torch that only the tests have."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_torch_must_be_in_the_range_that_the_manifest_names(
     assert _state(registry, "needs")[:2] == expected
 
 
-def test_a_plugin_may_serve_several_versions_of_a_component(make_registry: Make) -> None:
+def test_a_plugin_may_implement_several_versions_of_a_component(make_registry: Make) -> None:
     entries = "".join(
         f'[[implements]]\ncontract = "toy/{version}"\nmodule = "x.v{version}"\ndevices = ["*"]\n'
         for version in (1, 2)

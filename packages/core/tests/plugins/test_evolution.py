@@ -186,18 +186,18 @@ def _evolved(make: Make, *plugins: Distribution) -> tuple[Registry, Callable[...
 
 
 @pytest.mark.parametrize(
-    ("written", "serves"), [(OLD, False), (NEEDS_TWO, False), (KNOWS_THREE, True)]
+    ("written", "supports"), [(OLD, False), (NEEDS_TWO, False), (KNOWS_THREE, True)]
 )
 def test_what_a_minor_added_is_asked_only_of_those_that_know_it(
-    make_registry: Make, written: Distribution, serves: bool
+    make_registry: Make, written: Distribution, supports: bool
 ) -> None:
     registry, request = _evolved(make_registry, written)
     name = f"{written.plugin}.add"
     assert registry.decide("toy/1", request(), use=name).name == name
     decision = registry.decide("toy/1", request(fresh=True), use=name)
-    assert decision.name == (name if serves else "")
+    assert decision.name == (name if supports else "")
     verdict = decision.trace[0].verdict
-    if not serves:
+    if not supports:
         assert str(verdict.code) == "E_VERSION"
         assert verdict.text.startswith(f"the request needs toy/1.3, and {name} was written for ")
         assert verdict.hint == f"install a newer version of plugin {written.plugin!r}"
@@ -312,7 +312,7 @@ _HOOK = "the hook torchyard_checks is deprecated since torchyard 0.4 and goes in
 
 @pytest.fixture
 def deprecated(tmp_path: Path) -> Path:
-    """Return a site folder with a plugin that a later core tells to change, and a fine one."""
+    """Return a site folder with a plugin that a later core asks to change, and a fine one."""
     checks = """
 from torchyard import hookimpl
 

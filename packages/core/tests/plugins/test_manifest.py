@@ -84,7 +84,7 @@ def test_every_key_is_read() -> None:
     assert manifest.devices[0].name == "warp"
     assert manifest.claims_privateuse1
     assert manifest.defines[0].contract == ContractId("toy", 2)
-    assert manifest.implements[0].serves("anything")
+    assert manifest.implements[0].covers("anything")
     assert manifest.commands[0].target == "yard.go:command"
     assert manifest.doctor == "yard.checks"
     assert manifest.measure == MeasureEntry("yard.limits", "yard.work")

@@ -61,7 +61,7 @@ def torchyard_implementations(contract):
 """
 
 
-def test_a_plugin_is_imported_only_for_what_it_serves(make_registry: Make) -> None:
+def test_a_plugin_is_imported_only_for_what_it_implements(make_registry: Make) -> None:
     registry = make_registry(TOY, GOOD)
     importlib.import_module("torchyard_toy.contract")
     registry.decide("toy/1", _ask(device="warp"))
@@ -88,7 +88,7 @@ def test_installing_a_plugin_changes_no_choice(make_registry: Make) -> None:
     ]
 
 
-def test_the_same_request_is_decided_once(make_registry: Make) -> None:
+def test_the_same_request_has_one_decision(make_registry: Make) -> None:
     registry = make_registry(TOY, _warp(_offer()))
     first = registry.decide("toy/1", _ask(device="warp"))
     assert registry.decide("toy/1", _ask(device="warp")) is first
@@ -110,7 +110,7 @@ def test_memory_is_bounded(make_registry: Make, monkeypatch: pytest.MonkeyPatch)
     for size in range(100):
         registry.resolve("toy/1", _ask(size=size))
     assert len(registry._decisions) <= 8
-    assert len(registry._served) <= 8
+    assert len(registry._resolved) <= 8
 
 
 # What is given, and the process's own, which is looked at as little as can be.
@@ -351,9 +351,9 @@ def test_threads_share_one_decision_one_load_and_one_notice(
 ) -> None:
     slow = "lambda: (__import__('time').sleep(0.05), lambda numbers: 'warped')[1]"
     registry = make_registry(TOY, _warp(_offer(load=slow)))
-    served = _together(8, lambda: registry.resolve("toy/1", _ask(device="warp")))
-    assert len(served) == 8
-    assert len(set(map(id, served))) == 1
+    found = _together(8, lambda: registry.resolve("toy/1", _ask(device="warp")))
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
     assert sys.modules["yard_warp.toy"].calls == ["toy/1"]
     _together(8, lambda: registry.resolve("toy/1", _ask(dtype="float64")))
     assert len(caplog.records) == 1

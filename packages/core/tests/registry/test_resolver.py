@@ -147,7 +147,7 @@ def test_a_circle_is_an_error_that_names_its_members() -> None:
 
 def test_a_place_that_does_not_exist_is_an_error() -> None:
     offers = [_offer("n.n", before=("a.x",), after=("b.y",))]
-    with pytest.raises(PolicyError, match=r"n\.n: stands before .* cannot satisfy"):
+    with pytest.raises(PolicyError, match=r"n\.n: is before .* cannot satisfy"):
         rank(("a.x", "b.y"), offers, frozenset({"n.n"}))
 
 

@@ -42,7 +42,7 @@ def _decide(policy: Policy, *offers: Implementation):
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where measured decisions lie in this test."""
+    """Return the file of measured decisions in this test."""
     file = tmp_path / "folder" / "tuned.json"
     monkeypatch.setattr("torchyard._registry.tuned.tuned_path", lambda: file)
     return file
@@ -69,8 +69,8 @@ def test_a_measured_choice_that_refuses_or_is_gone_leaves_it_to_the_lists():
 def test_decisions_are_kept_for_the_machine_and_the_versions(path: Path):
     kept = TunedDecisions(_MACHINE, ())
     assert kept.of(_TOY) == ()
-    assert kept.remember(_TOY, "cpu", "c.z", {"threads": 2}) == path
-    kept.remember(_TOY, "cpu big", "b.y", {})
+    assert kept.record(_TOY, "cpu", "c.z", {"threads": 2}) == path
+    kept.record(_TOY, "cpu big", "b.y", {})
     assert sorted(TunedDecisions(_MACHINE, ()).of(_TOY)) == [("cpu", "c.z"), ("cpu big", "b.y")]
     assert TunedDecisions(_MACHINE, ()).of(ContractId("toy", 2)) == ()
     # Other devices may be seen once torch is imported; another torch is another machine.
@@ -128,5 +128,5 @@ def test_a_digest_tells_words_apart():
 def test_a_registry_of_another_machine_keeps_nothing_and_reads_nothing(make_registry, path: Path):
     registry = make_registry()
     with pytest.raises(ValueError, match="expected this machine's registry"):
-        registry.remember("toy/1", Ask(), "c.z", {})
+        registry.record_fastest("toy/1", Ask(), "c.z", {})
     assert not path.exists()

@@ -111,7 +111,7 @@ class Claim(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Implementation:
-    """One way to serve a contract.
+    """One way to compute what a contract means.
 
     Attributes:
         contract: ``op/version``.
@@ -119,8 +119,8 @@ class Implementation:
         supports: pure and cheap; called with the request and the platform, never with tensors.
         load: returns the callable that the contract describes; may import and may be slow, and
             is called once, when the implementation is first chosen.
-        before: names of implementations that this one would stand in front of.
-        after: names of implementations that this one would stand behind. Both place it only
+        before: names of implementations that are listed behind this one.
+        after: names of implementations that are listed before this one. Both place it only
             where a policy enlists it: installing a plugin changes no choice.
         minor: the newest minor of the contract that ``supports`` knows, where that is newer than
             the one in the manifest. A request for something newer is refused without asking it.

@@ -3,7 +3,7 @@
 torch keeps compiled graphs on disk, and finds one again by its text, by torch's own sources and by
 settings. A compiled graph also holds what the text does not say of an op: its schema, what its fake
 promises, and the calls that its autograd formula makes. So a graph that was kept before an upgrade
-of a package would be run after it. Here torch.compile meets each op as an overload that is named
+of a package would be run after it. Here torch.compile traces each op as an overload that is named
 after the sources of its package, which is in the text: other sources, another graph.
 
 Eager calls, programs that are saved and what is not public of torch keep to the default overload,

@@ -7,7 +7,7 @@ autograd's, for a call that records a gradient or has a dual tensor. Every calle
 there: eager code, other rules, compiled graphs and exported programs. A Function that is applied
 inside of a level of torch.func would not find its rules, so the first key is needed.
 
-At a third key the op's rule for vmap serves the batches of gradients that autograd makes by itself
+At a third key the op's rule for vmap computes the batches of gradients that autograd makes
 (``is_grads_batched``), which torch.func does not know.
 
 The names of the keys are not published; they were tried on torch 2.13. What else torch does not
@@ -301,9 +301,9 @@ class _Call:
 
     Attributes:
         op: the op.
-        given: how its arguments lie.
+        given: which of its arguments are tensors.
         rest: its arguments, None in place of tensors.
-        made: how its results lie, once it was computed.
+        made: which of its results are tensors, once it was computed.
     """
 
     __slots__ = ("given", "made", "op", "rest")
@@ -324,7 +324,7 @@ class _Context:
 
 
 class _Batch(NamedTuple):
-    """What a rule for vmap is told; the fields are torch's."""
+    """The info argument of a rule for vmap; the fields are torch's."""
 
     batch_size: int
     randomness: str

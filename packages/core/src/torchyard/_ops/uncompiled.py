@@ -21,7 +21,7 @@ def uncompiled(reason: str) -> Callable[[_F], _F]:
     """Have torch.compile run a function, and what it calls, uncompiled.
 
     A compiled function that calls it is compiled up to the call and from there on; with
-    ``fullgraph=True`` that is an error of torch's, which tells the reason.
+    ``fullgraph=True`` that is an error of torch's, which shows the reason.
 
     Args:
         reason: why, for that error.

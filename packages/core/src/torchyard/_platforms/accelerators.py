@@ -115,7 +115,7 @@ def _of_xpu(torch: Any) -> Iterable[Accelerator]:
 
 
 def _of_mps(torch: Any) -> Iterable[Accelerator]:
-    # Metal tells neither the size of a threadgroup's memory nor that of a SIMD group through torch.
+    # Torch has neither the size of a threadgroup's memory nor that of a SIMD group.
     yield Accelerator(
         device="mps",
         architecture="",

@@ -15,12 +15,12 @@ class _ThreadCapture:
 
     def __init__(self, stdout: TextIO, kept: io.StringIO) -> None:
         self._stdout = stdout
-        self._kept = kept
+        self._captured = kept
         self._owner: int | None = threading.get_ident()
 
     def write(self, text: str) -> int:
         if threading.get_ident() == self._owner:
-            return self._kept.write(text)
+            return self._captured.write(text)
         return self._stdout.write(text)
 
     def release(self) -> None:

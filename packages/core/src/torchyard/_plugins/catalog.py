@@ -253,7 +253,7 @@ class Catalog:
             self._platform = with_accelerators(self._platform, device)
 
     def _look_again(self) -> None:
-        """Take in what torch tells now that somebody imported it: devices, and who has the slot."""
+        """Probe again once torch is imported: its devices, and who has the PrivateUse1 slot."""
         with self._lock:
             self._saw_torch = True
             self._platform = probe_platform()

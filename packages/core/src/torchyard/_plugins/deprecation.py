@@ -19,7 +19,7 @@ _warned: Final[set[tuple[str, str, int, str]]] = set()
 class PluginDeprecationWarning(DeprecationWarning):
     """A plugin implements a hook, or takes an argument of one, that will go.
 
-    It stands at the plugin's function, so that the author's tests show it; a user finds it among
+    Its location is the plugin's function, so that the author's tests show it; a user finds it among
     the plugin's notes.
     """
 

@@ -60,7 +60,7 @@ class DefinesEntry:
 
     Attributes:
         contract: its name.
-        minor: the newest minor that the component defines; it serves every older one.
+        minor: the newest minor that the component defines; it supports every older one.
         module: holds ``DEFINITIONS``.
         deprecated: what the authors of its implementations should know and do; empty where the
             contract is there to stay.
@@ -88,7 +88,7 @@ class ImplementsEntry:
     module: str
     devices: tuple[str, ...]
 
-    def serves(self, device: str) -> bool:
+    def covers(self, device: str) -> bool:
         """Return whether this module is worth importing for a device type."""
         return _ANY_DEVICE in self.devices or device in self.devices
 

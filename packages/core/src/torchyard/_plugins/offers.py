@@ -51,7 +51,7 @@ class Offers(Catalog):
             entries = [
                 entry
                 for entry in plugin.manifest.implements
-                if entry.contract.op == contract.op and entry.serves(device)
+                if entry.contract.op == contract.op and entry.covers(device)
             ]
             if not plugin.usable:
                 # Another version of the contract may be the very reason why.

@@ -89,7 +89,7 @@ def check_contract_owners(plugins: Sequence[Plugin]) -> None:
 def check_contract_versions(plugins: Sequence[Plugin]) -> None:
     """Retire a plugin whose implementations of an op all need versions that are not defined here.
 
-    A component serves every minor of its major up to its own, so a plugin that names no minor, or
+    A component supports every minor of its major up to its own, so a plugin that names no minor, or
     an older one, fits. One that implements a deprecated contract keeps a note of it.
     """
     usable = [

@@ -1,6 +1,6 @@
-"""What the packages of torchyard bring, by name, so that the absence of one is no riddle.
+"""What the packages of torchyard contain, so that an error can name the one that is missing.
 
-A plugin that is not installed tells nothing of itself. A test holds this table against the
+The manifest of a plugin that is not installed cannot be read. A test compares this table with the
 manifests.
 """
 

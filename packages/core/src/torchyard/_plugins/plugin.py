@@ -54,7 +54,7 @@ class Plugin:
 
     Attributes:
         source: where it was announced.
-        state: where it stands.
+        state: whether it is used, and if not, what kind of reason there is.
         code: the reason for a state that is neither discovered nor active.
         reason: one line for a person.
         hint: what to do about it; empty where nothing is wrong.

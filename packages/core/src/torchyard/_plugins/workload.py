@@ -40,7 +40,7 @@ class Workload:
         name: what it is, in a few words, such as ``attention, decode, bfloat16``.
         limits: the names of the limits that may bound it, of which the first that the device has
             counts.
-        amount: what one call takes of that limit: bytes, or operations.
+        amount: bytes or operations of one call, in the unit of that limit.
         prepare: makes the inputs and returns the call; whoever times it waits for the device.
     """
 

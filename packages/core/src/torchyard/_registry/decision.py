@@ -1,4 +1,4 @@
-"""Decisions: which implementation serves a request, and the whole trace of why."""
+"""Decisions: which implementation computes a request, and the whole trace of why."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Which implementation serves a request, and why.
+    """Which implementation computes a request, and why.
 
     Attributes:
         contract: ``op/version``.
         request: the request that was decided.
-        chosen: the implementation; None where nothing may serve the request.
+        chosen: the implementation; None where none supports the request.
         source: who decided.
-        trace: every candidate, in the order in which they stand.
+        trace: every candidate, in the order of the lists.
     """
 
     contract: str

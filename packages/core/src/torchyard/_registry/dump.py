@@ -38,7 +38,7 @@ def dump_decisions(registry: Registry, devices: Iterable[str]) -> DecisionDump:
                 name = registry.decide(contract, request).name or None
                 if buckets.setdefault(bucket, name) != name:
                     raise LockError(
-                        f"contract {contract}: two cases of bucket {bucket!r} are served by "
+                        f"contract {contract}: two cases of bucket {bucket!r} are decided for "
                         f"{buckets[bucket]} and by {name}; the component's bucket() must tell "
                         f"them apart"
                     )

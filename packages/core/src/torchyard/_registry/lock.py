@@ -20,7 +20,7 @@ class DecisionDump:
 
     Attributes:
         made_with: versions and machine, as text.
-        decisions: contract to bucket to implementation; None where nothing may serve the bucket.
+        decisions: contract to bucket to implementation; None where none supports the bucket.
     """
 
     made_with: Mapping[str, str]

@@ -19,7 +19,7 @@ class MeasuredFile:
     """A file of entries by machine and name, which any number of processes may write to.
 
     Args:
-        path: where it lies; its folder is made when it is written.
+        path: of the file; its folder is made when it is written.
     """
 
     def __init__(self, path: Path) -> None:

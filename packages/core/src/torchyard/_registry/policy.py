@@ -15,7 +15,7 @@ from torchyard._registry.decision import Source
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A demand that one implementation serves one contract; it never falls back."""
+    """A demand that one implementation computes one contract; it never falls back."""
 
     implementation: str
     source: Source
@@ -29,7 +29,7 @@ class Policy:
         use: the demand for this contract, strongest source first; None lets the lists decide.
         enlist: implementations that may be chosen although no list names them.
         locked: bucket to implementation, from a file of decisions.
-        lock_path: where that file lies, for messages.
+        lock_path: of that file, for messages.
         tuned: bucket to the implementation that was measured to be the fastest; a wish, not a
             demand: where it refuses, the lists decide.
     """

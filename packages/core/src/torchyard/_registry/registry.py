@@ -66,7 +66,7 @@ class Registry(Offers):
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._decisions: dict[Hashable, Decision] = {}
-        self._served: dict[Hashable, Callable[..., Any]] = {}
+        self._resolved: dict[Hashable, Callable[..., Any]] = {}
         self._loaded: dict[tuple[str, str], Callable[..., Any]] = {}
         self._contracts: dict[str, ContractId] = {}
         self._locks: dict[str, DecisionDump] = {}
@@ -85,7 +85,7 @@ class Registry(Offers):
     def decide(
         self, contract: str | ContractId, request: Request, *, use: str | None = None
     ) -> Decision:
-        """Decide which implementation serves a request, without asking that one does.
+        """Decide which implementation computes a request; that none does is no error.
 
         Args:
             contract: ``op/version`` or a parsed one.
@@ -95,26 +95,26 @@ class Registry(Offers):
         Returns:
             The decision, cached per request and policy; ``chosen`` may be None.
         """
-        return self._decided(self._key(contract, request, use))
+        return self._decide(self._key(contract, request, use))
 
     def resolve(
         self, contract: str | ContractId, request: Request, *, use: str | None = None
     ) -> Callable[..., Any]:
-        """Return the callable that serves a request.
+        """Return the callable that computes a request.
 
         An implementation whose ``load`` fails takes its plugin out of use, and the request is
         decided again without it; a demand for it is not, and ends in the error.
 
         Raises:
-            UnsupportedError: nothing may serve it; the message holds the whole trace.
+            UnsupportedError: no implementation supports it; the message holds the whole trace.
         """
         key = self._key(contract, request, use)
-        served = self._served.get(key)
-        while served is None:
-            decision = self._decided(key)
+        found = self._resolved.get(key)
+        while found is None:
+            decision = self._decide(key)
             chosen = require(decision)
             try:
-                served = self._load(decision.contract, chosen)
+                found = self._load(decision.contract, chosen)
             except PluginCodeError:
                 # Its plugin is out of use now: the next decision goes without it, and says so.
                 continue
@@ -122,8 +122,8 @@ class Registry(Offers):
             with self._lock:
                 # Between the decision and here, another thread's plugin may have failed.
                 if self._decisions.get(key) is decision:
-                    self._served[key] = served
-        return served
+                    self._resolved[key] = found
+        return found
 
     def decision_cache(self) -> dict[Any, Any]:
         """Return the dictionary in which components store what follows from decisions.
@@ -153,7 +153,7 @@ class Registry(Offers):
         self._latest = settings, demands, found, caches
         return found
 
-    def remember(
+    def record_fastest(
         self,
         contract: str | ContractId,
         request: Request,
@@ -177,13 +177,15 @@ class Registry(Offers):
             OSError, TypeError, KeyError: the file is there and is no such file.
         """
         if not self._probes:
-            raise ValueError("remember: expected this machine's registry, got one for another")
+            raise ValueError(
+                "record_fastest: expected this machine's registry, got one for another"
+            )
         if isinstance(contract, str):
             contract = ContractId.parse(contract)
         with self._lock:
             self._measured(contract)
             assert self._tuned is not None
-            path = self._tuned.remember(
+            path = self._tuned.record(
                 contract, str(request.bucket()), implementation, dict(measured)
             )
             self._plugins_changed()
@@ -227,7 +229,7 @@ class Registry(Offers):
             )
         self._requests.add(type(request))
 
-    def _decided(self, key: _Key) -> Decision:
+    def _decide(self, key: _Key) -> Decision:
         decision = self._decisions.get(key)
         if decision is not None:
             return decision
@@ -281,7 +283,7 @@ class Registry(Offers):
 
     def _plugins_changed(self) -> None:
         self._decisions.clear()
-        self._served.clear()
+        self._resolved.clear()
         self._policies.clear()
         # Another dictionary: what is being gathered meanwhile goes to the former one.
         self._candidates = {}
@@ -351,7 +353,7 @@ def registry() -> Registry:
 
 
 def resolve(contract: str, request: Request, *, use: str | None = None) -> Callable[..., Any]:
-    """Return the callable that serves a request, by this process's registry."""
+    """Return the callable that computes a request, by this process's registry."""
     return registry().resolve(contract, request, use=use)
 
 
@@ -360,7 +362,7 @@ def use(**implementations: str) -> Iterator[None]:
     """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
 
     A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
-    (``attention_v1``). The demand never falls back: what cannot be served raises
+    (``attention_v1``). The demand never falls back: what the implementation does not support raises
     UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
 
     Raises:

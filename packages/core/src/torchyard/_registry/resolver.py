@@ -26,7 +26,7 @@ def decide(
     policy: Policy = _NO_POLICY,
     absent: Sequence[Candidate] = (),
 ) -> Decision:
-    """Choose an implementation for a request, or say why none may serve it.
+    """Choose an implementation for a request, or say why none supports it.
 
     Args:
         contract: ``op/version``.
@@ -38,7 +38,7 @@ def decide(
         absent: candidates of plugins that offer nothing now, for the trace.
 
     Returns:
-        A decision; ``chosen`` is None where nothing may serve the request. The same arguments
+        A decision; ``chosen`` is None where none supports the request. The same arguments
         give the same decision, whatever the order of ``implementations``.
     """
     by_name = {item.name: item for item in implementations}
@@ -62,7 +62,7 @@ def decide(
     for name in ranked:
         implementation = by_name.get(name)
         if implementation is None:
-            # It stands where the list has it, so that what a choice went without is seen.
+            # At its place in the list, so that the trace shows what the choice went without.
             verdict = _reason(name, absent) or _not_installed(name)
             trace.append(Candidate(name, Outcome.REFUSED, verdict))
             continue
@@ -93,7 +93,8 @@ def require(decision: Decision) -> Implementation:
         arguments.instance("require", "decision", decision, Decision)
     if decision.chosen is None:
         raise UnsupportedError(
-            f"nothing may serve this request; every candidate and its reason:\n{decision.render()}",
+            f"no implementation supports this request; every candidate and its reason:\n"
+            f"{decision.render()}",
             decision,
         )
     return decision.chosen
@@ -104,8 +105,8 @@ def rank(
 ) -> tuple[str, ...]:
     """Place the enlisted implementations into a device's list.
 
-    One that says ``before`` stands right in front of the first implementation that it names; one
-    that says only ``after`` right behind the last; one that says neither stands in front of the
+    One that says ``before`` is placed right before the first implementation that it names; one
+    that says only ``after`` right behind the last; one that says neither is placed before the
     list's last entry, which is the reference. What an enlisted one names is placed before it is.
     """
     ranked = list(order)
@@ -118,7 +119,7 @@ def rank(
         ready = [item for item in waiting if not names & {*item.before, *item.after}]
         if not ready:
             raise PolicyError(
-                f"{', '.join(sorted(names))}: each stands before or after another of them, in a "
+                f"{', '.join(sorted(names))}: each is before or after another of them, in a "
                 f"circle; remove one from TORCHYARD_ENLIST or demand it with TORCHYARD_USE"
             )
         ranked.insert(_place(ready[0], ranked), ready[0].name)
@@ -131,7 +132,7 @@ def _place(item: Implementation, ranked: Sequence[str]) -> int:
     after = [ranked.index(name) for name in item.after if name in ranked]
     if before and after and max(after) >= min(before):
         raise PolicyError(
-            f"{item.name}: stands before {list(item.before)} and after {list(item.after)}, which "
+            f"{item.name}: is before {list(item.before)} and after {list(item.after)}, which "
             f"the order {list(ranked)} cannot satisfy; remove it from TORCHYARD_ENLIST or demand "
             f"it with TORCHYARD_USE"
         )

@@ -17,7 +17,7 @@ _CHOSEN: Final = "implementation"
 
 
 def tuned_path() -> Path:
-    """Return where the file lies: the user's cache folder."""
+    """Return the file's path, in the user's cache folder."""
     import platformdirs
 
     return Path(platformdirs.user_cache_path("torchyard")) / "tuned-decisions.json"
@@ -61,7 +61,7 @@ class TunedDecisions:
             if key.startswith(start)
         )
 
-    def remember(
+    def record(
         self, contract: ContractId, bucket: str, implementation: str, measured: dict[str, Any]
     ) -> Path:
         """Keep a decision, with what it was taken from, and return where it is kept.

@@ -1,4 +1,4 @@
-"""``torchyard env``: what a bug report needs, and nothing that tells who wrote it."""
+"""``torchyard env``: what a bug report needs, and nothing that identifies its author."""
 
 from __future__ import annotations
 

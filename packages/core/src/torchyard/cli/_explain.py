@@ -1,4 +1,4 @@
-"""``torchyard explain``: what would serve a request, and what every other candidate says."""
+"""``torchyard explain``: what would compute a request, and the verdict of every candidate."""
 
 from __future__ import annotations
 

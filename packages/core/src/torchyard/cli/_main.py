@@ -21,7 +21,7 @@ from torchyard.cli._plugins import plugins
 @click.group(cls=YardGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", prog_name="torchyard")
 def cli() -> None:
-    """Say what serves an op on this machine, and why.
+    """Say which implementation computes an op on this machine, and why.
 
     Every command takes --json: stdout then holds one JSON document and nothing else.
     """

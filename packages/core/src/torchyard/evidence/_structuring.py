@@ -34,7 +34,7 @@ except ImportError as error:
 _Kind = TypeVar("_Kind")
 _Hook = Callable[[Any, Any], Any]
 
-# Faults that an error tells; a document that is another one altogether has hundreds.
+# Faults that an error lists; a document that is another one altogether has hundreds.
 _TOLD: Final = 3
 _WORDS: Final[Mapping[Any, str]] = {
     str: "a string",

@@ -196,7 +196,7 @@ def decompress_gzip(data: bytes, most: int) -> bytes:
 
 
 def _check_zip_entry(entry: zipfile.ZipInfo, stored: bool, folders: bool) -> None:
-    # As it stands in the file: zipfile cuts a name at its first zero.
+    # As the file has it: zipfile cuts a name at its first zero.
     name = entry.orig_filename
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if entry.is_dir() or kind == stat.S_IFDIR:

@@ -128,7 +128,7 @@ def _measured(call: LinearCall, request: LinearRequest, before: str, seconds: fl
         if wins >= _WINS and statistics.median(ratios) <= least:
             chosen, least = name, statistics.median(ratios)
     milliseconds = {name: 1e3 * statistics.median(mine) for name, mine in times.items()}
-    registry().remember(
+    registry().record_fastest(
         LINEAR,
         request,
         chosen,

@@ -1,4 +1,4 @@
-"""``torchyard doctor``: is this installation sound, and what serves what."""
+"""``torchyard doctor``: is this installation sound, and which implementation computes what."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def diagnose(
         registry: what is installed.
         torch: torch as this process has it.
         built_in_commands: names that no plugin's command may take.
-        step: told what begins now.
+        step: called with the name of what begins.
     """
     step("devices")
     devices = tuple(_check_devices(registry, torch))
@@ -96,7 +96,7 @@ def _check_torch(torch: TorchStatus, registry: Registry) -> Iterator[Check]:
         return
     yield Check("torch", CheckStatus.PASS, str(torch.module.__version__))
     found = sorted(registry.platform.devices - {"cpu"})
-    text = ", ".join(found) if found else "none; the CPU serves"
+    text = ", ".join(found) if found else "none; the CPU is used"
     yield Check("accelerator", CheckStatus.PASS, text)
 
 
@@ -212,9 +212,9 @@ def _check_decision(registry: Registry, contract: ContractId, device: str) -> Ch
         return Check(name, CheckStatus.UNVERIFIED, "the component has no cases for this device")
     # Not every contract is for every device: what nobody offers is missing nowhere.
     elsewhere = IMPLEMENTED_ELSEWHERE.get(contract.op, "")
-    served = any(decision.name for decision in decisions)
+    computed = any(decision.name for decision in decisions)
     # A component alone is a sound installation: what it leaves to another package is absent.
-    if elsewhere and not served and not _is_usable(registry, elsewhere):
+    if elsewhere and not computed and not _is_usable(registry, elsewhere):
         return Check(
             name,
             CheckStatus.UNVERIFIED,
@@ -234,7 +234,7 @@ def _check_decision(registry: Registry, contract: ContractId, device: str) -> Ch
     return Check(
         name,
         CheckStatus.FAIL,
-        f"{text}; nothing may serve {unserved.request}",
+        f"{text}; no implementation supports {unserved.request}",
         f"`torchyard explain {contract.op} --device {device}` shows every candidate",
     )
 

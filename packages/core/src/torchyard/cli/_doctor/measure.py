@@ -32,7 +32,7 @@ def measure(registry: Registry, device: str, steps: Steps) -> Section:
     Args:
         registry: what is installed.
         device: the torch device type.
-        steps: told what begins now.
+        steps: called with the name of what begins.
 
     Returns:
         A check for each workload: a warning below 80 % of the limit, with what may raise it;
