@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -159,14 +159,19 @@ def test_who_takes_the_slot_on_request_keeps_nobody_from_it(
     assert tuple(registry.plugin(name).usable for name in ("real", "rehearsed")) == usable
 
 
+def _install_torch(monkeypatch: pytest.MonkeyPatch, slot: str) -> None:
+    """Put a torch in place whose PrivateUse1 slot a device has, and what reads it."""
+    compat = SimpleNamespace(privateuse1_backend_name=lambda: slot)
+    monkeypatch.setattr("torchyard.torch_compat", compat, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", _torch_with(slot))
+
+
 def _torch_with(slot: str) -> ModuleType:
     torch = ModuleType("torch")
     torch.__dict__.update(
         __version__="2.13.0",
         accelerator=ModuleType("accelerator"),
-        _C=ModuleType("_C"),
     )
-    torch._C.__dict__["_get_privateuse1_backend_name"] = lambda: slot
     torch.accelerator.__dict__["is_available"] = lambda: True
     torch.accelerator.__dict__["current_accelerator"] = lambda: ModuleType("device")
     torch.accelerator.current_accelerator = lambda: _Device(slot)
@@ -182,7 +187,7 @@ class _Device:
 def test_who_holds_the_slot_in_torch_keeps_it(
     make_registry: Make, monkeypatch: pytest.MonkeyPatch, holder: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "torch", _torch_with(holder))
+    _install_torch(monkeypatch, holder)
     registry = make_registry(*_claimants(), platform=None)
     for name in ("first", "second"):
         assert registry.plugin(name).usable == (name == holder)
@@ -197,7 +202,7 @@ def test_a_torch_that_is_imported_later_is_taken_in(
     assert "elsewhere" not in registry.platform.devices
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     assert "elsewhere" not in registry.platform.devices, "torch is in the middle of its import"
-    monkeypatch.setitem(sys.modules, "torch", _torch_with("elsewhere"))
+    _install_torch(monkeypatch, "elsewhere")
     assert "elsewhere" in registry.platform.devices
     assert _state(registry, "first")[1] == "E_SLOT"
     assert "device 'elsewhere' holds it in this process" in _state(registry, "first")[2]
