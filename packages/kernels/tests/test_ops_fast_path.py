@@ -16,7 +16,9 @@ from torchyard.dispatch import FastPath, decision_cache
 from torchyard_kernels.linear import _api as linear_api
 from torchyard_kernels.linear import _ops as linear_ops
 from torchyard_kernels.pointwise import _api as pointwise_api
+from torchyard_kernels.pointwise import _ops as pointwise_ops
 from torchyard_kernels.topk import _api as topk_api
+from torchyard_kernels.topk import _ops as topk_ops
 
 OPS = torch.ops.torchyard_kernels
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -48,6 +50,8 @@ def ways(monkeypatch):
     never.try_call = never
     for module, name in EAGER:
         monkeypatch.setattr(module, name, never)
+    for module in (linear_ops, topk_ops, pointwise_ops):
+        monkeypatch.setattr(module, "is_plain_call", lambda tensors: False)
     monkeypatch.setattr(FastPath, "try_call", watched)
     with torchyard.use(linear="cpu.native", topk="cpu.native", pointwise="cpu.native"):
         decision_cache().clear()

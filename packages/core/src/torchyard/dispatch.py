@@ -247,6 +247,8 @@ def is_plain_call(tensors: Iterable[Tensor]) -> bool:
         # The dispatcher gives a kernel a copy of a lazily negated tensor, or of one of zeros that
         # are not stored.
         type(tensor) in _PLAIN
+        # The dispatcher computes tensors without values by the fake kernel.
+        and not tensor.is_meta
         and not tensor.is_neg()
         and not is_zero_tensor(tensor)
         and not is_legacy_batched(tensor)

@@ -12,17 +12,23 @@ from torchyard.dispatch import decision_cache
 from torchyard_kernels import PackedWeight, linear
 from torchyard_kernels.linear import _api, _ops
 from torchyard_kernels.linear._functions import recordings
-from torchyard_kernels.linear.contract import PLAIN_WEIGHT
+from torchyard_kernels.linear.contract import PLAIN_WEIGHT, LinearCall
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Count the calls that reach the op, under settings of their own."""
+    """Count the calls with functions that no path takes, under settings of their own."""
     calls = []
-    fused = _ops.fused
-    monkeypatch.setattr(_api, "fused", lambda *args: calls.append(args) or fused(*args))
+    compute = _ops.compute
+
+    def counting(call):
+        if call.prologue is not None or call.epilogue is not None:
+            calls.append(call)
+        return compute(call)
+
+    monkeypatch.setattr(_api, "compute", counting)
     with torchyard.use(linear="cpu.native"):
         decision_cache().clear()
         yield calls
@@ -32,9 +38,9 @@ def by_op(x, held, bias, *, prologue=None, epilogue=None, gated=False):
     """Return what the op gives, as a call that was never decided does."""
     before = None if prologue is None else recordings.record(prologue, "prologue", False, x)
     after = None if epilogue is None else recordings.record(epilogue, "epilogue", gated, x)
-    packed = isinstance(held, PackedWeight)
-    tensors, spec = (held.tensors, held.spec_text) if packed else ([held], "")
-    return _ops.fused(x, tensors, spec, bias, before, after)
+    weight = held.packed if isinstance(held, PackedWeight) else held
+    call = LinearCall(x, weight, bias, before, after)
+    return torch.ops.torchyard_kernels.linear_fused(*_ops._arguments(call))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

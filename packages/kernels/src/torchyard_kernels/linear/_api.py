@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -18,12 +19,11 @@ from torchyard_kernels.linear._functions.recordings import (
     PROLOGUES,
     recorded,
 )
-from torchyard_kernels.linear._ops import FAST_PATH, fused
-from torchyard_kernels.linear._transforms import product
+from torchyard_kernels.linear._ops import FAST_PATH, compute
 from torchyard_kernels.linear._tuning import active
 from torchyard_kernels.linear._validation import check_batches, check_linear, check_matmul
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
-from torchyard_kernels.linear.contract import PLAIN_WEIGHT, SECOND_FACTOR
+from torchyard_kernels.linear.contract import PLAIN_WEIGHT, SECOND_FACTOR, LinearCall
 from torchyard_programs import is_transformed
 
 __all__ = ["bmm", "linear", "matmul"]
@@ -91,26 +91,26 @@ def linear(
             with torch.autocast(x.device.type, enabled=False):
                 return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
     check_linear(x, weight, bias)
-    if isinstance(weight, Tensor):
-        held, spec = [weight], ""
-    else:
-        held, spec = weight.tensors, weight.spec_text
+    call = LinearCall(x, weight.packed if isinstance(weight, PackedWeight) else weight, bias)
     if prologue is None and epilogue is None:
-        return product(x, held, spec, bias)
+        return compute(call)
     gated = epilogue is not None and required(epilogue) == 2
     if gated and weight.shape[0] % 2:
         raise ValueError(
             f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
             f"{weight.shape[0]}"
         )
-    before = None if prologue is None else recorded(prologue, "prologue", False, x)
-    after = None if epilogue is None else recorded(epilogue, "epilogue", gated, x)
-    captured = [tensor for one in (before, after) if one is not None for tensor in one.captured]
-    bound = [x, *held, *captured] if bias is None else [x, *held, bias, *captured]
-    recorded_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in bound)
-    if not recorded_gradient and not is_transformed():
-        return fused(x, held, spec, bias, before, after)
-    y = product(x if prologue is None else prologue(x).to(x.dtype), held, spec, bias)
+    fused = replace(
+        call,
+        prologue=None if prologue is None else recorded(prologue, "prologue", False, x),
+        epilogue=None if epilogue is None else recorded(epilogue, "epilogue", gated, x),
+    )
+    needs_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in fused.tensors)
+    if not needs_gradient and not is_transformed():
+        return compute(fused)
+    if prologue is not None:
+        call = replace(call, x=prologue(x).to(x.dtype))
+    y = compute(call)
     if epilogue is None:
         return y
     return epilogue(*y.chunk(2, -1)) if gated else epilogue(y)
@@ -147,11 +147,11 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
             f"{list(a.shape)}, got {list(b.shape)}"
         )
     if b.ndim == 1:
-        return product(a, [b[None]], "", None).squeeze(-1)
+        return compute(LinearCall(a, b[None])).squeeze(-1)
     if a.ndim == 1:
         return matmul(a[None], b).squeeze(-2)
     if b.ndim == 2:
-        return product(a, [b.mT], "", None)
+        return compute(LinearCall(a, b.mT))
     try:
         batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])  # type: ignore[no-untyped-call]
     except RuntimeError:
@@ -162,7 +162,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     count = math.prod(batch)
     left = a.expand(*batch, *a.shape[-2:]).reshape(count, *a.shape[-2:])
     right = b.expand(*batch, *b.shape[-2:]).reshape(count, *b.shape[-2:])
-    return product(left, [right.mT], "", None).reshape(*batch, a.shape[-2], b.shape[-1])
+    return compute(LinearCall(left, right.mT)).reshape(*batch, a.shape[-2], b.shape[-1])
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     if is_cast(a):
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_batches(a, b)
-    return product(a, [b.mT], "", None)
+    return compute(LinearCall(a, b.mT))
 
 
 def _are_batches(a: Tensor, b: Tensor) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 
+import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard.dispatch import FastPath, decision_cache
+from torchyard.dispatch import FastPath, decision_cache, is_plain_call
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.linear._formats.table import unpacked
 from torchyard_kernels.linear._functions.function import EPILOGUE, GATED, PROLOGUE, Recorded
-from torchyard_kernels.linear._request import request_of, result_shape
 from torchyard_kernels.linear._transforms import (
     as_rows,
     batched,
@@ -31,12 +31,13 @@ from torchyard_kernels.linear.contract import (
     SECOND_FACTOR,
     Linear,
     LinearCall,
+    LinearRequest,
     Packed,
     WeightSpec,
 )
 from torchyard_programs import stored
 
-__all__ = ["FAST_PATH", "fused"]
+__all__ = ["FAST_PATH", "compute"]
 
 # The key is None for a plain weight and for panels; the spec's text for weights of another format;
 # or, for a product with functions, the texts of both and whether the second takes halves.
@@ -57,25 +58,86 @@ _FUSED: Final = (
     "bool gated) -> Tensor"
 )
 
-_parsed = lru_cache(maxsize=1024)(WeightSpec.parse)
+
+def compute(call: LinearCall) -> Tensor:
+    """Return the result of a call: from the op, or from a kernel where nothing else takes part.
+
+    The op for functions has no gradient.
+    """
+    tensors = call.tensors
+    if is_plain_call(tensors) and not (
+        torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    ):
+        return _computed(call)
+    before, after = call.prologue, call.epilogue
+    name = "linear" if before is None and after is None else "linear_fused"
+    out: Tensor = OPERATORS[name](*_arguments(call))
+    return out
 
 
-def fused(
+def _arguments(call: LinearCall) -> list[Any]:
+    """Return a call as the arguments of an op; :func:`_call` is the way back."""
+    weight, before, after = call.weight, call.prologue, call.epilogue
+    if isinstance(weight, Packed):
+        found: list[Any] = [call.x, list(weight.tensors), weight.spec.text, call.bias]
+    else:
+        found = [call.x, [weight], "", call.bias]
+    if before is None and after is None:
+        return found
+    for function in (before, after):
+        found += ["", None] if function is None else [function.text, list(function.captured)]
+        found[-1] = found[-1] or None
+    return [*found, call.gated]
+
+
+def _call(
     x: Tensor,
     weight: list[Tensor],
     spec: str,
     bias: Tensor | None,
-    prologue: Recorded | None,
-    epilogue: Recorded | None,
-) -> Tensor:
-    """Call the op that runs functions; it has no gradient."""
-    functions: list[Any] = []
-    for function in (prologue, epilogue):
-        functions += ["", None] if function is None else [function.text, list(function.captured)]
-        functions[-1] = functions[-1] or None
-    gated = epilogue is not None and len(epilogue.inputs) == 2
-    out: Tensor = OPERATORS["linear_fused"](x, weight, spec, bias, *functions, gated)
-    return out
+    before: str = "",
+    before_captured: list[Tensor] | None = None,
+    after: str = "",
+    after_captured: list[Tensor] | None = None,
+    gated: bool = False,
+) -> LinearCall:
+    """Return the call of an op's arguments."""
+    return LinearCall(
+        x,
+        Packed(WeightSpec.parse(spec), tuple(weight)) if spec else weight[0],
+        bias,
+        Recorded(before, stored(before_captured), PROLOGUE) if before else None,
+        Recorded(after, stored(after_captured), GATED if gated else EPILOGUE) if after else None,
+    )
+
+
+def _checked(call: LinearCall) -> LinearCall:
+    """Return a call, checked: its functions are pointwise."""
+    for function in (call.prologue, call.epilogue):
+        if isinstance(function, Recorded):
+            function.check(call.x.dtype)
+    return call
+
+
+def _computed(call: LinearCall) -> Tensor:
+    """Compute a call with the implementation that the registry chooses."""
+    request = _checked(call).request()
+    if active() is not None:
+        tune(call, request)
+    cache = decision_cache()
+    chosen: Linear = registry().resolve(LINEAR, request)
+    FAST_PATH.enable(cache, chosen, request, key=_key(call, request))
+    return chosen(call)
+
+
+def _key(call: LinearCall, request: LinearRequest) -> Any:
+    """Return the key of a call's fast path."""
+    if request.prologue or request.epilogue:
+        return request.prologue, request.epilogue, request.gated
+    weight = call.weight
+    if isinstance(weight, Packed) and weight.spec.format != "panels":
+        return weight.spec.text
+    return None
 
 
 @lru_cache(maxsize=1024)
@@ -83,7 +145,7 @@ def _form(spec: str) -> tuple[int, int] | int | None:
     """Return the form of a weight, see FAST_PATH."""
     if not spec:
         return PLAIN_WEIGHT
-    parsed = _parsed(spec)
+    parsed = WeightSpec.parse(spec)
     return (parsed.rows, parsed.columns) if parsed.format == "panels" else None
 
 
@@ -116,41 +178,15 @@ def _try_product(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None
     return found
 
 
-def _call(*args: Any) -> LinearCall:
-    x, weight, spec, bias, before, before_captured, after, after_captured, gated = args
-    prologue = epilogue = None
-    if before:
-        prologue = Recorded(before, stored(before_captured), PROLOGUE)
-    if after:
-        epilogue = Recorded(after, stored(after_captured), GATED if gated else EPILOGUE)
-    for function in (prologue, epilogue):
-        if function is not None:
-            function.check(x.dtype)
-    held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
-    return LinearCall(x, held, bias, prologue, epilogue)
-
-
 def _fused(*args: Any) -> Tensor:
-    tuned = active() is not None
-    found = None if tuned else _try_fused(*args)
-    if found is not None:
-        return found
-    call = _call(*args)
-    request = request_of(call)
-    if tuned:
-        tune(call, request)
-    cache = decision_cache()
-    chosen: Linear = registry().resolve(LINEAR, request)
-    FAST_PATH.enable(
-        cache, chosen, request, key=(request.prologue, request.epilogue, request.gated)
-    )
-    return chosen(call)
+    found = None if active() is not None else _try_fused(*args)
+    return _computed(_call(*args)) if found is None else found
 
 
 def _fused_fake(*args: Any) -> Tensor:
-    call = _call(*args)
+    call = _checked(_call(*args))
     dtype = call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
-    return call.x.new_empty(result_shape(call), dtype=dtype)
+    return call.x.new_empty(call.result_shape(), dtype=dtype)
 
 
 def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
@@ -160,25 +196,14 @@ def _refuse_gradient(ctx: Any, grad: Tensor) -> NoReturn:
     )
 
 
-def _linear(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
-    tuned = active() is not None
-    found = None if tuned else _try_product(x, weight, spec, bias)
-    if found is not None:
-        return found
-    held = Packed(_parsed(spec), tuple(weight)) if spec else weight[0]
-    call = LinearCall(x, held, bias)
-    request = request_of(call)
-    if tuned:
-        tune(call, request)
-    cache = decision_cache()
-    chosen: Linear = registry().resolve(LINEAR, request)
-    FAST_PATH.enable(cache, chosen, request, key=spec if _form(spec) is None else None)
-    return chosen(call)
+def _linear(*args: Any) -> Tensor:
+    found = None if active() is not None else _try_product(*args)
+    return _computed(_call(*args)) if found is None else found
 
 
-def _fake(x: Tensor, weight: list[Tensor], spec: str, bias: Tensor | None) -> Tensor:
-    outputs = _parsed(spec).rows if spec else weight[0].shape[-2]
-    return x.new_empty((*x.shape[:-1], outputs))
+def _fake(*args: Any) -> Tensor:
+    call = _call(*args)
+    return call.x.new_empty(call.result_shape())
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -220,7 +245,7 @@ def _push_forward(
 
 
 def _plain(spec: str, weight: list[Tensor]) -> Tensor:
-    return unpacked(Packed(_parsed(spec), tuple(weight))) if spec else weight[0]
+    return unpacked(Packed(WeightSpec.parse(spec), tuple(weight))) if spec else weight[0]
 
 
 OPERATORS.define(

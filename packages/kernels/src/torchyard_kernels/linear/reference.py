@@ -9,7 +9,6 @@ from torch import Tensor
 
 from torchyard_kernels.linear._formats.activations import activations
 from torchyard_kernels.linear._formats.table import unpacked
-from torchyard_kernels.linear._request import result_shape
 from torchyard_kernels.linear.contract import LinearCall
 
 __all__ = ["reference"]
@@ -27,4 +26,4 @@ def reference(call: LinearCall) -> Tensor:
         return out.to(x.dtype)
     dtype = call.epilogue.dtype(x.dtype)
     out = call.epilogue.apply(*(out.chunk(2, -1) if call.gated else (out,)))
-    return out.expand(result_shape(call)).to(dtype).contiguous()
+    return out.expand(call.result_shape()).to(dtype).contiguous()

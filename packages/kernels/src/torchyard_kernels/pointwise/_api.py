@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments as checks
-from torchyard_kernels._operators import OPERATORS
-from torchyard_kernels.pointwise._arguments import Arguments
-from torchyard_kernels.pointwise._ops import FAST_PATH, count_write
+from torchyard_kernels.pointwise._arguments import Arguments, MapCall
+from torchyard_kernels.pointwise._ops import FAST_PATH, compute, count_write
 from torchyard_kernels.pointwise._recordings import kept, recorded
 from torchyard_kernels.pointwise._transforms import refuse_gradient
 from torchyard_kernels.pointwise._validation import parse_arguments
@@ -61,20 +60,9 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         if found is not None:
             return found[0] if several is None else found
     arguments = parse_arguments("foreach_map", lists)
-    count = 1 if several is None else several
     if not arguments.groups:
-        return [] if several is None else tuple([[] for _ in range(count)])
-    flat = OPERATORS["pointwise"](
-        arguments.tensors,
-        list(captured) or None,
-        arguments.numbers or None,
-        arguments.form,
-        arguments.groups,
-        text,
-        implementation or "",
-    )
-    groups = arguments.groups
-    results = tuple([list(flat[start * groups : (start + 1) * groups]) for start in range(count)])
+        return [] if several is None else tuple([[] for _ in range(several)])
+    results = compute(MapCall(arguments, text, captured, implementation=implementation or ""))
     return results[0] if several is None else results
 
 
@@ -131,16 +119,7 @@ def write(
     arguments = parse_arguments("foreach_map_", lists)
     _check_out(arguments, captured, out, result_count(text) or 1)
     if arguments.groups:
-        OPERATORS["pointwise_"](
-            [tensor for result in out for tensor in result],
-            arguments.tensors,
-            list(captured) or None,
-            arguments.numbers or None,
-            arguments.form,
-            arguments.groups,
-            text,
-            implementation or "",
-        )
+        compute(MapCall(arguments, text, captured, tuple(out), implementation or ""))
 
 
 def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]:

@@ -1,4 +1,4 @@
-"""What foreach_map was given, as its ops take it.
+"""Calls of foreach_map: the program, and the arguments as the ops take them.
 
 An op takes tensors, numbers and strings. So the arguments become one list of tensors, one of
 numbers, and a form: a letter for each argument. ``T`` is a list of tensors, ``t`` one tensor for
@@ -8,6 +8,7 @@ all groups; ``F I B`` are lists of float, int and bool numbers, ``f i b`` one nu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -17,17 +18,17 @@ from torch import Tensor
 from torchyard_kernels.pointwise.contract import Operand
 from torchyard_programs import is_readable_on
 
-__all__ = ["Arguments", "device_of", "operand_of"]
+__all__ = ["Arguments", "MapCall", "device_of", "operand_of"]
 
 _TYPES: Final[dict[str, type]] = {"b": bool, "i": int, "f": float}
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call.
+    """The lists of a call.
 
     Attributes:
-        tensors: of each argument in turn.
-        numbers: likewise, as floats.
+        tensors: the tensors of each argument in turn.
+        numbers: the numbers of each argument in turn, as floats.
         form: a letter for each argument.
         groups: the length of the lists.
     """
@@ -38,14 +39,14 @@ class Arguments(NamedTuple):
     groups: int
 
     def items(self) -> list[Sequence[Any]]:
-        """Return what each argument is in each group."""
+        """Return of each argument its value in each group."""
         return [
             item if letter.isupper() else [item] * self.groups
             for letter, item in zip(self.form, self.passed(), strict=True)
         ]
 
     def passed(self) -> tuple[Any, ...]:
-        """Return them as foreach_map was given them: lists, and what all groups share."""
+        """Return the arguments as foreach_map got them: lists, and values that groups share."""
         found: list[Any] = []
         for at, kind in _places(self.form, self.groups):
             if kind is None:
@@ -57,9 +58,36 @@ class Arguments(NamedTuple):
         return tuple(found)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MapCall:
+    """A call of foreach_map, or of foreach_map_.
+
+    Groups whose operands differ in kind become several calls of ``pointwise/1``.
+
+    Attributes:
+        arguments: the lists.
+        text: the program.
+        captured: the program's captured tensors.
+        out: of each result the tensors to write to, one per group; empty: results are new.
+        implementation: the implementation that is demanded; empty: none.
+    """
+
+    arguments: Arguments
+    text: str
+    captured: tuple[Tensor, ...]
+    out: tuple[Sequence[Tensor], ...] = ()
+    implementation: str = ""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the call."""
+        written = [tensor for result in self.out for tensor in result]
+        return [*self.arguments.tensors, *self.captured, *written]
+
+
 @lru_cache(maxsize=1024)
 def _places(form: str, groups: int) -> tuple[tuple[Any, type | None], ...]:
-    """Return index or slice of each argument in its list, and the kind of those of numbers."""
+    """Return of each argument its index or slice in its list, and the type of its numbers."""
     found: list[tuple[Any, type | None]] = []
     tensor = number = 0
     for letter in form:
@@ -75,17 +103,17 @@ def _places(form: str, groups: int) -> tuple[tuple[Any, type | None], ...]:
 
 
 def operand_of(item: Any) -> Operand:
-    """Return what a tensor or a number is to a program."""
+    """Return the type of a tensor or a number as an operand of a program."""
     if isinstance(item, Tensor):
         return str(item.dtype)[6:], min(item.dim(), 1)
     return type(item).__name__, -1
 
 
 def device_of(tensors: Sequence[Tensor]) -> torch.device:
-    """Return where a group is computed: where its tensors lie, those of no dimension aside.
+    """Return the device of a group: that of its tensors, 0-dimensional ones on the CPU aside.
 
     Raises:
-        TypeError: they lie on several devices.
+        TypeError: they are on several devices.
     """
     device = next((tensor.device for tensor in tensors if tensor.dim()), tensors[0].device)
     for tensor in tensors:

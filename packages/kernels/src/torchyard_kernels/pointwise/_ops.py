@@ -7,6 +7,7 @@ calls, compiled graphs, exported programs and fake tensors take the same decisio
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from torchyard import registry
-from torchyard.dispatch import FastPath, decision_cache
+from torchyard.dispatch import FastPath, decision_cache, is_plain_call
 from torchyard_kernels._operators import OPERATORS
-from torchyard_kernels.pointwise._arguments import Arguments, device_of, operand_of
+from torchyard_kernels.pointwise._arguments import Arguments, MapCall, device_of, operand_of
 from torchyard_kernels.pointwise._evaluation import broadcast, check_results, result_dtypes
 from torchyard_kernels.pointwise._transforms import (
     batched,
@@ -51,17 +52,64 @@ _NEW: Final = f"pointwise({_COMMON}) -> Tensor[]"
 _IN_PLACE: Final = f"pointwise_(Tensor(a!)[] out, {_COMMON}) -> ()"
 
 
-def compute(
-    arguments: Arguments,
-    captured: Sequence[Tensor],
-    text: str,
-    out: tuple[Sequence[Tensor], ...] = (),
-    use: str | None = None,
-) -> tuple[list[Tensor], ...]:
-    """Compute a call; see the contract.
+def compute(call: MapCall) -> tuple[Sequence[Tensor], ...]:
+    """Return of each result the tensors of all groups, or ``call.out``, which is written to.
 
-    Groups of equal operands are computed together, by what the registry decides for them.
+    From the op, or from kernels where nothing else takes part in the call.
     """
+    tensors = call.tensors
+    if is_plain_call(tensors) and not (
+        torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    ):
+        results = _computed(call)
+        if call.out:
+            count_write(call.out)
+        return results
+    if call.out:
+        written = [tensor for result in call.out for tensor in result]
+        OPERATORS["pointwise_"](written, *_arguments(call))
+        return call.out
+    return _by_result(OPERATORS["pointwise"](*_arguments(call)), call.arguments.groups)
+
+
+def _by_result(tensors: list[Tensor], groups: int) -> tuple[list[Tensor], ...]:
+    return tuple([list(tensors[at : at + groups]) for at in range(0, len(tensors), groups)])
+
+
+def _arguments(call: MapCall) -> list[Any]:
+    """Return a call as the arguments of the ops; :func:`_call` is the way back."""
+    given = call.arguments
+    return [
+        given.tensors,
+        list(call.captured) or None,
+        given.numbers or None,
+        given.form,
+        given.groups,
+        call.text,
+        call.implementation,
+    ]
+
+
+def _call(
+    tensors: list[Tensor],
+    captured: list[Tensor] | None,
+    numbers: list[float] | None,
+    form: str,
+    groups: int,
+    text: str,
+    use: str,
+) -> MapCall:
+    """Return the call of the ops' arguments."""
+    arguments = Arguments(tensors, numbers or [], form, groups)
+    return MapCall(arguments, text, tuple(captured or ()), implementation=use)
+
+
+def _computed(call: MapCall) -> tuple[Sequence[Tensor], ...]:
+    """Compute a call with the implementations that the registry chooses.
+
+    Groups whose operands are of the same kind are computed together.
+    """
+    arguments, captured, text, out = call.arguments, call.captured, call.text, call.out
     items = arguments.items()
     traits = tuple(operand_of(tensor) for tensor in captured)
     kinds: dict[tuple[str, tuple[Operand, ...], tuple[str, ...]], list[int]] = {}
@@ -76,22 +124,25 @@ def compute(
     found: list[list[Any]] = []
     for (device, inputs, written), groups in kinds.items():
         request = PointwiseRequest(device, text, inputs, traits, written, len(groups))
-        # Before anybody is asked: what is not pointwise is the caller's to know.
+        # Before the decision: a function that is not pointwise is the caller's error.
         result_dtypes(text, inputs, traits)
         cache = decision_cache()
-        kernel: PointwiseKernel = registry().resolve(POINTWISE, request, use=use)
-        call = PointwiseCall(
+        kernel: PointwiseKernel = registry().resolve(
+            POINTWISE, request, use=call.implementation or None
+        )
+        part = PointwiseCall(
             request,
             tuple([item[group] for group in groups] for item in items),
-            tuple(captured),
+            captured,
             tuple([result[group] for group in groups] for result in out),
         )
         if out:
-            check_results(call)
+            check_results(part)
         # After the checks: the fast path does not repeat them for calls of this kind.
-        if use is None:
+        if not call.implementation:
             FAST_PATH.enable(cache, kernel, request, key=(text, bool(out)))
-        results = kernel(call)
+        with torch.no_grad():
+            results = kernel(part)
         found = found or [[None] * arguments.groups for _ in results]
         for into, result in zip(found, results, strict=True):
             for group, tensor in zip(groups, result, strict=True):
@@ -108,87 +159,53 @@ def count_write(out: Sequence[Sequence[Tensor]]) -> None:
         increment_version(result)
 
 
-def _arguments(
-    tensors: list[Tensor], numbers: list[float] | None, form: str, groups: int
-) -> Arguments:
-    return Arguments(tensors, numbers or [], form, groups)
+def _try_fast_path(call: MapCall) -> Any:
+    if call.implementation:
+        return None
+    lists, out = call.arguments.passed(), call.out or None
+    return FAST_PATH.try_call((call.text, bool(out)), lists, call.captured, out)
 
 
-def _pointwise(
-    tensors: list[Tensor],
-    captured: list[Tensor] | None,
-    numbers: list[float] | None,
-    form: str,
-    groups: int,
-    text: str,
-    use: str,
-) -> list[Tensor]:
-    arguments = _arguments(tensors, numbers, form, groups)
-    results = (
-        None
-        if use
-        else FAST_PATH.try_call((text, False), arguments.passed(), tuple(captured or ()), None)
-    )
+def _stored(call: MapCall) -> MapCall:
+    """Return a call whose captured tensors are in memory, as the dispatcher leaves the others."""
+    return replace(call, captured=stored(call.captured))
+
+
+def _pointwise(*args: Any) -> list[Tensor]:
+    call = _call(*args)
+    results = _try_fast_path(call)
     if results is None:
-        with torch.no_grad():
-            results = compute(arguments, stored(captured), text, use=use or None)
+        results = _computed(_stored(call))
     return [tensor for result in results for tensor in result]
 
 
-def _pointwise_fake(
-    tensors: list[Tensor],
-    captured: list[Tensor] | None,
-    numbers: list[float] | None,
-    form: str,
-    groups: int,
-    text: str,
-    use: str,
-) -> list[Tensor]:
-    items = _arguments(tensors, numbers, form, groups).items()
-    traits = tuple(operand_of(tensor) for tensor in captured or ())
+def _pointwise_fake(*args: Any) -> list[Tensor]:
+    call = _call(*args)
+    items, captured = call.arguments.items(), call.captured
+    traits = tuple(operand_of(tensor) for tensor in captured)
     results: list[list[Tensor]] = []
-    for group in range(groups):
+    for group in range(call.arguments.groups):
         given = [item[group] for item in items]
-        dtypes = result_dtypes(text, tuple(operand_of(item) for item in given), traits)
-        present = [item for item in (*given, *(captured or ())) if isinstance(item, Tensor)]
+        dtypes = result_dtypes(call.text, tuple(operand_of(item) for item in given), traits)
+        present = [item for item in (*given, *captured) if isinstance(item, Tensor)]
         shape, device = broadcast(present), device_of(present)
         results.append([present[0].new_empty(shape, dtype=d, device=device) for d in dtypes])
     return [tensor for result in zip(*results, strict=True) for tensor in result]
 
 
-def _pointwise_in_place(
-    out: list[Tensor],
-    tensors: list[Tensor],
-    captured: list[Tensor] | None,
-    numbers: list[float] | None,
-    form: str,
-    groups: int,
-    text: str,
-    use: str,
-) -> None:
-    arguments = _arguments(tensors, numbers, form, groups)
-    written = tuple(out[start : start + groups] for start in range(0, len(out), groups))
-    if use or not FAST_PATH.try_call(
-        (text, True), arguments.passed(), tuple(captured or ()), written
-    ):
-        with torch.no_grad():
-            compute(arguments, stored(captured), text, written, use or None)
-    count_write(written)
+def _pointwise_in_place(out: list[Tensor], *args: Any) -> None:
+    call = _call(*args)
+    call = replace(call, out=_by_result(out, call.arguments.groups))
+    if _try_fast_path(call) is None:
+        _computed(_stored(call))
+    count_write(call.out)
 
 
-def _pointwise_in_place_fake(
-    out: list[Tensor],
-    tensors: list[Tensor],
-    captured: list[Tensor] | None,
-    numbers: list[float] | None,
-    form: str,
-    groups: int,
-    text: str,
-    use: str,
-) -> None:
-    items = _arguments(tensors, numbers, form, groups).items()
+def _pointwise_in_place_fake(out: list[Tensor], *args: Any) -> None:
+    call = _call(*args)
+    items, groups = call.arguments.items(), call.arguments.groups
     for group in range(groups):
-        given = (*(item[group] for item in items), *(captured or ()), *out[group::groups])
+        given = (*(item[group] for item in items), *call.captured, *out[group::groups])
         device_of([item for item in given if isinstance(item, Tensor)])
 
 

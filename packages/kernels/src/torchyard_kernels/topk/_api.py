@@ -9,10 +9,9 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments, note_use
-from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.topk import _validation as validation
-from torchyard_kernels.topk._ops import FAST_PATH
-from torchyard_kernels.topk.contract import Order
+from torchyard_kernels.topk._ops import FAST_PATH, select
+from torchyard_kernels.topk.contract import Order, TopKCall
 
 __all__ = ["TopK", "kthvalue", "masked_topk", "partial_sort", "segmented_topk", "topk"]
 
@@ -157,7 +156,7 @@ def segmented_topk(
     if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
     _note_use(x)
-    return TopK(*OPERATORS["segmented_topk"](x, offsets, k, largest, order.value))
+    return TopK(*select(TopKCall(x, k, largest, order, None, offsets.contiguous())))
 
 
 def _order(function: str, sorted: bool) -> Order:
@@ -180,7 +179,12 @@ def _rows(
     if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
     _note_use(x)
-    return TopK(*OPERATORS["topk"](x, mask, k, dim, largest, order.value))
+    last = x.dim() - 1
+    if dim == last:
+        return TopK(*select(TopKCall(x, k, largest, order, mask)))
+    rows_mask = None if mask is None else mask.movedim(dim, last)
+    values, indices = select(TopKCall(x.movedim(dim, last), k, largest, order, rows_mask))
+    return TopK(values.movedim(last, dim).contiguous(), indices.movedim(last, dim).contiguous())
 
 
 def _nothing(x: Tensor, shape: tuple[Any, ...]) -> TopK:

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard.dispatch import FastPath, decision_cache
+from torchyard.dispatch import FastPath, decision_cache, is_plain_call
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.topk._validation import check_bounds
-from torchyard_kernels.topk.contract import TOPK, Order, TopKCall, TopKRequest, TopKResult
+from torchyard_kernels.topk.contract import TOPK, Order, TopKCall, TopKResult
 
-__all__ = ["FAST_PATH"]
+__all__ = ["FAST_PATH", "select"]
 
 # A path takes x, k, dim; perhaps largest, sorted; perhaps a mask, or None and offsets. With three
 # arguments it selects the k-th least alone, without its dimension. See KernelPath.
@@ -36,6 +36,34 @@ _LAST: Final = Order.LAST.value
 _SORTED: Final = {Order.SORTED.value: True, Order.INDEX.value: False}
 
 
+def select(call: TopKCall) -> tuple[Tensor, Tensor]:
+    """Return the result of a call: from the op, or from a kernel where nothing else takes part."""
+    x, mask, offsets = call.x, call.mask, call.offsets
+    tensors = [tensor for tensor in (x, mask, offsets) if tensor is not None]
+    if is_plain_call(tensors) and not (x.requires_grad and torch.is_grad_enabled()):
+        return _computed(call)
+    found: tuple[Tensor, Tensor]
+    if offsets is None:
+        last = x.dim() - 1
+        found = OPERATORS["topk"](x, mask, call.k, last, call.largest, call.order.value)
+    else:
+        found = OPERATORS["segmented_topk"](x, offsets, call.k, call.largest, call.order.value)
+    return found
+
+
+def _computed(call: TopKCall) -> TopKResult:
+    """Compute a call with the implementation that the registry chooses."""
+    if call.offsets is not None:
+        check_bounds(call.x, call.offsets)
+    request = call.request()
+    cache = decision_cache()
+    chosen = registry().resolve(TOPK, request)
+    FAST_PATH.enable(cache, chosen, request)
+    with torch.no_grad():
+        result: TopKResult = chosen(call)
+    return result
+
+
 def _topk(
     x: Tensor, mask: Tensor | None, k: int, dim: int, largest: bool, order: str
 ) -> tuple[Tensor, Tensor]:
@@ -43,9 +71,9 @@ def _topk(
     if found is not None:
         return found
     rows = x.movedim(dim, -1)
-    seen = None if mask is None else mask.movedim(dim, -1)
-    values, indices = _selected(TopKCall(rows, k, largest, Order(order), seen))
-    # The dimension that was asked for, in the memory's order that the fake promises.
+    rows_mask = None if mask is None else mask.movedim(dim, -1)
+    values, indices = _computed(TopKCall(rows, k, largest, Order(order), rows_mask))
+    # In the dimension of the argument, contiguous as the fake kernel promises.
     return values.movedim(-1, dim).contiguous(), indices.movedim(-1, dim).contiguous()
 
 
@@ -88,9 +116,7 @@ def _segmented(
     )
     if found is not None:
         return found
-    offsets = offsets.contiguous()
-    check_bounds(x, offsets)
-    return _selected(TopKCall(x, k, largest, Order(order), None, offsets))
+    return _computed(TopKCall(x, k, largest, Order(order), None, offsets.contiguous()))
 
 
 def _segmented_fake(
@@ -98,30 +124,6 @@ def _segmented_fake(
 ) -> tuple[Tensor, Tensor]:
     shape = (offsets.shape[0] - 1, 1 if order == Order.LAST else k)
     return x.new_empty(shape), x.new_empty(shape, dtype=torch.int64)
-
-
-def _selected(call: TopKCall) -> TopKResult:
-    x = call.x
-    length = x.shape[-1]
-    rows = x.numel() // length if length else 0
-    request = TopKRequest(
-        device=x.device.type,
-        dtype=str(x.dtype)[6:],
-        rows=rows if call.offsets is None else call.offsets.numel() - 1,
-        length=length,
-        k=call.k,
-        largest=call.largest,
-        order=call.order,
-        masked=call.mask is not None,
-        segmented=call.offsets is not None,
-        unit_stride=length < 2 or x.stride(-1) == 1,
-    )
-    cache = decision_cache()
-    chosen = registry().resolve(TOPK, request)
-    FAST_PATH.enable(cache, chosen, request)
-    with torch.no_grad():
-        result: TopKResult = chosen(call)
-    return result
 
 
 def _save_rows(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:

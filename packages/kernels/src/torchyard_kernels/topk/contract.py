@@ -141,6 +141,24 @@ class TopKCall:
     mask: Tensor | None = None
     offsets: Tensor | None = None
 
+    def request(self) -> TopKRequest:
+        """Return the call's request; reads sizes, strides and dtypes only."""
+        x, offsets = self.x, self.offsets
+        length = x.shape[-1]
+        rows = x.numel() // length if length else 0
+        return TopKRequest(
+            device=x.device.type,
+            dtype=str(x.dtype)[6:],
+            rows=rows if offsets is None else offsets.numel() - 1,
+            length=length,
+            k=self.k,
+            largest=self.largest,
+            order=self.order,
+            masked=self.mask is not None,
+            segmented=offsets is not None,
+            unit_stride=length < 2 or x.stride(-1) == 1,
+        )
+
 
 class TopKResult(NamedTuple):
     """What an implementation returns: contiguous tensors that nothing else uses.

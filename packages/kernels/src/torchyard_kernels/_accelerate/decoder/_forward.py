@@ -22,10 +22,9 @@ from torchyard_kernels._accelerate.decoder._row_chains import (
     before_attention,
 )
 from torchyard_kernels._accelerate.gated._forward import GatedForward
-from torchyard_kernels.linear._request import request_of
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
 from torchyard_kernels.linear._weights.storage import Held, Part, join
-from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed, WeightSpec
+from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed
 from torchyard_programs import ProgramError
 
 __all__ = ["DecoderForward"]
@@ -245,7 +244,7 @@ def _whole(helds: list[Held]) -> PackedWeight | None:
 
 
 def _operand(weight: PackedWeight, given: list[Tensor]) -> Weight:
-    packed = Packed(WeightSpec.parse(weight.spec_text), tuple(weight.tensors))
+    packed = weight.packed
     return packed, _joined(given) if given else None
 
 
@@ -255,7 +254,7 @@ def _joined(given: list[Tensor]) -> Tensor:
 
 def _kernel(packed: Packed, bias: Tensor | None, dtype: torch.dtype, device: torch.device) -> Any:
     x = torch.empty((1, packed.spec.columns), dtype=dtype, device=device)
-    return registry().resolve(LINEAR, request_of(LinearCall(x, packed, bias)))
+    return registry().resolve(LINEAR, LinearCall(x, packed, bias).request())
 
 
 def _state_of(forward: DecoderForward) -> _State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -13,10 +14,9 @@ from torchyard import registry
 from torchyard_kernels._accelerate._layers import is_untouched
 from torchyard_kernels.linear._functions.function import Recorded
 from torchyard_kernels.linear._functions.recordings import recorded
-from torchyard_kernels.linear._ops import fused
-from torchyard_kernels.linear._request import request_of
+from torchyard_kernels.linear._ops import compute
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
-from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed, WeightSpec
+from torchyard_kernels.linear.contract import LINEAR, LinearCall
 from torchyard_programs import ProgramError
 
 __all__ = ["Gate"]
@@ -70,15 +70,14 @@ class Gate:
         program = self._recorded(act, x)
         if program is None:
             return None
-        tensors, spec = packed.tensors, packed.spec_text
-        held = Packed(WeightSpec.parse(spec), tuple(tensors))
+        call = LinearCall(x, packed.packed, bias, None, program)
         alone, both = (
-            registry().decide(LINEAR, request_of(LinearCall(x, held, bias, None, epilogue))).chosen
-            for epilogue in (None, program)
+            registry().decide(LINEAR, one.request()).chosen
+            for one in (replace(call, epilogue=None), call)
         )
         if both is None or both is not alone:
             return None
-        return fused(x, tensors, spec, bias, None, program)
+        return compute(call)
 
     def _recorded(self, act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
         if not isinstance(act, torch.nn.Module):

@@ -13,7 +13,7 @@ from torchyard import arguments
 from torchyard_kernels._large_pages import in_large_pages
 from torchyard_kernels.linear._formats.panels import PANELS
 from torchyard_kernels.linear._formats.table import parse_format
-from torchyard_kernels.linear.contract import WeightSpec
+from torchyard_kernels.linear.contract import Packed, WeightSpec
 
 __all__ = ["CONVERTIBLE", "PackedWeight"]
 
@@ -110,7 +110,7 @@ class PackedWeight(torch.nn.Module):
                     f"and device of weights[0], {kind}, got {_kind(weight)}"
                 )
         rows = sum(weight.shape[0] for weight in weights)
-        spec = replace(WeightSpec.parse(first.spec_text), rows=rows)
+        spec = replace(first.weight_spec, rows=rows)
         parts = zip(*(weight.tensors for weight in weights), strict=True)
         return cls._of(spec, in_large_pages([torch.cat(tensors) for tensors in parts]))
 
@@ -133,7 +133,7 @@ class PackedWeight(torch.nn.Module):
                 f"{of}: dtype: expected one of {known}, got {dtype}; convert unpack() instead"
             )
         device = arguments.device(of, "device", device)
-        spec = replace(WeightSpec.parse(self.spec_text), dtype=str(dtype)[6:])
+        spec = replace(self.weight_spec, dtype=str(dtype)[6:])
         if dtype != self.dtype and layout is PANELS:
             tensors, _ = layout.pack(self.unpack().to(device=device, dtype=dtype), {})
         else:
@@ -157,7 +157,8 @@ class PackedWeight(torch.nn.Module):
         self.dtype: torch.dtype = getattr(torch, spec.dtype)
         self.format = spec.format
         self.options = dict(spec.options)
-        self.spec_text = str(spec)
+        self.weight_spec = spec
+        self.spec_text = spec.text
         self.names = parse_format(spec.format).names
         device = tensors[0].device
         self.register_buffer(_SPEC, torch.tensor(list(str(spec).encode()), dtype=torch.uint8))
@@ -166,14 +167,18 @@ class PackedWeight(torch.nn.Module):
         self.spec = self._buffers[_SPEC].to(device)  # type: ignore[union-attr]
 
     @property
+    def packed(self) -> Packed:
+        """The weight as a call of ``linear/1`` has it."""
+        return Packed(self.weight_spec, tuple(self.tensors))
+
+    @property
     def tensors(self) -> list[Tensor]:
         """The format's tensors, in its order."""
         return [self.get_buffer(name) for name in self.names]
 
     def unpack(self) -> Tensor:
         """Return the weight [N, K]: the original, or what the format kept of it."""
-        spec = WeightSpec.parse(self.spec_text)
-        return parse_format(self.format).unpack(spec, tuple(self.tensors))
+        return parse_format(self.format).unpack(self.weight_spec, tuple(self.tensors))
 
     def extra_repr(self) -> str:
         """Say in a model's listing what is held."""
@@ -186,7 +191,7 @@ class PackedWeight(torch.nn.Module):
             return self
         # fn converts what floats. Panels are packed anew; scales keep the dtype of their format.
         made = self.converted(dtype, fn(self.spec[:0]).device)
-        self._hold(WeightSpec.parse(made.spec_text), tuple(made.tensors))
+        self._hold(made.weight_spec, tuple(made.tensors))
         return self
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:

@@ -17,15 +17,22 @@ This module is what a plugin needs to serve the contract. It imports torch only 
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
 from torchyard_kernels._request_fields import parse_flag, parse_sizes
 from torchyard_kernels._request_sizes import rounded_up
+from torchyard_kernels.linear.contract.weights import (
+    PANEL_COLUMNS,
+    Packed,
+    WeightSpec,
+    panel_shape,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -48,82 +55,9 @@ __all__ = [
 ]
 
 LINEAR: Final = "linear/1"
-# Outputs whose weights lie side by side in the format ``panels``.
-PANEL_COLUMNS: Final = 32
 # What a path is given in place of a packed weight's shape: see :class:`Linear`.
 PLAIN_WEIGHT: Final = -1
 SECOND_FACTOR: Final = -2
-
-_SPEC: Final = re.compile(
-    r"([a-z][a-z0-9_]*) ([a-z]+[0-9]+) ([0-9]+)x([0-9]+)((?: [a-z_]+=[0-9]+)*)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class WeightSpec:
-    """What the tensors of a packed weight mean.
-
-    Attributes:
-        format: the layout, such as ``panels``.
-        dtype: the name of the weight's dtype before it was packed, which x must have too.
-        rows: N, outputs.
-        columns: K, products per output.
-        options: of the format, by name, such as ``("group", 128)``.
-    """
-
-    format: str
-    dtype: str
-    rows: int
-    columns: int
-    options: tuple[tuple[str, int], ...] = ()
-
-    def __str__(self) -> str:
-        options = "".join(f" {name}={value}" for name, value in self.options)
-        return f"{self.format} {self.dtype} {self.rows}x{self.columns}{options}"
-
-    @classmethod
-    def parse(cls, text: str) -> WeightSpec:
-        """Read what ``str`` writes.
-
-        Raises:
-            ValueError: shows the expected form.
-        """
-        match = _SPEC.fullmatch(text)
-        if match is None:
-            raise ValueError(
-                f"spec: expected 'format dtype NxK option=value ...' such as "
-                f"'panels float16 4096x4096', got {text!r}"
-            )
-        options = (option.split("=") for option in match[5].split())
-        return cls(
-            match[1],
-            match[2],
-            int(match[3]),
-            int(match[4]),
-            tuple((name, int(value)) for name, value in options),
-        )
-
-
-def panel_shape(rows: int, columns: int, pair: int) -> tuple[int, int, int, int]:
-    """Return the shape of ``panels``: [ceil(N / 32), ceil(K / P), 32, P].
-
-    Element [p, w, c, e] is W[32 p + c, P w + e], or 0 beyond W. P, here ``pair``, is 2 for bfloat16
-    and 1 for any other dtype, so that a word of 32 bits holds what one instruction multiplies.
-    """
-    return -(-rows // PANEL_COLUMNS), -(-columns // pair), PANEL_COLUMNS, pair
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Packed:
-    """A packed weight's tensors.
-
-    Attributes:
-        spec: what they mean.
-        tensors: contiguous, in the order that the format states.
-    """
-
-    spec: WeightSpec
-    tensors: tuple[Tensor, ...]
 
 
 class Spread(StrEnum):
@@ -237,6 +171,77 @@ class LinearCall:
     def gated(self) -> bool:
         """Whether the epilogue takes the halves of y."""
         return self.epilogue is not None and len(self.epilogue.inputs) == 2
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the call, those that functions captured included."""
+        weight = self.weight
+        found = [self.x, *(weight.tensors if isinstance(weight, Packed) else (weight,))]
+        if self.bias is not None:
+            found.append(self.bias)
+        for function in (self.prologue, self.epilogue):
+            if function is not None:
+                found += function.captured
+        return found
+
+    def result_shape(self) -> torch.Size:
+        """Return the shape of the result."""
+        import torch
+
+        weight = self.weight
+        outputs = weight.spec.rows if isinstance(weight, Packed) else weight.shape[-2]
+        return torch.Size((*self.x.shape[:-1], outputs // 2 if self.gated else outputs))
+
+    def request(self) -> LinearRequest:
+        """Return the call's request; reads sizes and dtypes only."""
+        import torch
+
+        x, weight = self.x, self.weight
+        bias, deterministic = self.bias is not None, torch.are_deterministic_algorithms_enabled()
+        sizes = x.device.type, x.dtype, x.shape
+        if isinstance(weight, Packed):
+            spec = weight.spec
+            shape = (spec.rows, spec.columns)
+            request = _request(*sizes, shape, spec.format, spec.options, bias, deterministic)
+        else:
+            request = _request(*sizes, tuple(weight.shape), "", (), bias, deterministic)
+        before, after = self.prologue, self.epilogue
+        if before is None and after is None:
+            return request
+        return replace(
+            request,
+            prologue="" if before is None else before.text,
+            epilogue="" if after is None else after.text,
+            gated=self.gated,
+            prologue_captured=() if before is None else before.spreads(x.shape),
+            epilogue_captured=() if after is None else after.spreads(self.result_shape()),
+        )
+
+
+# The layers of a model make the same request, and building it takes as long as a short call.
+@lru_cache(maxsize=1024)
+def _request(
+    device: str,
+    dtype: torch.dtype,
+    x: torch.Size,
+    weight: tuple[int, ...],
+    format: str,
+    options: tuple[tuple[str, int], ...],
+    bias: bool,
+    deterministic: bool,
+) -> LinearRequest:
+    return LinearRequest(
+        device=device,
+        dtype=str(dtype)[6:],
+        rows=x[1] if len(weight) == 3 else math.prod(x[:-1]),
+        outputs=weight[-2],
+        depth=weight[-1],
+        batch=weight[0] if len(weight) == 3 else 1,
+        weight=format,
+        weight_options=options,
+        bias=bias,
+        deterministic=deterministic,
+    )
 
 
 class Linear(Protocol):

@@ -10,7 +10,6 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_kernels.linear._request import request_of
 from torchyard_kernels.linear.contract import Function, LinearCall, LinearRequest
 from torchyard_programs import build, parse
 
@@ -31,7 +30,7 @@ def compute(call: LinearCall) -> Tensor:
         *([] if before is None else before.captured),
         *([] if after is None else after.captured),
     ]
-    run = _compiled(request_of(call), _Applied(before), _Applied(after))
+    run = _compiled(call.request(), _Applied(before), _Applied(after))
     out: Tensor = run(call.x, call.weight, call.bias, tensors)
     return out.contiguous()
 

@@ -8,7 +8,6 @@ from typing import Final
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_kernels.linear._request import request_of, result_shape
 from torchyard_kernels.linear.contract import LINEAR, LinearCall
 
 __all__ = ["compute"]
@@ -25,11 +24,11 @@ def compute(call: LinearCall) -> Tensor:
     if call.prologue is not None:
         x = call.prologue.apply(x).expand(x.shape).to(x.dtype)
     plain = replace(call, x=x, prologue=None, epilogue=None)
-    request = request_of(plain)
+    request = plain.request()
     served = registry().decide(LINEAR, request).chosen is not None
     y: Tensor = registry().resolve(LINEAR, request, use=None if served else _OTHERWISE)(plain)
     if call.epilogue is None:
         return y
     dtype = call.epilogue.dtype(x.dtype)
     out = call.epilogue.apply(*(y.chunk(2, -1) if call.gated else (y,)))
-    return out.expand(result_shape(call)).to(dtype).contiguous()
+    return out.expand(call.result_shape()).to(dtype).contiguous()
