@@ -12,7 +12,7 @@ from torch import Tensor
 import torchyard_kernels as tk
 from torchyard import registry
 from torchyard_kernels.recurrent._cells import State, step
-from torchyard_kernels.recurrent._request import cells, request_of
+from torchyard_kernels.recurrent._encoding import cells
 from torchyard_kernels.recurrent.contract import (
     FORWARD,
     RecurrentCall,
@@ -143,7 +143,7 @@ def cases(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...], most: int = 20) -> C
 
 def forwards(call: RecurrentCall, *, reserve: bool = False) -> dict[str, Any]:
     """Return every implementation that is installed and serves a call, by name."""
-    request = request_of(replace(call, reserve=reserve), grad=reserve)
+    request = replace(call, reserve=reserve).request(grad=reserve)
     names = [
         item.name for item in registry().decide(FORWARD, request).trace if item.verdict.supported
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, Final, Literal
 
 import torch
@@ -12,10 +11,9 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments, note_use
-from torchyard.dispatch import is_plain_call
 from torchyard.torch_compat import deterministic_algorithms
 from torchyard_kernels._autocast import cast, is_cast
-from torchyard_kernels.recurrent._ops import FAST_PATH, implementation_of, recorded
+from torchyard_kernels.recurrent._ops import FAST_PATH, compute
 from torchyard_kernels.recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
 from torchyard_kernels.recurrent._packed import PackedRecurrent
 from torchyard_kernels.recurrent._validation import (
@@ -32,7 +30,6 @@ from torchyard_kernels.recurrent.contract import (
     RecurrentResult,
     gates,
 )
-from torchyard_programs import is_transformed
 
 __all__ = ["gru", "lstm", "rnn"]
 
@@ -371,20 +368,10 @@ class _Layers:
         lengths: Tensor | None,
         use: str | None,
     ) -> RecurrentResult:
-        weights = [weight for one in cells for weight in one if weight is not None]
-        tensors = [values, hidden, *weights] if cell is None else [values, hidden, cell, *weights]
-        tracked = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         bidirectional = self._directions == 2
         call = RecurrentCall(
             self._kind, values, hidden, cell, cells, layers, bidirectional, lengths
         )
-        if is_plain_call(tensors):
-            packed = self._packed if not tracked and cells is self._cells else None
-            chosen = implementation_of(call, grad=tracked, use=use, packed=packed is not None)
-            if packed is not None:
-                call = replace(call, packed=packed.of(chosen))
-            if not tracked or getattr(chosen, "differentiable", False):
-                return chosen(call)
-        # What vmap wraps inside of grad does not say that a gradient is wanted.
-        reserve = tracked or (torch.is_grad_enabled() and is_transformed())
-        return recorded(call, weights, reserve=reserve, use=use)
+        # Of some of the layers alone nothing was packed.
+        packed = self._packed if cells is self._cells else None
+        return compute(call, packed=packed, use=use)

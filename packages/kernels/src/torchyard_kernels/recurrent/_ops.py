@@ -7,18 +7,19 @@ an exported program keeps the number of steps and the batch as symbols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard.dispatch import FastPath, decision_cache
+from torchyard.dispatch import FastPath, decision_cache, is_plain_call
 from torchyard.torch_compat import deterministic_algorithms
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.recurrent import _transforms
-from torchyard_kernels.recurrent._request import call_of, request_of
+from torchyard_kernels.recurrent._encoding import arguments_of, call_of
 from torchyard_kernels.recurrent.contract import (
     BACKWARD,
     FORWARD,
@@ -30,8 +31,12 @@ from torchyard_kernels.recurrent.contract import (
     gates,
     reserve_columns,
 )
+from torchyard_programs import is_transformed
 
-__all__ = ["FAST_PATH", "check_lengths", "implementation_of", "recorded"]
+if TYPE_CHECKING:
+    from torchyard_kernels.recurrent._packed import PackedRecurrent
+
+__all__ = ["FAST_PATH", "check_lengths", "compute"]
 
 # A path takes the kind, the weights, whether packed weights could be had, the last packed ones or
 # None, input, hidden, cell or None, the number of layers, and whether there are two directions. See
@@ -54,33 +59,33 @@ _BACKWARD_SCHEMA: Final = (
 )
 
 
-def recorded(
-    call: RecurrentCall, weights: Sequence[Tensor], *, reserve: bool, use: str | None
+def compute(
+    call: RecurrentCall, *, packed: PackedRecurrent | None = None, use: str | None = None
 ) -> RecurrentResult:
-    """Compute the outputs through torch's dispatcher.
+    """Return the result of a call: from the op, or from a kernel where nothing else takes part.
 
     Args:
         call: the call.
-        weights: its weights, flat.
-        reserve: whether gradients will be asked for.
+        packed: its weights as the user packed them, if so.
         use: the implementation that is demanded, or None.
     """
-    output, hidden, cell, _ = OPERATORS["recurrent"](
-        call.input,
-        call.hidden,
-        call.cell,
-        list(weights),
-        call.lengths,
-        str(call.kind),
-        call.num_layers,
-        call.bidirectional,
-        reserve,
-        use or "",
-    )
+    tensors = call.tensors
+    needs_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in tensors)
+    if is_plain_call(tensors):
+        packed = None if needs_gradient else packed
+        chosen = _implementation(call, grad=needs_gradient, use=use, packed=packed is not None)
+        if packed is not None:
+            call = replace(call, packed=packed.of(chosen))
+        if not needs_gradient or getattr(chosen, "differentiable", False):
+            return chosen(call)
+    # Inside of a transform, what vmap wraps does not show that a gradient is wanted.
+    reserve = needs_gradient or (torch.is_grad_enabled() and is_transformed())
+    found = OPERATORS["recurrent"](*arguments_of(call), reserve, use or "")
+    output, hidden, cell, _ = found
     return RecurrentResult(output, hidden, None if call.cell is None else cell)
 
 
-def implementation_of(
+def _implementation(
     call: RecurrentCall, *, grad: bool, use: str | None, packed: bool = False
 ) -> Forward:
     """Return the implementation that computes a call.
@@ -92,7 +97,7 @@ def implementation_of(
         packed: whether its weights can be had packed.
     """
     check_lengths(call)
-    request = request_of(call, grad=grad, packed=packed)
+    request = call.request(grad=grad, packed=packed)
     if use is not None:
         return registry().resolve(FORWARD, request, use=use)
     cache = decision_cache()
@@ -136,7 +141,7 @@ def _forward(*args: Any) -> tuple[Tensor, ...]:
         return found
     *common, reserve, use = args
     call = call_of(common, reserve=reserve)
-    result = implementation_of(call, grad=reserve, use=use or None)(call)
+    result = _implementation(call, grad=reserve, use=use or None)(call)
     nothing = call.input.new_empty(0)
     return (
         result.output,
@@ -169,7 +174,7 @@ def _forward_fake(*args: Any) -> tuple[Tensor, ...]:
 def _backward(*args: Any) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     *common, reserve, grad_output, grad_hidden, grad_cell = args
     call = call_of(common, reserve=True)
-    chosen = registry().resolve(BACKWARD, request_of(call, grad=True))
+    chosen = registry().resolve(BACKWARD, call.request(grad=True))
     grads = chosen(call, reserve, grad_output, grad_hidden, grad_cell)
     return (
         grads.input,

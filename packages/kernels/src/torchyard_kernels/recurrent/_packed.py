@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels.recurrent._request import cells
+from torchyard_kernels.recurrent._encoding import cells
 from torchyard_kernels.recurrent._validation import listed_weights
 from torchyard_kernels.recurrent.contract import Forward, RecurrentKind
 

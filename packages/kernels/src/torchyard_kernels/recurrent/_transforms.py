@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._vmap import in_front, one_by_one
-from torchyard_kernels.recurrent._request import call_of
+from torchyard_kernels.recurrent._encoding import call_of
 from torchyard_kernels.recurrent.implementations.steps import steps_forward, visible
 from torchyard_programs import pullback, pushforward
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels.recurrent._request import cells, per_cell
+from torchyard_kernels.recurrent._encoding import cells, per_cell
 from torchyard_kernels.recurrent.contract import CellWeights, RecurrentKind, gates
 
 __all__ = [

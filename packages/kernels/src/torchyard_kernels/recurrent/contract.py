@@ -185,6 +185,43 @@ class RecurrentCall:
     reserve: bool = False
     packed: object | None = None
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the call that may require a gradient."""
+        found = (
+            [self.input, self.hidden] if self.cell is None else [self.input, self.hidden, self.cell]
+        )
+        return found + [weight for cell in self.weights for weight in cell if weight is not None]
+
+    def request(self, *, grad: bool, packed: bool = False) -> RecurrentRequest:
+        """Return the call's request; reads sizes and dtypes only.
+
+        Args:
+            grad: whether gradients will be asked for.
+            packed: whether the implementation may be given packed weights.
+        """
+        import torch
+
+        first, shape = self.weights[0], self.input.shape
+        return RecurrentRequest(
+            self.input.device.type,
+            str(self.input.dtype)[6:],
+            self.kind,
+            steps=shape[0],
+            batch=shape[1],
+            input_size=shape[2],
+            hidden_size=first.w_hh.shape[0] // gates(self.kind),
+            proj_size=0 if first.w_hr is None else first.w_hh.shape[1],
+            num_layers=self.num_layers,
+            bidirectional=self.bidirectional,
+            bias=first.b_ih is not None,
+            ragged=self.lengths is not None,
+            grad=grad,
+            reserve=self.reserve,
+            packed=packed,
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecurrentResult:
