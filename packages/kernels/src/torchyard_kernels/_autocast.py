@@ -1,4 +1,4 @@
-"""What torch.autocast makes of a call's arguments."""
+"""The casts of a call's arguments under torch.autocast."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Memory in large pages, for what is read from one end to the other.
+"""Memory in large pages, for weights that are read from one end to the other.
 
-A processor looks up where each page of memory lies. Pages of 4 KiB are passed faster than they are
-looked up, the more so on a virtual machine, and large ones are not: weights are read about a sixth
-faster. A system that keeps large pages for who asks is asked here; any other is left alone.
+A processor translates the address of each page. With pages of 4 KiB, translation limits the speed
+of sequential reads, more so on a virtual machine; in large pages weights are read about a sixth
+faster. They are requested with madvise where the system has it; elsewhere nothing is done.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _ADVICE: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 def in_large_pages(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return the tensors, as copies that lie one after the other in large pages.
+    """Return the tensors, as copies one after the other in large pages.
 
-    The very tensors where they are smaller than a page together, lie on a device, or are of a
-    subclass, or where the system has no such pages.
+    Returns the tensors themselves where together they are smaller than a page, are on a device or
+    of a subclass, or where the system has no such pages.
 
     Args:
         tensors: contiguous.
@@ -69,9 +69,9 @@ def large_empty(like: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def _block(size: int) -> tuple[mmap.mmap, int] | None:
-    """Return memory, and where in it so many bytes begin at a large page.
+    """Return memory, and the offset of ``size`` bytes in it that begin at a large page.
 
-    The last page is a large one only if it is full: none is held in vain.
+    The last page is a large one only if it is full, so that no memory is wasted.
     """
     if _ADVICE is None:
         return None

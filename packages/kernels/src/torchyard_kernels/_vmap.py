@@ -1,4 +1,4 @@
-"""What torch.vmap maps over, one after another, for ops that have no dimension for it."""
+"""torch.vmap for ops without a batch dimension: one call for each element of the batch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["in_front", "one_by_one"]
 
 
 def in_front(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    """Return a tensor with what is mapped over as its first dimension, the same for all if None."""
+    """Return a tensor with the mapped dimension first; one that is not mapped is expanded."""
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 def one_by_one(
     call: Callable[..., Any], size: int, dims: Sequence[Any], args: Sequence[Any]
 ) -> tuple[Any, Any]:
-    """Compute an op for each of what is mapped over; return results and their dimensions.
+    """Compute an op for each element of a batch; return the stacked results and their dimensions.
 
     Args:
         call: the op; it returns a tensor, a list of tensors, or a tuple of these.
-        size: how many are mapped over.
-        dims: of each argument the dimension, None, or a list of these.
+        size: the size of the mapped dimension.
+        dims: the mapped dimension of each argument, None, or a list of these.
         args: the arguments.
     """
     parts = [

@@ -1,4 +1,4 @@
-"""The kernels' work for ``torchyard doctor --measure``."""
+"""Workloads of the kernels for ``torchyard doctor --measure``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["torchyard_workloads"]
 
 # Outputs, and products for each.
 _N = _K = 4096
-# Weights that are read by turns, so that each comes from memory.
+# Total size of the weights that are read alternately, so that each comes from memory.
 _READ_BYTES: Final = 256 << 20
 _ROWS: Final = 512
 _TOPK_ROWS, _TOPK_LENGTH, _TOPK_K = 256, 131_072, 64

@@ -78,7 +78,7 @@ def native_chain(
             places = [operand.place for operand in stage.operands]
             places += [place for _, place in stage.results]
             stages.append((_PROGRAM, programs, _places(places), encoded, stage.rows, stage.columns))
-    tensors = b"".join(_form(form) for form in (chain.made, *chain.inputs))
+    tensors = b"".join(_form(form) for form in (chain.output, *chain.inputs))
     read = tuple(tensor for weight in weights for tensor in weight.tensors)
     native = _native.chain(tensors, chain.memory, tuple(stages), read, *functions)
     return None if native is None else native.serve

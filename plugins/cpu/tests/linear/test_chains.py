@@ -19,7 +19,7 @@ from torchyard_kernels import PackedWeight, linear
 from torchyard_kernels._accelerate.decoder._form import DecoderForm
 from torchyard_kernels._accelerate.decoder._row_chains import after_attention, before_attention
 from torchyard_kernels.linear.contract import Packed, WeightSpec
-from torchyard_kernels.linear.contract.chain import MADE, Chain, Copy, Form, Place, Product
+from torchyard_kernels.linear.contract.chain import OUTPUT, Chain, Copy, Form, Place, Product
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FORM = DecoderForm((1e-6, 1e-5), (), (), "cache")
@@ -43,7 +43,7 @@ def product_chain(weight, bias=False):
     forms = [Form(spec.dtype, (1, spec.columns), (spec.columns, 1))]
     if bias:
         forms.append(Form(spec.dtype, (spec.rows,), (1,)))
-    stage = Product(Place(0), Place(MADE), weight, Place(1) if bias else None)
+    stage = Product(Place(0), Place(OUTPUT), weight, Place(1) if bias else None)
     return Chain("cpu", tuple(forms), Form(spec.dtype, (1, spec.rows), (0, 0)), 0, (stage,))
 
 
@@ -163,7 +163,7 @@ class TestRefused:
     def run(self):
         copy = Copy(Place(0, 0, 16), Place(1, 0, -2, 4), 2, 16)
         _, weight = packed_of(torch.eye(8))
-        product = Product(Place(0), Place(MADE), weight)
+        product = Product(Place(0), Place(OUTPUT), weight)
         inputs = Form("float32", (1, 8), (8, 1)), Form("float32", (1, 2, 4), (-1, -1, 1))
         made = Form("float32", (1, 8), (0, 0))
         found = NativeLinear("").chain(Chain("cpu", inputs, made, 0, (copy, product)))
@@ -225,7 +225,7 @@ class TestNotOffered:
     def test_more_stages_than_there_is_room_for(self):
         _, weight = packed_of(torch.randn(64, 32))
         chain = product_chain(weight)
-        other = Chain("cpu", chain.inputs, chain.made, 0, chain.stages * 17)
+        other = Chain("cpu", chain.inputs, chain.output, 0, chain.stages * 17)
         assert NativeLinear("").chain(other) is None
 
 

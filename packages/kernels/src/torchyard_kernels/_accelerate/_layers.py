@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.linear._weights.packed_tensor import PackedTensor
-from torchyard_kernels.linear._weights.storage import Held
+from torchyard_kernels.linear._weights.storage import WeightStorage
 
-__all__ = ["biases", "is_untouched", "packed_held"]
+__all__ = ["biases", "is_untouched", "packed_storage"]
 
 
 def is_untouched(module: torch.nn.Module) -> bool:
@@ -25,16 +25,16 @@ def is_untouched(module: torch.nn.Module) -> bool:
     )
 
 
-def packed_held(layer: Any) -> Held | None:
+def packed_storage(layer: Any) -> WeightStorage | None:
     """Return a layer's packed weight; None where it is no plain linear layer over one, now."""
     if not isinstance(layer, torch.nn.Linear) or not is_untouched(layer):
         return None
     if type(layer).forward is not torch.nn.Linear.forward:
         return None
     weight: Any = layer._parameters.get("weight")
-    if type(weight) is not PackedTensor or weight.held.part is None:
+    if type(weight) is not PackedTensor or weight.packed_storage.part is None:
         return None
-    return weight.held
+    return weight.packed_storage
 
 
 def biases(layers: Sequence[torch.nn.Linear]) -> list[Tensor] | None:

@@ -21,7 +21,7 @@ from torchyard_kernels._accelerate.gated._forward import GatedForward
 from torchyard_kernels.linear._weights.packed_tensor import PackedTensor, packed_tensor
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
 from torchyard_kernels.linear._weights.shared_weight import SharedWeight
-from torchyard_kernels.linear._weights.storage import Held, Joint, Part
+from torchyard_kernels.linear._weights.storage import Joint, Part, WeightStorage
 
 __all__ = ["Made", "Packing", "make"]
 
@@ -168,7 +168,7 @@ def _add_layer(made: Made, layer: torch.nn.Linear, packing: Packing) -> None:
 
 
 def _placed(part: Part, weight: Tensor) -> PackedTensor:
-    return packed_tensor(Held(part), weight.dtype)
+    return packed_tensor(WeightStorage(part), weight.dtype)
 
 
 def _change(made: Made, name: str, kind: str, *layers: torch.nn.Linear) -> Change:

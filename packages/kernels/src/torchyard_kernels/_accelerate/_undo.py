@@ -49,7 +49,11 @@ class Undo:
                     f"take that off first; nothing was put back"
                 )
         for holder, _, placed in self.parameters:
-            if isinstance(placed, PackedTensor) and placed.held.is_rounded and _written(placed):
+            if (
+                isinstance(placed, PackedTensor)
+                and placed.packed_storage.is_rounded
+                and _written(placed)
+            ):
                 raise AccelerateError(
                     f"accelerate: undo: {holder.name}.{holder.key} was written since, and its "
                     f"exact numbers are known no more; nothing was put back"
@@ -66,13 +70,13 @@ class Undo:
 
 
 def _written(placed: PackedTensor) -> bool:
-    return placed.held.writes > 0
+    return placed.packed_storage.writes > 0
 
 
 def _refresh(original: Tensor, placed: Tensor) -> None:
     """Give the original the numbers, the dtype and the device that the model has now."""
     if isinstance(placed, PackedTensor):
-        if _written(placed) or placed.held.part is None:
+        if _written(placed) or placed.packed_storage.part is None:
             original.data = placed.unpack().detach()
         elif original.dtype != placed.dtype or original.device != placed.device:
             original.data = original.data.to(placed.device, placed.dtype)

@@ -1,4 +1,4 @@
-"""What forward mode and torch.vmap make of a product: more products."""
+"""Forward mode and torch.vmap of a product, as products."""
 
 from __future__ import annotations
 

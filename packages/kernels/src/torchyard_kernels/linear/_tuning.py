@@ -1,7 +1,7 @@
-"""max_autotune: measure who computes a call fastest, and choose that from then on.
+"""max_autotune: measure which implementation computes a call fastest, and choose it afterwards.
 
-Each candidate takes turns with the implementation that is chosen now, and counts only if it wins
-nearly every turn: what another program takes from the machine falls on both.
+Each candidate alternates with the present choice, and replaces it only if it is faster in nearly
+every turn: the load of other programs affects both alike.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from torchyard_kernels.linear.contract import LINEAR, LinearCall, LinearRequest,
 
 __all__ = ["Tuned", "active", "max_autotune", "tune"]
 
-# A candidate replaces the present choice only where it is so much faster, in so many turns.
+# The gain, and the share of turns won, for which a candidate replaces the present choice.
 _GAIN: Final = 1.03
 _WINS: Final = 0.8
 _LEAST_TURNS: Final = 5
 _MOST_TURNS: Final = 60
-# A model's weights come from memory: copies take turns, beyond what caches hold.
+# The weights of a model come from memory: copies alternate, more than the caches hold.
 _BEYOND_CACHES: Final = 128 << 20
 _MOST_COPIES: Final = 64
 
@@ -40,11 +40,11 @@ class Tuned:
 
     Attributes:
         bucket: ``LinearRequest.bucket()``.
-        chosen: the implementation that serves it from now on.
-        before: the one that was chosen until then, by the lists or by an earlier measurement.
-        milliseconds: the median of each that was measured.
-        first: the seconds of each one's first call, which may compile.
-        refused: why others were not measured: what they raised, or how wrong they were.
+        chosen: the implementation that computes it from now on.
+        before: the previous choice, by the lists or by an earlier measurement.
+        milliseconds: the median of each implementation that was measured.
+        first: the seconds of the first call of each, which may compile.
+        refused: why others were not measured: the error, or the size of theirs.
     """
 
     bucket: str
@@ -71,17 +71,17 @@ active = _session.get
 def max_autotune(*, seconds: float = 1.0, again: bool = False) -> Iterator[list[Tuned]]:
     """Measure the calls of :func:`linear`, ``matmul`` and ``bmm`` inside of a ``with`` block.
 
-    The first call of each bucket of requests is computed by every implementation that serves it,
-    in turns: ours, torch's own operators, and torch.compile with its autotuning. Who is clearly the
-    fastest serves the bucket from then on, in this process and in later ones: the choice is kept in
-    the user's cache folder, keyed by the machine and by versions, and merged into under a lock.
-    ``torchyard explain linear`` shows such a choice as decided by ``tuned``, and with
-    ``TORCHYARD_TUNED=off`` there are none. An implementation that is demanded or locked is not
+    The first call of each bucket of requests is computed by every implementation that supports it,
+    alternately: ours, torch's own operators, and torch.compile with its autotuning. One that is
+    clearly the fastest computes the bucket from then on, in this process and in later ones: the
+    choice is stored in the user's cache folder, by machine and versions; processes write it under a
+    lock. ``torchyard explain linear`` shows such a choice as decided by ``tuned``, and
+    ``TORCHYARD_TUNED=off`` ignores all. An implementation that is demanded or locked is not
     measured against others.
 
     Args:
-        seconds: of measuring per bucket, about, beside first calls.
-        again: whether buckets that were measured before are measured once more.
+        seconds: how long to measure each bucket, about, without first calls.
+        again: whether to measure buckets again that were measured before.
 
     Yields:
         A list that gets a :class:`Tuned` for each bucket that was measured.
@@ -100,7 +100,7 @@ def max_autotune(*, seconds: float = 1.0, again: bool = False) -> Iterator[list[
 
 
 def tune(call: LinearCall, request: LinearRequest) -> None:
-    """Measure a call inside of :func:`max_autotune`, where that was not done before."""
+    """Measure a call inside of :func:`max_autotune`, once per bucket."""
     session = _session.get()
     if session is None or request.bucket() in session.seen:
         return
@@ -144,7 +144,7 @@ def _measured(call: LinearCall, request: LinearRequest, before: str, seconds: fl
 def _runs(
     call: LinearCall, request: LinearRequest, before: str
 ) -> tuple[dict[str, Callable[[LinearCall], Tensor]], dict[str, float], dict[str, str]]:
-    """Return what computes the call as well as the present choice does, which comes first."""
+    """Return the implementations with right results, the present choice first."""
     runs: dict[str, Callable[[LinearCall], Tensor]] = {}
     first, refused = {}, {}
     names = [name for name in _candidates(request) if name != before]
@@ -154,7 +154,7 @@ def _runs(
         try:
             run = registry().resolve(LINEAR, request, use=name)
             out = run(call).double()
-        except Exception as error:  # of a compiler, for example; the report has it
+        except Exception as error:  # such as a compiler's; the report shows it
             if expected is None:
                 raise
             refused[name] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
@@ -170,7 +170,7 @@ def _runs(
 
 
 def _candidates(request: LinearRequest) -> list[str]:
-    """Return who serves a request, listed or not, but for the lists' last resort."""
+    """Return the implementations that support a request, listed or not, except the last resort."""
     last = registry().order(ContractId.parse(LINEAR), request.device)[-1]
     return [
         item.name
@@ -186,7 +186,7 @@ def _distance(out: Tensor, expected: Tensor) -> float:
 
 
 def _allowed(call: LinearCall) -> float:
-    """Return how far two results may be apart: roundings of the dtype and of float32 sums."""
+    """Return the largest difference of two results: roundings of the dtype and of float32 sums."""
     depth = max(1, call.x.shape[-1])
     wide = torch.finfo(torch.float32).eps
     return 16 * torch.finfo(call.x.dtype).eps + 8 * math.sqrt(depth) * wide
@@ -201,7 +201,7 @@ def _turns(
     for turn in range(_MOST_TURNS):
         if turn >= _LEAST_TURNS and time.perf_counter() - start > seconds:
             break
-        # Whoever comes second finds warmer caches: take turns at that too.
+        # The second finds warmer caches, so the order alternates too.
         for name in order if turn % 2 else reversed(order):
             call = calls[(turn * len(order) + order.index(name)) % len(calls)]
             begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What is checked of a call before anything is computed."""
+"""Checks of the arguments of linear, matmul and bmm."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
             f"linear: x: expected a last dimension of {depth}, as the weight "
             f"{list(weight.shape)} has, got {list(x.shape)}"
         )
-    held = weight.tensors[0] if isinstance(weight, PackedWeight) else weight
-    _check_alike("linear", "weight", weight.dtype, held.device, "x", x)
+    stored = weight.tensors[0] if isinstance(weight, PackedWeight) else weight
+    _check_alike("linear", "weight", weight.dtype, stored.device, "x", x)
     if bias is None:
         return
     arguments.tensor("linear", "bias", bias, dtypes=_DTYPES)

@@ -1,4 +1,4 @@
-"""The reference: what ``linear/1`` means, in float64."""
+"""kernels.reference: the meaning of ``linear/1``, in float64."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchyard import registry
 from torchyard.dispatch import decision_cache, no_active_modes
-from torchyard_kernels._accelerate._layers import biases, packed_held
+from torchyard_kernels._accelerate._layers import biases, packed_storage
 from torchyard_kernels._accelerate.decoder._cache import growing_layer
 from torchyard_kernels._accelerate.decoder._form import CHILDREN, DecoderForm
 from torchyard_kernels._accelerate.decoder._row_chains import (
@@ -23,14 +23,14 @@ from torchyard_kernels._accelerate.decoder._row_chains import (
 )
 from torchyard_kernels._accelerate.gated._forward import GatedForward
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
-from torchyard_kernels.linear._weights.storage import Held, Part, join
+from torchyard_kernels.linear._weights.storage import Part, WeightStorage, join
 from torchyard_kernels.linear.contract import LINEAR, LinearCall, Packed
 from torchyard_programs import ProgramError
 
 __all__ = ["DecoderForward"]
 
 _KEY: Final = f"{LINEAR}: decoder layers"
-_HELD: Final = attrgetter("_held")
+_HELD: Final = attrgetter("_storage")
 _PART: Final = attrgetter("part")
 # What an attribute may be that a trial's outcome depends on.
 _SIMPLE: Final = (bool, int, float, str, type(None))
@@ -107,12 +107,12 @@ class _State:
         hooks: dictionaries that must be empty.
         norms: the norms' weights.
         biases: of the layers whose weights are the chains', in order, or None of each.
-        owners, helds, parts: the layers' weights, what these held, and in which packed form.
+        owners, storages, parts: the layers' weights, what these held, and in which packed form.
         reason: why there are no chains; empty where there are.
     """
 
     __slots__ = (
-        *("after", "before", "biases", "held", "helds", "hooks", "names", "norms", "owners"),
+        *("after", "before", "biases", "held", "storages", "hooks", "names", "norms", "owners"),
         *("parts", "places", "reason", "weights", "where"),
     )
 
@@ -128,7 +128,7 @@ class _State:
         self.norms = (layer.input_layernorm.weight, layer.post_attention_layernorm.weight)
         self.biases: tuple[tuple[list[Tensor], ...], ...] = ((), ())
         self.owners: list[Any] = []
-        self.helds: list[Held] = []
+        self.storages: list[WeightStorage] = []
         self.parts: list[Part | None] = []
         self.reason = forward.stale()
         self.before: Callable[..., Tensor | None] | None = None
@@ -171,8 +171,8 @@ class _State:
         weights: list[PackedWeight] = []
         given: list[list[Tensor]] = []
         for group in groups:
-            helds = [packed_held(part) for part in group]
-            found = [held for held in helds if held is not None]
+            storages = [packed_storage(part) for part in group]
+            found = [one for one in storages if one is not None]
             of_group = biases(group) if len(found) == len(group) else None
             whole = _whole(found) if of_group is not None else None
             if of_group is None or whole is None:
@@ -181,8 +181,8 @@ class _State:
             weights.append(whole)
             given.append(of_group)
             self.owners += [part.weight for part in group]
-            self.helds += found
-        self.parts = [held.part for held in self.helds]
+            self.storages += found
+        self.parts = [storage.part for storage in self.storages]
         dtype, device = self.norms[0].dtype, self.norms[0].device
         tensors = [*self.norms, *(bias for of_group in given for bias in of_group)]
         if any(weight.dtype != dtype for weight in weights) or any(
@@ -229,17 +229,17 @@ class _State:
         """
         return (
             all(map(is_, map(dict.get, self.where, self.names), self.held))
-            and all(map(is_, map(_HELD, self.owners), self.helds))
-            and all(map(is_, map(_PART, self.helds), self.parts))
+            and all(map(is_, map(_HELD, self.owners), self.storages))
+            and all(map(is_, map(_PART, self.storages), self.parts))
             and list(map(Tensor.data_ptr, self.weights)) == self.places
         )
 
 
-def _whole(helds: list[Held]) -> PackedWeight | None:
-    first = helds[0].part
-    if len(helds) == 1 and first is not None:
+def _whole(storages: list[WeightStorage]) -> PackedWeight | None:
+    first = storages[0].part
+    if len(storages) == 1 and first is not None:
         return first.packed
-    joint = join(tuple(helds))
+    joint = join(tuple(storages))
     return None if joint is None else joint.whole
 
 

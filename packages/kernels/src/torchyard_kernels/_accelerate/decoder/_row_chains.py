@@ -11,8 +11,8 @@ from torch import Tensor
 from torchyard_kernels._accelerate.decoder._form import DecoderForm
 from torchyard_kernels.linear.contract import Packed, Spread
 from torchyard_kernels.linear.contract.chain import (
-    MADE,
     MEMORY,
+    OUTPUT,
     Chain,
     Copy,
     Form,
@@ -95,7 +95,7 @@ class _Builder:
         self.stages.append(Pointwise(text, given, results, *shape))
 
     def product(self, x: Place, weight: Weight, out: Place | None = None) -> Place:
-        """Add a product, and an input for its bias; return where the result lies."""
+        """Add a product, and an input for its bias; return the place of the result."""
         packed, bias = weight
         place = self.room(packed.spec.rows) if out is None else out
         of_bias = None if bias is None else self.input(packed.spec.rows)
@@ -103,7 +103,7 @@ class _Builder:
         return place
 
     def norm(self, x: Place, weight: Place, width: int, epsilon: float) -> Place:
-        """Add an RMSNorm; return where the result lies."""
+        """Add an RMSNorm; return the place of the result."""
         squares, scale = self.room(width, torch.float32), self.room(1, torch.float32)
         normed, dtype = self.room(width), self.dtype
         self.pointwise(
@@ -186,7 +186,7 @@ def before_attention(
         )
 
     queries, keys = heads[0] * size, heads[1] * size
-    rotate(0, heads[0], Place(MADE), size)
+    rotate(0, heads[0], Place(OUTPUT), size)
     rotate(queries, heads[1], key, of_dimension)
     item = dtype.itemsize
     values = Place(MEMORY, all_heads.offset + (queries + keys) * item, size * item)
@@ -239,5 +239,5 @@ def after_attention(
         ((build.name, gated),),
         (1, inner),
     )
-    add(hidden, build.product(gated, down), Place(MADE))
+    add(hidden, build.product(gated, down), Place(OUTPUT))
     return build.done(1, 1, width)

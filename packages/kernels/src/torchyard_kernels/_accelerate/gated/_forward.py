@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_kernels._accelerate._layers import biases, packed_held
+from torchyard_kernels._accelerate._layers import biases, packed_storage
 from torchyard_kernels._accelerate.gated._activation import Gate
 from torchyard_kernels.linear._weights.product import packed_linear
 from torchyard_kernels.linear._weights.storage import join
@@ -40,7 +40,7 @@ class GatedForward:
     def _at_once(self, x: Tensor) -> Tensor | None:
         parts: Any = self.module._modules
         gate, up, down = (parts.get(name) for name in ("gate_proj", "up_proj", "down_proj"))
-        first, second = packed_held(gate), packed_held(up)
+        first, second = packed_storage(gate), packed_storage(up)
         if first is None or second is None or down is None:
             return None
         act: Any = getattr(self.module, "act_fn", None)

@@ -1,4 +1,4 @@
-"""The activations of a call as its weight's format has them multiplied."""
+"""The activations of a call, rounded where the options of its weight say so."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["activations", "rounds"]
 
 
 def rounds(call: LinearCall) -> bool:
-    """Return whether the weight's options say that rows of x are rounded."""
+    """Return whether rows of x are rounded, by the weight's options."""
     return isinstance(call.weight, Packed) and option(call.weight.spec, "activation") != 0
 
 
 def activations(call: LinearCall, dtype: torch.dtype) -> Tensor:
-    """Return x in a dtype, which its rows are rounded in where the weight's options say so."""
+    """Return x in a dtype, with rows rounded where the weight's options say so."""
     x = call.x.to(dtype)
     return round_rows(x) if rounds(call) else x

@@ -1,4 +1,4 @@
-"""What a format of packed weights must be able to do."""
+"""The protocol of a format of packed weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Format(Protocol):
 
         Args:
             weight: [N, K], floating point, any strides.
-            options: what the caller gave by name.
+            options: the options that the caller gave.
 
         Raises:
             TypeError: the dtype, or an option's name, is not one of the format's.
@@ -37,4 +37,4 @@ class Format(Protocol):
         """Return the weight [N, K], contiguous, in the spec's dtype."""
 
     def check(self, spec: WeightSpec, tensors: tuple[Tensor, ...]) -> None:
-        """Raise ValueError where tensors do not have the shapes and dtypes that the spec says."""
+        """Raise ValueError where shapes or dtypes of tensors do not match the spec."""

@@ -12,7 +12,7 @@ from torchyard_kernels.linear.contract import WeightSpec, panel_shape
 
 __all__ = ["PANELS"]
 
-# dtype -> consecutive numbers of a row that lie side by side.
+# dtype -> how many consecutive numbers of a row are adjacent.
 _PAIR: Final = {torch.float32: 1, torch.float16: 1, torch.bfloat16: 2}
 
 

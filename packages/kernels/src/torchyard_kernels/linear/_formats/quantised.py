@@ -23,7 +23,7 @@ from torchyard_kernels.linear.contract.quantised import (
 __all__ = ["INT4", "INT8"]
 
 _DTYPES: Final = (torch.float16, torch.bfloat16, torch.float32)
-# Rows that are rounded at once: a few copies in float32 are held meanwhile.
+# Rows that are rounded at once: limits the temporary copies in float32.
 _ROWS: Final = 1024
 
 
@@ -160,7 +160,7 @@ def _panels(codes: Tensor, bits: int) -> Tensor:
 
 
 def _rows_of(data: Tensor, bits: int) -> Tensor:
-    """Return what `_panels` took, with what it added."""
+    """Return the argument of `_panels`, padding included."""
     panels, words, side, lanes = data.shape
     by_row = data.permute(0, 2, 1, 3)
     if bits == 4:
@@ -175,7 +175,7 @@ def _columns(scale: Tensor) -> Tensor:
 
 
 def _scales_of(columns: Tensor) -> Tensor:
-    """Return what `_columns` took, with what it added."""
+    """Return the argument of `_columns`, padding included."""
     return columns.transpose(1, 2).reshape(-1, columns.shape[1])
 
 

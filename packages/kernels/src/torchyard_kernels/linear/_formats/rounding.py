@@ -1,4 +1,4 @@
-"""What rounding weights and activations to a few bits means; runs in float32 and in float64."""
+"""Rounding of weights and activations to a few bits, in float32 or float64."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Codes(NamedTuple):
 
 
 def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False) -> Codes:
-    """Round a weight to codes; each number is at most half a scale from what its code stands for.
+    """Round a weight to codes; each number is at most half a scale from its code's value.
 
     A symmetric group of 8 bits has the codes -127 .. 127, and 127 is its largest magnitude. One of
-    4 bits has -8 .. 7, and its largest magnitude lies halfway beyond 7: half a scale from 7, which
-    makes every scale smaller than one that meets it; but where all numbers are what some codes of 4
-    bits stand for, those are found again. An asymmetric group reaches from its least to
-    its greatest number, 0 included, which keeps 0 exact.
+    4 bits has -8 .. 7, and its largest magnitude is 7.5 scales, so that the error of the largest
+    number is half a scale and all scales are smaller than with a largest magnitude of 7. Numbers
+    that are exactly the values of some codes of 4 bits get these codes. An asymmetric group ranges
+    from its least to its greatest number, 0 included, so that 0 is exact.
 
     Args:
         weight: [N, K], finite; computed in float64 where it is float64, else in float32.
         bits: 8 or 4.
         group: consecutive products with a common scale; 0: all of an output.
-        asymmetric: whether a group has a code of 0 of its own.
+        asymmetric: whether each group has its own code of 0.
     """
     rows, columns = weight.shape
     size = group or max(columns, 1)
@@ -57,7 +57,7 @@ def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False)
         on_grid = _scale_of_codes(grouped, torch.finfo(weight.dtype).eps / 2)
         exact = exact if on_grid is None else on_grid.to(exact.dtype)
     scale = _bfloat16_above(exact) if group else exact.float()
-    # A group of zeros has the scale 0, and any code stands for 0.
+    # A group of zeros has the scale 0, so that every code has the value 0.
     divisor = torch.where(scale == 0, 1, scale.to(wide.dtype))
     zero = None
     middle: Tensor | int = 1 << (bits - 1)
@@ -71,7 +71,7 @@ def quantise(weight: Tensor, bits: int, group: int, *, asymmetric: bool = False)
 
 
 def dequantise(codes: Codes, bits: int, group: int, dtype: torch.dtype) -> Tensor:
-    """Return the weight [N, K] that codes stand for, computed in float32 or wider."""
+    """Return the weight [N, K] of some codes, computed in float32 or wider."""
     rows, columns = codes.codes.shape
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     size = group or max(columns, 1)
@@ -84,10 +84,10 @@ def dequantise(codes: Codes, bits: int, group: int, dtype: torch.dtype) -> Tenso
 
 
 def round_rows(x: Tensor) -> Tensor:
-    """Return x [..., K] with each row rounded to 8 bits, as numbers again, in x's dtype.
+    """Return x [..., K] with each row rounded to 8 bits, in x's dtype.
 
-    The codes are -127 .. 127, 127 the row's largest magnitude; at most half of a 127th of it is
-    lost. A row with an infinity or a NaN becomes NaN.
+    The codes are -127 .. 127, and 127 is the row's largest magnitude; the error is at most half of
+    a 127th of it. A row with an infinity or a NaN becomes NaN.
     """
     if x.shape[-1] == 0:
         return x
@@ -99,29 +99,29 @@ def round_rows(x: Tensor) -> Tensor:
 
 
 def _scale_of_codes(grouped: Tensor, eps: float) -> Tensor | None:
-    """Return the scales [N, G] of symmetric codes of 4 bits that stand for exactly these numbers.
+    """Return the scales [N, G] of symmetric codes of 4 bits whose values are exactly these numbers.
 
-    None: there are none, as for any weight that was not rounded before.
+    None where there are none, as for any weight that was not rounded before.
 
     Args:
         grouped: the numbers [N, G, size].
-        eps: how far, relatively, a number may be from what its code stands for.
+        eps: the largest relative difference between a number and its code's value.
     """
-    # The first groups tell nearly always, at a fraction of the work.
+    # The first groups nearly always decide, at a fraction of the work.
     for part in (grouped[:, :1], grouped):
         largest = part.abs().amax(-1)
         found = torch.zeros_like(largest)
         fits = largest == 0
         for most, last in itertools.product((7, 8), (0, 1, -1)):
             near = (largest / most).to(torch.bfloat16)
-            # The largest number may have been rounded, and so lead to a neighbour of the scale.
+            # The largest number may have been rounded: the scale is then a neighbour.
             scale = (near.view(torch.int16) + last).view(torch.bfloat16).to(part.dtype)
             divisor = torch.where(scale == 0, 1, scale)[..., None]
             codes = (part / divisor).round()
-            meets = ((codes * divisor - part).abs() <= eps * part.abs()).all(-1)
-            meets &= (codes.amin(-1) >= -8) & (codes.amax(-1) <= 7)
-            found = torch.where(meets & ~fits, scale, found)
-            fits |= meets
+            exact = ((codes * divisor - part).abs() <= eps * part.abs()).all(-1)
+            exact &= (codes.amin(-1) >= -8) & (codes.amax(-1) <= 7)
+            found = torch.where(exact & ~fits, scale, found)
+            fits |= exact
         if not fits.all():
             return None
     return found

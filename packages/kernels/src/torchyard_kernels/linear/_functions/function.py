@@ -1,4 +1,4 @@
-"""What runs before or after a product: a pointwise function that was recorded."""
+"""Recorded pointwise functions that run before or after a product."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from torchyard_programs import (
 
 __all__ = ["NAMES", "Recorded", "record", "recording_of", "required"]
 
-# What the inputs of each role are called in programs.
+# Names of the inputs of each role in programs.
 PROLOGUE = ("x",)
 EPILOGUE = ("y",)
 GATED = ("gate", "up")
-# Of a role, and of whether it takes halves.
+# By role, and by whether the function takes halves.
 NAMES: Final[dict[tuple[str, bool], tuple[str, ...]]] = {
     ("prologue", False): PROLOGUE,
     ("epilogue", False): EPILOGUE,
@@ -57,7 +57,7 @@ class Recorded:
         return result
 
     def check(self, given: torch.dtype) -> None:
-        """Raise ProgramError where an element of the result is not of its own inputs alone."""
+        """Raise ProgramError where the function is not pointwise."""
         traits = tuple((tensor.dtype, 0) for tensor in self.captured)
         if not _pointwise(self.text, self.inputs, given, traits):
             role = "prologue" if self.inputs == PROLOGUE else "epilogue"
@@ -85,7 +85,7 @@ def record(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -
         function: pointwise.
         role: ``prologue`` or ``epilogue``.
         gated: whether it takes two halves.
-        x: what says the dtype and the device.
+        x: gives dtype and device.
 
     Raises:
         torchyard_programs.ProgramError: it does something that cannot be recorded.
@@ -102,7 +102,7 @@ def recording_of(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[str, list[Tensor]]:
-    """Return a function's program and what it captures, for inputs of a dtype on a device."""
+    """Return a function's program and captured tensors, for inputs of a dtype on a device."""
     inputs = tuple((name, dtype) for name in names)
     text, captured = trace(function, role, inputs, device, "an input", "x.dtype")
     if result_count(text) is not None:
@@ -111,9 +111,9 @@ def recording_of(
 
 
 def required(function: Callable[..., Tensor]) -> int:
-    """Return how many parameters a Python function demands; 1 for any other callable."""
+    """Return the number of required parameters of a Python function; 1 for other callables."""
     if type(function) is FunctionType:
-        # No method, which is looked for longer than the rest takes.
+        # Not a method: looking for one takes longer than the rest.
         count, defaults = function.__code__.co_argcount, function.__defaults__
         return count if defaults is None else count - len(defaults)
     code = getattr(function, "__code__", None)
@@ -157,7 +157,7 @@ def _dtype(
 
 
 def _spread(captured: torch.Size, shape: torch.Size) -> Spread:
-    """Say over what a captured tensor is spread when it meets [..., columns].
+    """Return how a captured tensor broadcasts to [..., columns].
 
     Raises:
         ValueError: it does not broadcast to that shape.

@@ -1,4 +1,4 @@
-"""Programs of a layer's functions, kept where a function can be known to do the same again."""
+"""Programs of a layer's functions, cached where a function is known to do the same again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["EPILOGUES", "GATED_EPILOGUES", "PROLOGUES", "recorded"]
 
 
 def _of_role(role: str, gated: bool) -> Recordings:
-    """Return recordings of a role, whose context is the inputs' dtype."""
+    """Return the recordings of a role; their context is the dtype of the inputs."""
 
     def recording(
         function: Callable[..., Tensor], device: torch.device, dtype: torch.dtype
@@ -36,7 +36,7 @@ _OF_ROLE: Final = {
 
 
 def recorded(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -> Recorded:
-    """Record a function, or take what was kept of one that does the same; arguments as `record`."""
+    """Record a function, or return a cached recording; arguments as for `record`."""
     if torch.compiler.is_compiling():
         return record(function, role, gated, x)
     text, captured = _OF_ROLE[role, gated].recorded(function, x.device, x.dtype)

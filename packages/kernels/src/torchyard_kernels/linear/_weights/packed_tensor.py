@@ -1,4 +1,4 @@
-"""PackedTensor: a layer's weight as a parameter whose memory is its packed form."""
+"""PackedTensor: a layer's weight as a parameter in packed memory."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.linear._errors import PackedWriteError
 from torchyard_kernels.linear._weights.packed_weight import CONVERTIBLE, PackedWeight
 from torchyard_kernels.linear._weights.product import packed_linear, packed_product
-from torchyard_kernels.linear._weights.storage import Held, Part
+from torchyard_kernels.linear._weights.storage import Part, WeightStorage
 from torchyard_kernels.linear._weights.tensor_methods import METHODS, SETTERS
 
 __all__ = ["PackedTensor", "packed_tensor"]
 
 _aten: Final[Any] = torch.ops.aten
 _ALIASES: Final = (_aten.detach.default, _aten.alias.default)
-# What looks at a tensor's form alone.
+# Operators that read only the shape, dtype and device of a tensor.
 _LIKE: Final = tuple(
     getattr(_aten, name).default
     for name in (
@@ -37,27 +37,25 @@ _View = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int | None]
 
 
 class PackedTensor(Tensor):
-    """A weight [N, K] of a linear layer, held in a packed layout.
+    """A weight [N, K] of a linear layer in a packed layout.
 
-    It has the shape and the dtype of the weight and can be used as any tensor: what reads it gets
-    the numbers, unpacked anew, and what writes it, through views, ``.data`` or ``detach()`` as
-    well, changes the one weight there is. ``torch.nn.functional.linear`` multiplies by the packed
-    form.
+    It has the shape and the dtype of the weight and can be used as any tensor: a read unpacks the
+    numbers, and a write, also through views, ``.data`` or ``detach()``, changes the one weight.
+    ``torch.nn.functional.linear`` multiplies by the packed weight.
 
-    A weight that is rounded to a few bits is written as a whole (``copy_``, as
-    ``load_state_dict`` does) and rounded anew; other writes raise :class:`PackedWriteError`.
+    A weight that is rounded to a few bits can be written as a whole only (``copy_``, as
+    ``load_state_dict`` does) and is rounded again; other writes raise :class:`PackedWriteError`.
     """
 
-    _held: Held
+    _storage: WeightStorage
     _views: tuple[_View, ...]
     _is_param: bool
-    # Set by whoever gives the packed tensors to torch.export in the weight's place.
-    inner_tensors_are_recorded: bool
+    inner_tensors_are_recorded: bool  # while torch.export records them in the weight's place
 
     @staticmethod
     def __new__(  # noqa: PYI034 - of a static method
         cls: type[PackedTensor],
-        held: Held,
+        storage: WeightStorage,
         sizes: Sequence[int],
         strides: Sequence[int],
         dtype: torch.dtype,
@@ -68,38 +66,38 @@ class PackedTensor(Tensor):
 
         Args:
             cls: the class.
-            held: the weight.
-            sizes, strides, dtype: what the tensor is to the outside.
-            views: what leads from the weight to this tensor.
-            requires_grad: as a tensor's.
+            storage: the weight's storage.
+            sizes, strides, dtype: of the alias.
+            views: the view operators that lead from the weight to the alias.
+            requires_grad: as for a tensor.
         """
-        # Modules swap parameters when they are moved, which an inference tensor does not allow.
+        # Modules swap parameters when they are moved, which inference tensors do not support.
         with torch.inference_mode(False):
             self: PackedTensor = Tensor._make_wrapper_subclass(
                 cls,
                 tuple(sizes),
                 strides=tuple(strides),
                 dtype=dtype,
-                device=held.device,
+                device=storage.device,
                 requires_grad=requires_grad,
             )
-        self._held = held
+        self._storage = storage
         self._views = views
         return self
 
     def unpack(self) -> Tensor:
         """Return the numbers as a plain tensor."""
-        return _seen(_to(self._held.dense(), self.dtype), self._views)
+        return _apply_views(_to(self._storage.dense(), self.dtype), self._views)
 
     @property
-    def held(self) -> Held:
-        """What every alias of the weight shares."""
-        return self._held
+    def packed_storage(self) -> WeightStorage:
+        """The storage that all aliases of the weight share."""
+        return self._storage
 
     @property
     def packed_weight(self) -> PackedWeight:
-        """The packed form."""
-        part = self._held.part
+        """The packed weight."""
+        part = self._storage.part
         if part is None:
             raise PackedWriteError("PackedTensor: a plain tensor took the place of the packed form")
         return part.packed
@@ -107,7 +105,7 @@ class PackedTensor(Tensor):
     @property
     def format(self) -> str:
         """The name of the packed layout; ``plain`` where a plain tensor took its place."""
-        part = self._held.part
+        part = self._storage.part
         return "plain" if part is None else part.packed.format
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
@@ -125,27 +123,27 @@ class PackedTensor(Tensor):
 
     def _copied(self, memo: dict[int, Any]) -> Tensor:
         parameter = getattr(self, "_is_param", False)
-        if self._views or self._held.part is None:
+        if self._views or self._storage.part is None:
             plain = self.unpack().detach().clone()
             return torch.nn.Parameter(plain, self.requires_grad) if parameter else plain
-        held = Held(copy.deepcopy(self._held.part, memo))
-        return packed_tensor(held, self.dtype, self.requires_grad, parameter)
+        storage = WeightStorage(copy.deepcopy(self._storage.part, memo))
+        return packed_tensor(storage, self.dtype, self.requires_grad, parameter)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         parameter = getattr(self, "_is_param", False)
-        if self._views or self._held.part is None:
+        if self._views or self._storage.part is None:
             plain: Any = self.unpack().detach()
             if parameter:
                 plain = torch.nn.Parameter(plain, self.requires_grad)
             return plain.__reduce_ex__(protocol)
-        return _rebuilt, (self._held.part, self.dtype, self.requires_grad, parameter)
+        return _rebuilt, (self._storage.part, self.dtype, self.requires_grad, parameter)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        part = self._held.part
+        part = self._storage.part
         if part is None:
             return ["packed_plain"], ("", self.dtype, self._views, OPERATORS.overload)
         names = [f"packed_{name}" for name in part.packed.names]
-        # A graph on disk calls ops by the name that their sources gave.
+        # A compiled graph on disk calls ops by their overload, which is a digest of their sources.
         return names, (part.packed.spec_text, self.dtype, self._views, OPERATORS.overload)
 
     @staticmethod
@@ -154,13 +152,13 @@ class PackedTensor(Tensor):
     ) -> PackedTensor:
         spec, dtype, views, _ = context
         if spec:
-            held = Held(Part(PackedWeight.of_tensors(spec, tuple(inner.values()))))
+            storage = WeightStorage(Part(PackedWeight.of_tensors(spec, tuple(inner.values()))))
         else:
-            held = Held(None, inner["packed_plain"])
-        return PackedTensor(held, outer_size, outer_stride, dtype, views)
+            storage = WeightStorage(None, inner["packed_plain"])
+        return PackedTensor(storage, outer_size, outer_stride, dtype, views)
 
     def _stable_hash_for_caching(self) -> str:
-        # By which torch finds a compiled graph on disk again.
+        # The key under which torch caches compiled graphs on disk.
         names, context = self.__tensor_flatten__()
         inner = [getattr(self, name) for name in names]
         forms = [(one.shape, one.dtype, one.device, one.requires_grad) for one in inner]
@@ -169,26 +167,26 @@ class PackedTensor(Tensor):
 
     @property
     def packed_plain(self) -> Tensor | None:
-        """The tensor in the place of the packed form."""
-        return self._held.plain
+        """The plain tensor in the place of the packed weight."""
+        return self._storage.plain
 
     @property
     def packed_data(self) -> Tensor:
-        """The packed form's tensor ``data``."""
+        """The packed weight's tensor ``data``."""
         return self._inner("data")
 
     @property
     def packed_scale(self) -> Tensor:
-        """The packed form's tensor ``scale``."""
+        """The packed weight's tensor ``scale``."""
         return self._inner("scale")
 
     @property
     def packed_zero(self) -> Tensor:
-        """The packed form's tensor ``zero``."""
+        """The packed weight's tensor ``zero``."""
         return self._inner("zero")
 
     def _inner(self, name: str) -> Tensor:
-        part = self._held.part
+        part = self._storage.part
         if part is None:
             raise AttributeError(name)
         return part.packed.get_buffer(name)
@@ -199,7 +197,7 @@ class PackedTensor(Tensor):
     ) -> Any:
         if torch.compiler.is_compiling():
             if func is _linear and torch.compiler.is_exporting():
-                # Only so does a saved program hold the product, and the weight as it is packed.
+                # So that a saved program contains the product and the packed weight.
                 found = _exported(*args, **(kwargs or {}))
                 if found is not None:
                     return found
@@ -211,7 +209,7 @@ class PackedTensor(Tensor):
                 return found
         elif func in SETTERS:
             return SETTERS[func](*args, **(kwargs or {}))
-        elif func in METHODS and isinstance(args[0], cls) and args[0]._held.part is not None:
+        elif func in METHODS and isinstance(args[0], cls) and args[0]._storage.part is not None:
             return METHODS[func](*args, **(kwargs or {}))
         with _plain_functions():
             return func(*args, **(kwargs or {}))
@@ -224,38 +222,38 @@ class PackedTensor(Tensor):
 
 
 def packed_tensor(
-    held: Held, dtype: torch.dtype, requires_grad: bool = False, parameter: bool = True
+    storage: WeightStorage, dtype: torch.dtype, requires_grad: bool = False, parameter: bool = True
 ) -> PackedTensor:
-    """Return a weight as a parameter of a dtype, which may be wider than what is packed."""
-    assert held.part is not None
-    sizes = held.part.packed.shape
-    found = PackedTensor(held, sizes, (sizes[1], 1), dtype, (), requires_grad)
+    """Return a weight as a parameter; its dtype may be wider than the packed one."""
+    assert storage.part is not None
+    sizes = storage.part.packed.shape
+    found = PackedTensor(storage, sizes, (sizes[1], 1), dtype, (), requires_grad)
     found._is_param = parameter
     return found
 
 
 def _rebuilt(part: Part, dtype: torch.dtype, requires_grad: bool, parameter: bool) -> PackedTensor:
-    return packed_tensor(Held(part), dtype, requires_grad, parameter)
+    return packed_tensor(WeightStorage(part), dtype, requires_grad, parameter)
 
 
 def _multiplied(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
-    """Return ``linear(x, weight, bias)`` by the packed weight; None: by torch's operators."""
+    """Return ``linear(x, weight, bias)`` by the packed weight; None: by torch's."""
     if type(weight) is not PackedTensor or weight._views or isinstance(input, PackedTensor):
         return None
     if type(bias) is PackedTensor or (weight.requires_grad and torch.is_grad_enabled()):
         return None
-    part = weight._held.part
+    part = weight._storage.part
     return None if part is None else packed_product(input, part, bias)
 
 
 def _exported(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
-    """Return the product with a weight whose packed tensors a program's recording knows."""
+    """Return the product with a weight whose packed tensors torch.export records."""
     if not getattr(weight, "inner_tensors_are_recorded", False):
         return None
     return packed_linear(input, weight.packed_weight, bias)
 
 
-def _seen(base: Tensor, views: tuple[_View, ...]) -> Tensor:
+def _apply_views(base: Tensor, views: tuple[_View, ...]) -> Tensor:
     for function, args, kwargs, index in views:
         found = function(base, *args, **kwargs)
         base = found if index is None else found[index]
@@ -271,7 +269,7 @@ def _unpacked(tree: Any) -> Any:
 
 
 def _dispatched(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    # In inference mode operators that are made of others arrive as they were called.
+    # In inference mode composite operators arrive undecomposed.
     if torch.is_inference_mode_enabled():
         made_of = func.decompose(*args, **kwargs)
         if made_of is not NotImplemented:
@@ -279,9 +277,9 @@ def _dispatched(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     schema = func._schema
     first = args[0] if args else None
     if isinstance(first, PackedTensor):
-        if func in _ALIASES and first._held.part is not None:
+        if func in _ALIASES and first._storage.part is not None:
             sizes, strides = first.shape, first.stride()
-            return PackedTensor(first._held, sizes, strides, first.dtype, first._views)
+            return PackedTensor(first._storage, sizes, strides, first.dtype, first._views)
         if func in _LIKE:
             form = torch.empty(1, dtype=first.dtype, device=first.device).expand(first.shape)
             return func(form, *args[1:], **kwargs)
@@ -297,15 +295,15 @@ def _dispatched(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _viewed(func: Any, weight: PackedTensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return views that write through: a plain tensor's own, or aliases that remember the way."""
-    if weight._held.part is None:
+    """Return views that write through: those of a plain tensor, or aliases."""
+    if weight._storage.part is None:
         return func(weight.unpack(), *args, **kwargs)
     form = torch.empty_strided(weight.shape, weight.stride(), dtype=weight.dtype, device="meta")
     found = func(form, *args, **kwargs)
 
     def alias(like: Tensor, index: int | None) -> PackedTensor:
         views = (*weight._views, (func, args, kwargs, index))
-        return PackedTensor(weight._held, like.shape, like.stride(), like.dtype, views)
+        return PackedTensor(weight._storage, like.shape, like.stride(), like.dtype, views)
 
     if isinstance(found, Tensor):
         return alias(found, None)
@@ -313,15 +311,15 @@ def _viewed(func: Any, weight: PackedTensor, args: tuple[Any, ...], kwargs: dict
 
 
 def _converted(weight: PackedTensor, kwargs: dict[str, Any]) -> PackedTensor | None:
-    """Return a weight in another dtype or on another device, packed; None: not as a packed one."""
-    part = weight._held.part
+    """Return a packed weight in another dtype or on another device; None: it is unpacked."""
+    part = weight._storage.part
     dtype = kwargs.get("dtype") or weight.dtype
     device = torch.device(kwargs.get("device") or weight.device)
     if part is None or weight._views or dtype not in CONVERTIBLE or device.type == "meta":
         return None
-    # What was packed in another dtype than the weight has to the outside stays in that.
+    # A weight that is packed in another dtype than the alias has keeps the packed dtype.
     inner = dtype if part.packed.dtype == weight.dtype else part.packed.dtype
-    return packed_tensor(weight._held.converted(inner, device), dtype, parameter=False)
+    return packed_tensor(weight._storage.converted(inner, device), dtype, parameter=False)
 
 
 def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[PackedTensor]:
@@ -337,23 +335,25 @@ def _written(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iter
 def _write(
     func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], written: list[PackedTensor]
 ) -> Any:
-    """Run an operator that writes: on the unpacked numbers, which are packed again."""
+    """Run an operator that writes on the unpacked numbers, and pack them again."""
     name = func._schema.name
     whole = func is _aten.copy_.default and not args[0]._views
     for weight in written:
         if name in _REFUSED:
             raise PackedWriteError(f"PackedTensor: {name} cannot be used on a packed weight")
-        if weight._held.is_rounded and not whole:
-            part = weight._held.part
+        if weight._storage.is_rounded and not whole:
+            part = weight._storage.part
             assert part is not None
             raise PackedWriteError(
                 f"PackedTensor: {name}: the weight is rounded to {part.packed.format}, and what is "
                 f"added to it would be rounded away; change the weights before accelerate(), or "
                 f"undo() it first"
             )
-    bases = {id(weight._held): weight._held for weight in written}
-    dense = {key: _to(held.dense(), _outer(written, held)) for key, held in bases.items()}
-    views = {id(weight): _seen(dense[id(weight._held)], weight._views) for weight in written}
+    bases = {id(weight._storage): weight._storage for weight in written}
+    dense = {key: _to(base.dense(), _outer(written, base)) for key, base in bases.items()}
+    views = {
+        id(weight): _apply_views(dense[id(weight._storage)], weight._views) for weight in written
+    }
     back = {id(views[id(weight)]): weight for weight in written}
 
     def replaced(value: PackedTensor) -> Tensor:
@@ -364,23 +364,23 @@ def _write(
         *tree_map_only(PackedTensor, replaced, args),
         **tree_map_only(PackedTensor, replaced, kwargs),
     )
-    for key, held in bases.items():
-        if held.part is not None:
-            held.write(dense[key])
+    for key, base in bases.items():
+        if base.part is not None:
+            base.write(dense[key])
     return tree_map_only(Tensor, lambda found: back.get(id(found), found), out)
 
 
-def _outer(written: list[PackedTensor], held: Held) -> torch.dtype:
-    return next(weight.dtype for weight in written if weight._held is held)
+def _outer(written: list[PackedTensor], storage: WeightStorage) -> torch.dtype:
+    return next(weight.dtype for weight in written if weight._storage is storage)
 
 
 def _transposed(weight: Any) -> Part | None:
-    """Return the packed weight whose transpose this is."""
-    if not isinstance(weight, PackedTensor) or weight._held.part is None:
+    """Return the packed weight that a tensor is the transpose of, else None."""
+    if not isinstance(weight, PackedTensor) or weight._storage.part is None:
         return None
     if len(weight._views) != 1 or weight._views[0][0] is not _aten.t.default:
         return None
-    return weight._held.part
+    return weight._storage.part
 
 
 def _mm(x: Any, weight: Any) -> Tensor | None:

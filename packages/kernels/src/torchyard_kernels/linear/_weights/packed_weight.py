@@ -1,4 +1,4 @@
-"""PackedWeight: a linear layer's weight, in the order in which kernels read it."""
+"""PackedWeight: a linear layer's weight in a layout that kernels read sequentially."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torchyard_kernels.linear.contract import Packed, WeightSpec
 __all__ = ["CONVERTIBLE", "PackedWeight"]
 
 _SPEC = "spec"
-# Of a weight that can be packed, in any format.
+# Dtypes of weights that can be packed, in any format.
 CONVERTIBLE: Final = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -29,9 +29,9 @@ class PackedWeight(torch.nn.Module):
     reaches x and the bias through it, never the weight. Its state is its buffers, one of which
     (``spec``) holds format, dtype and shape as text. So ``state_dict``, safetensors, ``to(device)``
     and torch.compile and torch.export treat it as any module; the layout is the same on every
-    processor, and a file is read without being packed again. What is packed lies in large pages of
-    memory where the system has them, which are read faster; what a state is made of stays where it
-    is.
+    processor, and a file is read without packing. A weight that is packed is stored in large pages
+    of memory where the system has them, which are read faster; one made of a state keeps the
+    state's memory.
 
     Args:
         weight: [N, K], float16, bfloat16 or float32, any strides; copied.
@@ -119,7 +119,7 @@ class PackedWeight(torch.nn.Module):
 
         Args:
             dtype: float16, bfloat16 or float32. Of rounded weights it is x's: the codes stay.
-            device: where the copy lies.
+            device: the device of the copy.
 
         Raises:
             TypeError: another dtype, which cannot be packed.
@@ -189,7 +189,7 @@ class PackedWeight(torch.nn.Module):
         if dtype == self.dtype and all(fn(t[:0]).dtype == t.dtype for t in self.tensors):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             return self
-        # fn converts what floats. Panels are packed anew; scales keep the dtype of their format.
+        # fn converts floating point tensors. Panels are packed again; scales keep their dtype.
         made = self.converted(dtype, fn(self.spec[:0]).device)
         self._hold(made.weight_spec, tuple(made.tensors))
         return self

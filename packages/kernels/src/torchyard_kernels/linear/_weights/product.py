@@ -1,4 +1,4 @@
-"""The product with a packed weight, as a layer makes it."""
+"""The product of a layer with a packed weight."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchyard_kernels.linear._weights.storage import Joint, Part
 
 __all__ = ["packed_linear", "packed_product"]
 
-# Products of a joint's rows of which not all were asked for, until its parts go by themselves.
+# After so many products of which not all parts were used, the parts are multiplied separately.
 _MOST_WASTED = 4
 
 

@@ -1,4 +1,4 @@
-"""quantize: a weight of 8 or 4 bits, by the words that users think in."""
+"""quantize: a weight rounded to 8 or 4 bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quantize(
 ) -> PackedWeight:
     """Return a weight rounded to 8 or 4 bits, for :func:`torchyard_kernels.linear`.
 
-    No number of the weight moves by more than half of its scale: a 254th of the largest magnitude
+    No number of the weight changes by more than half of its scale: a 254th of the largest magnitude
     of its output with 8 bits, a 15th of that of its group with 4.
 
     Args:
@@ -34,13 +34,13 @@ def quantize(
         bits: of a number.
         group_size: 32, 64 or 128 consecutive products of an output with a common scale; 0: all of
             them; None: all with 8 bits, 64 with 4.
-        symmetric: whether 0 is the middle of every group; of 4 bits alone may it be elsewhere.
-        activation: ``"int8"`` rounds each row of x to 8 bits too, by a scale of its own, for
+        symmetric: whether 0 is the middle of every group; False is possible with 4 bits only.
+        activation: ``"int8"`` rounds each row of x to 8 bits too, with its own scale, for
             products of bytes; None multiplies x as it is.
 
     Raises:
         TypeError: not a floating point tensor.
-        ValueError: anything else that does not fit; names the argument.
+        ValueError: another argument does not fit; the message names it.
     """
     of = "quantize"
     arguments.tensor(of, "weight", weight, dims=2, dtypes=_DTYPES, shape="[N, K]")

@@ -1,4 +1,4 @@
-"""SharedWeight: a parameter that a linear layer shares with an embedding, or anything else."""
+"""SharedWeight: a parameter that a linear layer shares with another layer, such as an embedding."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _DATA: Final[Any] = Tensor.data
 class SharedWeight(Tensor):
     """A weight [N, K] in its own memory, with a packed copy by which linear layers multiply.
 
-    The tensor is the one owner of its numbers. The copy knows the memory and the version that it
-    was made of, and is made anew when either has changed. So that writes through ``.data`` count,
-    ``.data`` is what ``detach()`` gives. What writes past torch (an array of numpy over the same
-    memory, another process) is not seen.
+    The tensor is the one owner of its numbers. The copy is packed again when the tensor's memory or
+    version counter has changed. ``.data`` returns what ``detach()`` does, so that writes through it
+    change the version counter. Writes outside of torch (by a NumPy array over the same memory, or
+    another process) are not noticed.
     """
 
     _pack: Callable[[Tensor], PackedWeight]
@@ -97,6 +97,6 @@ def _multiplied(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
         return None
     with _plain_functions():
         packable = weight.ndim == 2 and weight.dtype in CONVERTIBLE and weight.device.type != "meta"
-        # What has no version cannot be told from what it was before.
+        # Without a version counter a change would not be noticed.
         packable = packable and not weight.is_inference()
     return packed_linear(input, weight.packed_copy(), bias) if packable else None

@@ -1,4 +1,4 @@
-"""A weight that is held packed: the one owner of its numbers."""
+"""The storage of a packed weight: the one owner of its numbers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch import Tensor
 from torchyard_kernels.linear._formats.table import parse_format
 from torchyard_kernels.linear._weights.packed_weight import PackedWeight
 
-__all__ = ["Held", "Joint", "Part", "join"]
+__all__ = ["Joint", "Part", "WeightStorage", "join"]
 
 _ROUNDED = ("int8", "int4")
 # Held while a weight's memory is written or moved.
-_MOVING = threading.Lock()
+_MEMORY_LOCK = threading.Lock()
 
 
 class Joint:
-    """Weights of layers with one input, whose rows lie one after another in one packed weight.
+    """Weights of layers with one input, whose rows follow one another in one packed weight.
 
     Attributes:
         whole: all rows.
         sizes: rows of each weight.
         parts: each weight, over the memory of the whole.
         writes: how often a part was written.
-        wasted: how often a product of all rows was made of which not all parts were asked for.
+        wasted: how often a product of all rows was computed and not all parts were used.
     """
 
     def __init__(self, whole: PackedWeight, sizes: tuple[int, ...]) -> None:
@@ -56,12 +56,12 @@ class Joint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A packed weight, and what it is a part of.
+    """A packed weight, and the joint weight that it is a part of.
 
     Attributes:
         packed: the weight.
-        joint: what shares memory with it; None: it is by itself.
-        index: which of the joint's parts it is.
+        joint: the joint weight that it shares memory with; None where there is none.
+        index: its index among the joint's parts.
     """
 
     packed: PackedWeight
@@ -80,12 +80,12 @@ class Part:
         return _part_of, (self.joint, self.index)
 
 
-class Held:
-    """What every alias of a weight shares: its packed form, or a plain tensor in its place.
+class WeightStorage:
+    """The storage that all aliases of a weight share: packed, or a plain tensor in its place.
 
     Attributes:
         part: the packed form; None where ``plain`` is the weight.
-        plain: a tensor that somebody put in its place, through ``.data``.
+        plain: a tensor that was assigned in its place, through ``.data``.
         writes: how often it was written.
         origin: the same object for all that were converted from one.
     """
@@ -100,7 +100,7 @@ class Held:
 
     @property
     def device(self) -> torch.device:
-        """Where the weight lies."""
+        """The weight's device."""
         if self.part is None:
             assert self.plain is not None
             return self.plain.device
@@ -112,7 +112,7 @@ class Held:
         return self.part is not None and self.part.packed.format in _ROUNDED
 
     def dense(self) -> Tensor:
-        """Return [N, K]: the plain tensor itself, or the packed form, unpacked anew."""
+        """Return [N, K]: the plain tensor itself, or the packed weight, unpacked."""
         if self.part is None:
             assert self.plain is not None
             return self.plain
@@ -120,7 +120,7 @@ class Held:
 
     def write(self, dense: Tensor) -> None:
         """Pack other numbers [N, K] into the same memory."""
-        with _MOVING, torch.no_grad(), torch.inference_mode(False):
+        with _MEMORY_LOCK, torch.no_grad(), torch.inference_mode(False):
             assert self.part is not None
             packed = self.part.packed
             layout = parse_format(packed.format)
@@ -128,32 +128,32 @@ class Held:
             for own, new in zip(packed.tensors, tensors, strict=True):
                 own.copy_(new)
         self.writes += 1
-        # Below a dispatch of torch's, tensors do not count their versions.
+        # Inside of __torch_dispatch__ version counters do not change.
         if self.part.joint is not None:
             self.part.joint.writes += 1
 
-    def converted(self, dtype: torch.dtype, device: torch.device) -> Held:
-        """Return a packed weight of its own on a device, in a dtype that can be packed."""
+    def converted(self, dtype: torch.dtype, device: torch.device) -> WeightStorage:
+        """Return a copy on a device, in a dtype that can be packed."""
         assert self.part is not None
         with torch.no_grad(), torch.inference_mode(False):
-            made = Held(Part(self.part.packed.converted(dtype, device)))
+            made = WeightStorage(Part(self.part.packed.converted(dtype, device)))
         made.origin, made.writes = self.origin, self.writes
         return made
 
 
-def join(helds: tuple[Held, ...]) -> Joint | None:
-    """Return what holds several weights' rows one after another; move them there if they can be.
+def join(storages: tuple[WeightStorage, ...]) -> Joint | None:
+    """Return the joint weight of several weights; move them into one if possible, else None.
 
-    Numbers do not change. Another thread that computes meanwhile reads the old memory or the new.
+    Numbers do not change. A thread that computes meanwhile reads the old memory or the new.
     """
-    joint = _joint_of(helds)
-    if joint is not None or any(held.part is None for held in helds):
+    joint = _joint_of(storages)
+    if joint is not None or any(storage.part is None for storage in storages):
         return joint
-    with _MOVING, torch.no_grad(), torch.inference_mode(False):
-        # Another thread may have been here first.
-        if (joint := _joint_of(helds)) is not None:
+    with _MEMORY_LOCK, torch.no_grad(), torch.inference_mode(False):
+        # Another thread may have joined them first.
+        if (joint := _joint_of(storages)) is not None:
             return joint
-        weights = [held.part.packed for held in helds if held.part is not None]
+        weights = [storage.part.packed for storage in storages if storage.part is not None]
         alike = {(w.format, w.dtype, w.shape[1], tuple(w.options.items())) for w in weights}
         devices = {tensor.device for weight in weights for tensor in weight.tensors}
         sizes = tuple(weight.shape[0] for weight in weights)
@@ -161,19 +161,19 @@ def join(helds: tuple[Held, ...]) -> Joint | None:
         if len(alike) != 1 or len(devices) != 1 or not Joint.fits(sizes, panel):
             return None
         joint = Joint(PackedWeight.stacked(weights), sizes)
-        for held, part in zip(helds, joint.parts, strict=True):
-            held.part = part
+        for storage, part in zip(storages, joint.parts, strict=True):
+            storage.part = part
     return joint
 
 
-def _joint_of(helds: tuple[Held, ...]) -> Joint | None:
-    first = helds[0].part
+def _joint_of(storages: tuple[WeightStorage, ...]) -> Joint | None:
+    first = storages[0].part
     joint = None if first is None else first.joint
-    if joint is None or len(joint.parts) != len(helds):
+    if joint is None or len(joint.parts) != len(storages):
         return None
-    # In a loop that makes nothing: decoding looks at every layer's for every token.
-    for held, part in zip(helds, joint.parts, strict=True):
-        if held.part is not part:
+    # Decoding runs this for every layer and token: a loop without allocations.
+    for storage, part in zip(storages, joint.parts, strict=True):
+        if storage.part is not part:
             return None
     return joint
 
@@ -183,7 +183,7 @@ def _part_of(joint: Joint, index: int) -> Part:
 
 
 def _rows(packed: PackedWeight, first: int, count: int) -> PackedWeight:
-    """Return rows of a packed weight as one of their own, over the same memory."""
+    """Return rows of a packed weight as a packed weight over the same memory."""
     panel = packed.tensors[0].shape[2]
     part = slice(first // panel, (first + count) // panel)
     spec = packed.spec_text.replace(f" {packed.shape[0]}x", f" {count}x", 1)

@@ -1,4 +1,4 @@
-"""What methods of a tensor mean for one whose memory is packed."""
+"""Methods of torch.Tensor for a tensor whose memory is packed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.linear._errors import PackedWriteError
-from torchyard_kernels.linear._weights.storage import Held
+from torchyard_kernels.linear._weights.storage import WeightStorage
 
 __all__ = ["METHODS", "SETTERS"]
 
@@ -17,16 +17,16 @@ _plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
 
 
 def _set_data(weight: Any, value: Any) -> None:
-    """Take another tensor's memory, as assigning to ``.data`` does for any tensor.
+    """Take another tensor's memory, as assigning to ``.data`` does.
 
-    With a plain tensor's the weight is a plain one from then on, whatever its class.
+    With the memory of a plain tensor the weight is plain from then on, whatever its class.
     """
-    held: Held | None = getattr(value, "_held", None)
-    if held is not None and (held.part is None or value._views):
-        held, value = None, value.unpack()
+    storage: WeightStorage | None = getattr(value, "_storage", None)
+    if storage is not None and (storage.part is None or value._views):
+        storage, value = None, value.unpack()
     with _plain_functions():
         Tensor.data.__set__(weight, value)  # type: ignore[attr-defined]
-    weight._held = Held(None, value.detach()) if held is None else held
+    weight._storage = WeightStorage(None, value.detach()) if storage is None else storage
     weight._views = ()
 
 
@@ -57,7 +57,7 @@ def _address(weight: Any) -> Any:
 
 def _numpy(weight: Any, *, force: bool = False) -> Any:
     found = weight.unpack().numpy(force=force)
-    # It is a copy: what is written to it would be lost.
+    # It is a copy: writes to it would be lost.
     found.flags.writeable = False
     return found
 
@@ -66,7 +66,7 @@ def _as_plain(name: str) -> Callable[..., Any]:
     return lambda weight, *args, **kwargs: getattr(weight.unpack(), name)(*args, **kwargs)
 
 
-# Also of a weight that a plain tensor took the place of.
+# These apply to weights that became plain, too.
 SETTERS: Final[dict[Any, Callable[..., Any]]] = {
     Tensor.data.__set__: _set_data,  # type: ignore[attr-defined]
     Tensor.set_: _set,

@@ -10,9 +10,10 @@ inputs are. The sum over k may be rounded to x's dtype before the bias is added;
 it. A prologue's result is rounded to x's dtype; an epilogue sees y in float32, or rounded to x's
 dtype, and out has the dtype that torch's promotion gives its result for inputs of x's dtype. An
 epilogue of two inputs takes the halves of y: W holds the rows of [gate; up], and out has N / 2
-columns. Nothing of a row of x reaches another row, NaN and infinities included.
+columns. Rows of x do not affect one another, NaN and infinities included.
 
-This module is what a plugin needs to serve the contract. It imports torch only for type checkers.
+A plugin that implements the contract imports this package, which imports torch only for type
+checkers and inside of calls.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ SECOND_FACTOR: Final = -2
 
 
 class Spread(StrEnum):
-    """Over what a captured tensor is spread when it meets a result of rows and columns."""
+    """How a captured tensor broadcasts to rows and columns."""
 
     SCALAR = "scalar"
     """One value, of no dimensions: torch promotes after tensors of any."""

@@ -1,10 +1,10 @@
-"""What a layer does to one row around its products: what an implementation of ``linear/1`` may run.
+"""Chains of stages: what a layer computes for one row, products included, in one call.
 
-A decoded token's row is so short that calling operators takes longer than their arithmetic. So the
-callable that an implementation loads may have a method ``chain``, which takes a list of stages and
-returns one function that runs them all. A layer asks for it once the registry chose that callable
-for each of the chain's products, and calls what it returns from then on, as long as no setting that
-decides changes.
+For the single row of a decoded token, calling operators takes longer than their arithmetic. So the
+callable that an implementation of ``linear/1`` loads may have a method ``chain``, which takes a
+list of stages and returns one function that runs them all. A layer uses it where the registry chose
+that callable for each of the chain's products, as long as no setting changes that affects
+decisions.
 
 This module imports torch only for type checkers.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = [
-    "MADE",
     "MEMORY",
+    "OUTPUT",
     "Chain",
     "Copy",
     "Form",
@@ -36,14 +36,14 @@ __all__ = [
     "Stage",
 ]
 
-# Bases of places that are no input.
-MADE: Final = -1
+# Bases of places other than inputs.
+OUTPUT: Final = -1
 MEMORY: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a tensor has to be.
+    """The required dtype, sizes and strides of a tensor.
 
     Attributes:
         dtype: its name.
@@ -58,10 +58,10 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a rectangle of values lies.
+    """The position of a rectangle of values.
 
     Attributes:
-        base: the number of an input, MADE or MEMORY.
+        base: the index of an input, OUTPUT or MEMORY.
         offset: bytes from there to element (0, 0).
         row, column: strides in elements; a negative row is the stride of dimension ``-1 - row`` of
             the input.
@@ -99,7 +99,7 @@ class Operand:
 
     Attributes:
         name: of the program's input.
-        dtype: how it is stored, and what torch's promotion takes it for.
+        dtype: of the stored values, and for torch's promotion.
         spread: ONE, COLUMN (a value for each column) or TILE.
         place: where; strides that the spread does not use are 0.
     """
@@ -153,14 +153,14 @@ class Chain:
     Attributes:
         device: torch device type of all tensors; the weights lie there.
         inputs: of each argument.
-        made: of the result, which is contiguous.
+        output: of the result, which is contiguous.
         memory: bytes of working memory, a multiple of 64.
         stages: at most 16.
     """
 
     device: str
     inputs: tuple[Form, ...]
-    made: Form
+    output: Form
     memory: int
     stages: tuple[Stage, ...]
 

@@ -14,21 +14,21 @@ __all__ = ["torchyard_implementations"]
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """Return torch's own operators, compiled and not, and the reference as the last resort.
 
-    No list names the compiled ones, whose first calls take seconds: they are chosen where they are
-    demanded, or were measured to be the fastest.
+    No list names ``kernels.compiled``, whose first calls take seconds: it is chosen where it is
+    demanded, or was measured to be the fastest.
     """
     return [
-        Implementation(LINEAR, "kernels.beside", _supports_beside, _load_beside),
+        Implementation(LINEAR, "kernels.beside", _supports_composed, _load_composed),
         Implementation(LINEAR, "kernels.torch", _supports_torch, _load_torch),
         Implementation(LINEAR, "kernels.compiled", _supports_compiled, _load_compiled),
         Implementation(LINEAR, "kernels.reference", _supports_reference, _load_reference),
     ]
 
 
-def _supports_beside(request: LinearRequest, platform: Platform) -> Verdict:
+def _supports_composed(request: LinearRequest, platform: Platform) -> Verdict:
     if not request.prologue and not request.epilogue:
         return Verdict.no(ReasonCode.OTHER, "there is no function before or after the product")
-    return Verdict.yes("functions by torch's operators, beside the product")
+    return Verdict.yes("functions by torch's operators, composed with the product")
 
 
 def _supports_torch(request: LinearRequest, platform: Platform) -> Verdict:
@@ -48,7 +48,7 @@ def _supports_reference(request: LinearRequest, platform: Platform) -> Verdict:
     return Verdict.yes("in float64")
 
 
-def _load_beside() -> Linear:
+def _load_composed() -> Linear:
     from torchyard_kernels.linear.implementations.composed import compute
 
     return compute

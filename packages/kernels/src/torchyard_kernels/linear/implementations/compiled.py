@@ -1,4 +1,4 @@
-"""kernels.compiled: a whole call by torch.compile, with what its autotuning finds."""
+"""kernels.compiled: a whole call by torch.compile with its autotuning."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torchyard_programs import build, parse
 __all__ = ["compute"]
 
 _MODE: Final = "max-autotune-no-cudagraphs"
-# Fewer multiplications take microseconds, as what surrounds a compiled call does: not compiled.
+# Calls of fewer multiplications take as long as the overhead of a compiled call: not compiled.
 _LEAST_WORK: Final = 1 << 22
 
 
 def compute(call: LinearCall) -> Tensor:
-    """Compute a call with a plain weight; the first of a request takes seconds.
+    """Compute a call with a plain weight; the first call of a request takes seconds.
 
-    Small products are computed as the compiler would be given them.
+    Small products run without the compiler.
     """
     before, after = call.prologue, call.epilogue
     tensors = [
@@ -36,7 +36,7 @@ def compute(call: LinearCall) -> Tensor:
 
 
 class _Applied:
-    """A function without its tensors: equal to any other of the same program."""
+    """A function without its tensors, equal to any other of the same program."""
 
     def __init__(self, function: Function | None) -> None:
         self.present = function is not None
@@ -84,8 +84,8 @@ def _compiled(request: LinearRequest, before: _Applied, after: _Applied) -> Call
 
     if request.batch * request.rows * request.outputs * request.depth < _LEAST_WORK:
         return whole
-    # A code object of its own: recompilations are counted by it, and after some the compiler gives
-    # up without a word.
+    # A code object of its own: the compiler counts recompilations by it, and after some falls back
+    # to eager without an error.
     own = FunctionType(whole.__code__.replace(), globals(), whole.__name__, None, whole.__closure__)
     compiled: Callable[..., Any] = torch.compile(own, mode=_MODE)
     return compiled

@@ -1,4 +1,4 @@
-"""kernels.beside: functions by torch's operators, before and after the best product there is."""
+"""kernels.beside: functions by torch's operators, composed with the best product."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torchyard_kernels.linear.contract import LINEAR, LinearCall
 
 __all__ = ["compute"]
 
-_OTHERWISE: Final = "kernels.torch"
+_PRODUCT: Final = "kernels.torch"
 
 
 def compute(call: LinearCall) -> Tensor:
-    """Compute a call in three parts; the registry chooses who takes the product.
+    """Compute a call in three parts; the registry chooses the implementation of the product.
 
-    Where this implementation is demanded by name, nobody else is, and torch takes it.
+    Where this implementation is demanded by name, torch computes the product.
     """
     x = call.x
     if call.prologue is not None:
         x = call.prologue.apply(x).expand(x.shape).to(x.dtype)
     plain = replace(call, x=x, prologue=None, epilogue=None)
     request = plain.request()
-    served = registry().decide(LINEAR, request).chosen is not None
-    y: Tensor = registry().resolve(LINEAR, request, use=None if served else _OTHERWISE)(plain)
+    supported = registry().decide(LINEAR, request).chosen is not None
+    y: Tensor = registry().resolve(LINEAR, request, use=None if supported else _PRODUCT)(plain)
     if call.epilogue is None:
         return y
     dtype = call.epilogue.dtype(x.dtype)
