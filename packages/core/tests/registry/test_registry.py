@@ -7,81 +7,40 @@ import json
 import logging
 import os
 import sys
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import torchyard
 from packages.core.tests.broken_plugins import plugin
 from packages.core.tests.conftest import Make
+from packages.core.tests.registry.warp import LISTED, ask, offer, warp
 from packages.core.tests.toys import GOOD, TOY
 from torchyard import ContractId, Registry, UnknownContractError, UnsupportedError
-
-_LISTED = """
-[[devices]]
-name = "warp"
-[[implements]]
-contract = "toy/1"
-module = "{package}.toy"
-devices = ["warp"]
-[order."toy/1"]
-warp = ["warp.add"]
-"""
-
-
-def _ask(**fields: Any) -> Any:
-    return importlib.import_module("torchyard_toy.contract").ToyRequest(**fields)
-
-
-def _warp(code: str, manifest: str = _LISTED) -> Any:
-    return plugin("warp", manifest=manifest, code=code)
-
-
-def _offer(**changes: str) -> str:
-    fields = {
-        "contract": "contract",
-        "name": "'warp.add'",
-        "supports": "lambda request, platform: Verdict.yes()",
-        "load": "lambda: lambda numbers: 'warped'",
-        **changes,
-    }
-    arguments = ", ".join(f"{name}={text}" for name, text in fields.items())
-    return f"""
-from torchyard import Implementation, Verdict, hookimpl
-
-calls = []
-
-@hookimpl
-def torchyard_implementations(contract):
-    calls.append(contract)
-    return [Implementation({arguments})]
-"""
 
 
 def test_a_plugin_is_imported_only_for_what_it_implements(make_registry: Make) -> None:
     registry = make_registry(TOY, GOOD)
     importlib.import_module("torchyard_toy.contract")
-    registry.decide("toy/1", _ask(device="warp"))
+    registry.decide("toy/1", ask(device="warp"))
     assert "torchyard_good" not in sys.modules
-    registry.decide("toy/1", _ask())
+    registry.decide("toy/1", ask())
     assert "torchyard_good.toy" in sys.modules
 
 
 def test_the_owner_of_a_device_orders_before_the_component(make_registry: Make) -> None:
-    registry = make_registry(TOY, GOOD, _warp(_offer()))
+    registry = make_registry(TOY, GOOD, warp(offer()))
     contract = ContractId("toy", 1)
     assert registry.order(contract, "warp") == ("warp.add", "good.fast", "toy.reference")
     assert registry.order(contract, "cpu") == ("good.fast", "toy.reference")
     assert registry.order(ContractId("other", 1), "cpu") == ()
-    assert registry.decide("toy/1", _ask(device="warp")).name == "warp.add"
+    assert registry.decide("toy/1", ask(device="warp")).name == "warp.add"
 
 
 def test_installing_a_plugin_changes_no_choice(make_registry: Make) -> None:
     registry = make_registry(TOY, plugin("newcomer"))
-    decision = registry.decide("toy/1", _ask())
+    decision = registry.decide("toy/1", ask())
     assert decision.name == "toy.reference"
     assert ("newcomer.add", "not listed") in [
         (candidate.name, str(candidate.outcome)) for candidate in decision.trace
@@ -89,26 +48,26 @@ def test_installing_a_plugin_changes_no_choice(make_registry: Make) -> None:
 
 
 def test_the_same_request_has_one_decision(make_registry: Make) -> None:
-    registry = make_registry(TOY, _warp(_offer()))
-    first = registry.decide("toy/1", _ask(device="warp"))
-    assert registry.decide("toy/1", _ask(device="warp")) is first
-    assert registry.decide(ContractId("toy", 1), _ask(device="warp")) is first
-    assert registry.decide("toy/1", _ask(device="warp", size=2)) is not first
+    registry = make_registry(TOY, warp(offer()))
+    first = registry.decide("toy/1", ask(device="warp"))
+    assert registry.decide("toy/1", ask(device="warp")) is first
+    assert registry.decide(ContractId("toy", 1), ask(device="warp")) is first
+    assert registry.decide("toy/1", ask(device="warp", size=2)) is not first
     assert sys.modules["yard_warp.toy"].calls == ["toy/1"]
 
 
 def test_the_same_implementation_is_loaded_once(make_registry: Make) -> None:
     registry = make_registry(TOY)
-    first = registry.resolve("toy/1", _ask())
+    first = registry.resolve("toy/1", ask())
     assert first([1]) == [2]
-    assert registry.resolve("toy/1", _ask(size=9)) is first
+    assert registry.resolve("toy/1", ask(size=9)) is first
 
 
 def test_memory_is_bounded(make_registry: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchyard._registry.registry._KEPT_DECISIONS", 8)
     registry = make_registry(TOY)
     for size in range(100):
-        registry.resolve("toy/1", _ask(size=size))
+        registry.resolve("toy/1", ask(size=size))
     assert len(registry._decisions) <= 8
     assert len(registry._resolved) <= 8
 
@@ -127,7 +86,7 @@ def test_a_decision_cache_lasts_as_long_as_what_decides(
     registry._environ = environ
     first = registry.decision_cache()
     first["mine"] = 1
-    registry.resolve("toy/1", _ask())
+    registry.resolve("toy/1", ask())
     assert registry.decision_cache() is first
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK"):
         with monkeypatch.context() as patch:
@@ -146,10 +105,10 @@ def test_a_decision_cache_lasts_as_long_as_what_decides(
 def test_a_decision_cache_does_not_outlive_a_plugin(
     make_registry: Make, environ: Mapping[str, str] | None
 ) -> None:
-    registry = make_registry(TOY, _warp(_offer(load="lambda: 1 / 0")))
+    registry = make_registry(TOY, warp(offer(load="lambda: 1 / 0")))
     registry._environ = environ
     registry.decision_cache()["mine"] = 1
-    registry.resolve("toy/1", _ask(device="warp"))
+    registry.resolve("toy/1", ask(device="warp"))
     assert registry.decision_cache() == {}
 
 
@@ -186,32 +145,32 @@ def test_decision_caches_of_endless_settings_are_bounded(
 def test_an_implementation_that_cannot_be_loaded_is_gone_without_and_said(
     make_registry: Make, caplog: pytest.LogCaptureFixture, load: str, words: str
 ) -> None:
-    registry = make_registry(TOY, _warp(_offer(load=load)))
-    assert registry.decide("toy/1", _ask(device="warp")).name == "warp.add"
-    assert registry.resolve("toy/1", _ask(device="warp"))([1]) == [2]
+    registry = make_registry(TOY, warp(offer(load=load)))
+    assert registry.decide("toy/1", ask(device="warp")).name == "warp.add"
+    assert registry.resolve("toy/1", ask(device="warp"))([1]) == [2]
     assert str(registry.plugin("warp").state) == "failed"
     assert registry.plugin("warp").reason.startswith(words)
     assert words in caplog.text
-    decision = registry.decide("toy/1", _ask(device="warp"))
+    decision = registry.decide("toy/1", ask(device="warp"))
     skipped = decision.skipped()[0]
     assert (skipped.name, skipped.verdict.code) == ("warp.add", "E_PLUGIN")
 
 
 def test_a_demand_for_what_cannot_be_loaded_is_the_error(make_registry: Make) -> None:
-    registry = make_registry(TOY, _warp(_offer(load="lambda: 1 / 0")))
+    registry = make_registry(TOY, warp(offer(load="lambda: 1 / 0")))
     with pytest.raises(UnsupportedError, match="ZeroDivisionError: division by zero"):
-        registry.resolve("toy/1", _ask(device="warp"), use="warp.add")
+        registry.resolve("toy/1", ask(device="warp"), use="warp.add")
 
 
 def test_decisions_do_not_outlive_the_plugin_that_they_chose(make_registry: Make) -> None:
-    manifest = _LISTED.replace('name = "warp"', 'name = "warp"\nmodule = "{package}.toy"', 1)
-    registry = make_registry(TOY, _warp(_offer(), manifest))
-    assert registry.resolve("toy/1", _ask(device="warp"))([1]) == "warped"
+    manifest = LISTED.replace('name = "warp"', 'name = "warp"\nmodule = "{package}.toy"', 1)
+    registry = make_registry(TOY, warp(offer(), manifest))
+    assert registry.resolve("toy/1", ask(device="warp"))([1]) == "warped"
     # The module has no such hook, which only asking for it shows.
     assert not registry.probe_device("warp").available
     assert str(registry.plugin("warp").state) == "failed"
-    assert registry.decide("toy/1", _ask(device="warp")).name == "toy.reference"
-    assert registry.resolve("toy/1", _ask(device="warp"))([1]) == [2]
+    assert registry.decide("toy/1", ask(device="warp")).name == "toy.reference"
+    assert registry.resolve("toy/1", ask(device="warp"))([1]) == [2]
 
 
 @pytest.mark.parametrize(
@@ -221,10 +180,8 @@ def test_decisions_do_not_outlive_the_plugin_that_they_chose(make_registry: Make
 def test_a_listed_plugin_that_cannot_be_used_is_not_silently_gone_without(
     make_registry: Make, caplog: pytest.LogCaptureFixture, requires: str, code: str
 ) -> None:
-    registry = make_registry(
-        TOY, plugin("warp", requires=requires, manifest=_LISTED, code=_offer())
-    )
-    registry.resolve("toy/1", _ask(device="warp"))
+    registry = make_registry(TOY, plugin("warp", requires=requires, manifest=LISTED, code=offer()))
+    registry.resolve("toy/1", ask(device="warp"))
     assert f"skipped warp.add ({code}: plugin warp is" in caplog.text
 
 
@@ -233,7 +190,7 @@ def test_a_skipped_candidate_is_told_once(
 ) -> None:
     registry = make_registry(TOY, GOOD)
     for size in range(5):
-        registry.resolve("toy/1", _ask(dtype="float64", size=size))
+        registry.resolve("toy/1", ask(dtype="float64", size=size))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "toy/1 on cpu is computed by toy.reference; skipped good.fast (E_DTYPE" in caplog.text
 
@@ -248,7 +205,7 @@ def test_nothing_is_told_where_the_user_wants_it_so(
     use: str | None,
 ) -> None:
     registry = make_registry(TOY, GOOD, environ=environ)
-    registry.resolve("toy/1", _ask(dtype="float64"), use=use)
+    registry.resolve("toy/1", ask(dtype="float64"), use=use)
     assert caplog.records == []
 
 
@@ -256,7 +213,7 @@ def test_nothing_is_told_where_nothing_was_skipped(
     make_registry: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    make_registry(TOY, GOOD).resolve("toy/1", _ask())
+    make_registry(TOY, GOOD).resolve("toy/1", ask())
     assert caplog.records == []
 
 
@@ -264,9 +221,9 @@ def test_what_is_made_for_other_requests_is_passed_over_without_a_word(
     make_registry: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     no = "lambda request, platform: Verdict.no('E_PURPOSE', 'made for others')"
-    registry = make_registry(TOY, _warp(_offer(supports=no)))
-    assert registry.resolve("toy/1", _ask(device="warp"))([1]) == [2]
-    assert registry.decide("toy/1", _ask(device="warp")).skipped()[0].name == "warp.add"
+    registry = make_registry(TOY, warp(offer(supports=no)))
+    assert registry.resolve("toy/1", ask(device="warp"))([1]) == [2]
+    assert registry.decide("toy/1", ask(device="warp")).skipped()[0].name == "warp.add"
     assert "warp.add" not in caplog.text
 
 
@@ -277,10 +234,10 @@ def test_a_lock_is_followed_and_its_failure_is_an_error(
     buckets = {"cpu float32 small": "toy.reference", "cpu float64 small": "good.fast"}
     lock.write_text(json.dumps({"schema": 1, "made_with": {}, "decisions": {"toy/1": buckets}}))
     registry = make_registry(TOY, GOOD, environ={"TORCHYARD_LOCK": str(lock)})
-    assert registry.decide("toy/1", _ask()).name == "toy.reference"
-    assert registry.decide("toy/1", _ask(size=9)).name == "good.fast"
+    assert registry.decide("toy/1", ask()).name == "toy.reference"
+    assert registry.decide("toy/1", ask(size=9)).name == "good.fast"
     with pytest.raises(UnsupportedError, match="decided by lock"):
-        registry.resolve("toy/1", _ask(dtype="float64"))
+        registry.resolve("toy/1", ask(dtype="float64"))
 
 
 def test_a_contract_is_found_by_its_op(make_registry: Make) -> None:
@@ -330,105 +287,10 @@ def test_checks_of_a_plugin_that_raise_are_failed_checks_and_no_more(make_regist
     assert registry.checks(registry.plugin("good"))[0].text == "as fast as ever"
 
 
-def _together(count: int, work: Callable[[], Any]) -> list[Any]:
-    results: list[Any] = []
-    barrier = threading.Barrier(count)
-
-    def run() -> None:
-        barrier.wait()
-        results.append(work())
-
-    threads = [threading.Thread(target=run) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
-def test_threads_share_one_decision_one_load_and_one_notice(
-    make_registry: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    slow = "lambda: (__import__('time').sleep(0.05), lambda numbers: 'warped')[1]"
-    registry = make_registry(TOY, _warp(_offer(load=slow)))
-    found = _together(8, lambda: registry.resolve("toy/1", _ask(device="warp")))
-    assert len(found) == 8
-    assert len(set(map(id, found))) == 1
-    assert sys.modules["yard_warp.toy"].calls == ["toy/1"]
-    _together(8, lambda: registry.resolve("toy/1", _ask(dtype="float64")))
-    assert len(caplog.records) == 1
-
-
-def test_threads_get_one_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchyard._registry.registry._process", [])
-    assert len(set(map(id, _together(8, torchyard.registry)))) == 1
-
-
-def test_what_other_threads_print_while_a_plugin_is_imported_is_not_swallowed(
-    make_registry: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = (
-        "import threading\nprint('from the plugin')\n"
-        "thread = threading.Thread(target=print, args=('from another thread',))\n"
-        "thread.start()\nthread.join()\n"
-    )
-    registry = make_registry(TOY, _warp(code + _offer()))
-    registry.decide("toy/1", _ask(device="warp"))
-    print("afterwards")
-    assert capsys.readouterr().out == "from another thread\nafterwards\n"
-    assert "printed 'from the plugin'" in registry.plugin("warp").notes[0]
-
-
-def test_a_plugin_that_wraps_stdout_takes_nothing_away(
-    make_registry: Make, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    wrap = """
-import sys
-
-class Wrapper:
-    def __init__(self, inner): self.inner = inner
-    def write(self, text): return self.inner.write(text.upper())
-    def flush(self): self.inner.flush()
-
-sys.stdout = Wrapper(sys.stdout)
-"""
-    make_registry(TOY, _warp(wrap + _offer())).decide("toy/1", _ask(device="warp"))
-    print("afterwards")
-    assert capsys.readouterr().out == "AFTERWARDS\n"
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_fork_does_not_inherit_a_lock_that_another_thread_holds(make_registry: Make) -> None:
-    registry = make_registry(TOY)
-    ask = _ask()
-    held, release = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with registry._lock:
-            held.set()
-            release.wait()
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            status = 0 if registry.resolve("toy/1", ask)([1]) == [2] else 2
-        finally:
-            os._exit(status)
-    release.set()
-    thread.join()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
 def test_two_registries_do_not_share_states(make_registry: Make) -> None:
-    broken = _warp("raise OSError\n")
+    broken = warp("raise OSError\n")
     first = make_registry(TOY, broken)
     second = Registry([plugin.source for plugin in first.plugins], platform=first.platform)
-    first.decide("toy/1", _ask(device="warp"))
+    first.decide("toy/1", ask(device="warp"))
     assert not first.plugin("warp").usable
     assert second.plugin("warp").usable
