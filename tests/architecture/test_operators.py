@@ -14,6 +14,7 @@ _REGISTRY = "torchyard._ops.operators"
 _REGISTERING = {"Library", "custom_op", "triton_op"}
 # Module -> why it registers past the registry.
 _PAST = {
+    "torchyard_collectives._torch_compat": "removes such a library's kernels",
     "torchyard_collectives.flight._record.intercept": "notes the calls of torch's own ops",
     "torchyard_export._ops": "is in saved programs alone, whose names last",
 }
