@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from torch import Tensor
 
 from torchyard_cpu import _native
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._tensor_reader import reads_tensors
 
 __all__ = ["address", "addresses"]
 
 
 def _portable(tensor: Tensor, name: str, least: int = 0, /) -> int:
-    """Do what ``_native.Addresses.of`` does, where torch lacks what that needs."""
+    """Do what ``_native.address`` does, where torch lacks what that needs."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {type(tensor).__name__}")
     reached = 0
@@ -38,12 +38,6 @@ def _portable(tensor: Tensor, name: str, least: int = 0, /) -> int:
     return place
 
 
-def _checked() -> Callable[..., int]:
-    functions = torch_functions()
-    native = None if functions is None else _native.addresses(*functions)
-    return _portable if native is None else native.of
-
-
 # address(tensor, name, least=0): the address of a dense tensor's first element. Every address that
 # native code is given comes from here. ``least`` is how many bytes of elements will be read.
 #
@@ -51,7 +45,7 @@ def _checked() -> Callable[..., int]:
 #     TypeError: what came is no tensor in this machine's memory.
 #     ValueError: its storage is smaller than its sizes, strides and offset reach, or its elements
 #         are fewer than ``least`` bytes.
-address: Final = _checked()
+address: Final = _native.address if reads_tensors() else _portable
 
 
 def addresses(tensors: Sequence[Tensor], name: str) -> list[int]:

@@ -18,7 +18,7 @@ from torchyard_cpu._programs.program import (
     UnsupportedProgramError,
     native_program,
 )
-from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES, reads_tensors
 from torchyard_kernels.linear.contract import Packed, Spread
 from torchyard_kernels.linear.contract.chain import (
     Chain,
@@ -52,8 +52,8 @@ def native_chain(
         product: of a packed weight the stage's kind, kernel and integers; None where the caller
             has no kernel for it.
     """
-    functions = torch_functions()
-    if functions is None or len(chain.stages) > _MOST_STAGES or len(chain.inputs) > _MOST_INPUTS:
+    fits = len(chain.stages) <= _MOST_STAGES and len(chain.inputs) <= _MOST_INPUTS
+    if not fits or not reads_tensors():
         return None
     stages: list[tuple[Any, ...]] = []
     weights: list[Packed] = []
@@ -80,8 +80,8 @@ def native_chain(
             stages.append((_PROGRAM, programs, _places(places), encoded, stage.rows, stage.columns))
     tensors = b"".join(_form(form) for form in (chain.output, *chain.inputs))
     read = tuple(tensor for weight in weights for tensor in weight.tensors)
-    native = _native.chain(tensors, chain.memory, tuple(stages), read, *functions)
-    return None if native is None else native.serve
+    native = _native.chain_fast_path(tensors, chain.memory, tuple(stages), read)
+    return None if native is None else native.try_call
 
 
 def _encoded(stage: Pointwise) -> Any | None:

@@ -1,11 +1,9 @@
 # Native kernels on raw addresses. Strides are in elements; the last dimension's is 1.
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from torch import Tensor
-
-from torchyard_attention.fast_path import PathMask
 
 MAX_HEAD_DIM: int
 MAX_DECODE_ROWS: int
@@ -16,7 +14,7 @@ _Pages: TypeAlias = tuple[int, int, int, int, int]
 
 # Run an attention forward kernel, without the GIL.
 #
-# Addresses come from Addresses.of, which checks them.
+# Addresses come from `address`, which checks them.
 #
 # Args:
 #     kernel: a name from :func:`kernels` whose features this processor has.
@@ -125,28 +123,6 @@ def attention_decode(
     /,
 ) -> None: ...
 
-# Addresses of dense tensors in this machine's memory, of any class, for the functions here.
-class Addresses:
-    # Return the address of a tensor's first element.
-    #
-    # Raises:
-    #     TypeError: not such a tensor, named `name`.
-    #     ValueError: its storage is smaller than its sizes, strides and offset reach, or its
-    #         elements are fewer than `least` bytes.
-    def of(self, tensor: Tensor, name: str, least: int = 0, /) -> int: ...
-
-# Return an Addresses; None where torch lacks a function that it needs. Arguments as
-# direct_forward's after its kernels.
-def addresses(
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> Addresses | None: ...
-
 # Return the best attention forward kernel's name; None where there is none.
 #
 # Args:
@@ -238,119 +214,13 @@ def recurrent_forward(
     /,
 ) -> None: ...
 
-# Weights that recurrent_pack wrote, as DirectRecurrent takes them. They are not used once `tensor`,
-# which they lie in, has other memory.
+# Weights that recurrent_pack wrote, as a path of recurrent layers takes them. A path does not use
+# them once `tensor`, whose memory they are in, has other memory.
 class PackedWeights: ...
 
 def packed_weights(
     kernel: str, sizes: _RecurrentSizes, tensor: Tensor, packed: int, bias: bool, /
 ) -> PackedWeights: ...
-
-# Serves recurrent calls that were decided before; see torchyard.dispatch. kind is a
-# place in RecurrentKind, weights a list or a tuple as torch's modules hold them.
-class DirectRecurrent:
-    # `made`: of packed weights what holds PackedWeights as its attribute `native`. They are looked
-    # at where kernels serve, and `weights` where layers do.
-    def serve(
-        self,
-        kind: object,
-        weights: Sequence[Tensor],
-        packed: bool,
-        made: object,
-        input: Tensor,
-        hidden: Tensor,
-        cell: Tensor | None,
-        layers: int,
-        bidirectional: bool,
-        /,
-    ) -> tuple[Tensor, ...] | None: ...
-
-    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); kind;
-    # T and B with the contract's rounding; I, H, P, whether there is a projection, layers,
-    # directions, whether there are biases, whether weights come packed.
-    def admit(self, request: tuple[int, ...], /) -> None: ...
-
-# Return a DirectRecurrent that was admitted nothing, as direct_forward does.
-#
-# Args:
-#     kinds: objects that say which kind a call is, in the kernels' order.
-#     serves: names from :func:`recurrent_kernels` for float32, bfloat16 and float16; or torch's
-#         functions, one for each kind.
-def direct_recurrent(
-    kinds: tuple[object, ...],
-    serves: tuple[str, ...] | tuple[Callable[..., Any], ...],
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> DirectRecurrent | None: ...
-
-# Serves attention calls that were decided before, from tensors, through torch's C functions.
-#
-# It does what torchyard_attention.direct.DirectForward promises.
-class DirectForward:
-    def serve(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: PathMask | None,
-        scale: float | None,
-        enable_gqa: bool,
-        lse: bool,
-        score: tuple[str, tuple[Tensor, ...]] | None,
-        /,
-    ) -> Tensor | tuple[Tensor, Tensor] | None: ...
-
-    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); B, Hq,
-    # Hkv, Sq, Sk, D, V with the contract's rounding; mask (0 none, 1 causal, 2 blocks), rows and
-    # keys per block; whether the lse is an output. ValueError for another dtype.
-    def admit(self, request: tuple[int, ...], /) -> None: ...
-
-    # Serve calls that make a request with a score_mod from now on.
-    #
-    # Args:
-    #     request: as above.
-    #     text: the program's; calls must pass the same object.
-    #     range: int64: the least and then the most of B, Sq and Sk.
-    #     captured: int64 per captured tensor: its dtype (of TENSOR_DTYPES), whether int32 holds its
-    #         int64 elements, dimensions, eight sizes and eight strides.
-    #     score: as for attention_forward, of at most 64 steps.
-    #     addresses: int64 pairs: a step, and the captured tensor that it reads.
-    def admit_score(
-        self,
-        request: tuple[int, ...],
-        text: str,
-        range: bytes,
-        captured: bytes,
-        score: tuple[bytes, tuple[int, ...], tuple[int, ...], int],
-        addresses: bytes,
-        /,
-    ) -> None: ...
-
-# Return a DirectForward that was admitted nothing; None where torch lacks a function that it needs,
-# or keeps tensors in another way than it expects.
-#
-# Args:
-#     kernels: forward kernel, its tunables, decode kernel, its tunables, of each dtype in order.
-#     probe: float32 [2, 3, 5, 7], to check the expectations with.
-#     handle: of probe, from torch; taken over.
-#     tensor, parameter: the types that a served tensor may have.
-#     wrap: makes a tensor of such a handle.
-#     takes: whether wrap takes the handle over.
-def direct_forward(
-    kernels: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...],
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> DirectForward | None: ...
 
 # Select the first k of each row, see torchyard_kernels.topk.contract.
 #
@@ -391,42 +261,6 @@ def select_topk(dtype: str, features: Iterable[str], /) -> str | None: ...
 
 # Return (name, dtype, isa) of each selection, best first.
 def topk_kernels() -> tuple[tuple[str, str, str], ...]: ...
-
-# Serves topk's calls that were decided before: see torchyard.dispatch.KernelPath.
-class DirectTopK:
-    # With three arguments: the k-th least alone, without the dimension. A mask is of x's shape or
-    # of its last dimension; with offsets x has one dimension and no mask.
-    def serve(
-        self,
-        x: Tensor,
-        k: int,
-        dim: int,
-        largest: bool = ...,
-        sorted: bool = ...,
-        mask: Tensor | None = ...,
-        offsets: Tensor = ...,
-        /,
-    ) -> tuple[Tensor, Tensor] | None: ...
-
-    # Serve calls that make a request from now on: dtype, by its place in the contract's DTYPES;
-    # rows, length and k with the contract's rounding; largest; order (0 sorted, 1 by index, 2 the
-    # last alone); masked; segmented.
-    def admit(self, request: tuple[int, ...], /) -> None: ...
-
-# Return a DirectTopK that was admitted nothing, as direct_forward does.
-#
-# Args:
-#     kernels: a selection of each dtype, in the order of the contract's DTYPES.
-def direct_topk(
-    kernels: tuple[str, ...],
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> DirectTopK | None: ...
 
 # Run a linear kernel, without the GIL: out = x @ weight.T + bias, with sums in float32.
 #
@@ -491,74 +325,6 @@ def select_quantised(features: Iterable[str]) -> str: ...
 # (name, isa, whether this processor runs it) of each kernel of quantised weights.
 def quantised_kernels() -> tuple[tuple[str, str, bool], ...]: ...
 
-# Serves linear's calls that were decided before: see torchyard.dispatch.KernelPath.
-class DirectLinear:
-    # form: (N, K) of a packed weight, whose `data` is given; -1: the weight is plain, [N, K];
-    # -2: it is matmul's second factor, [K, N] or [B, K, N].
-    def serve(
-        self, x: Tensor, weight: Tensor, form: tuple[int, int] | int, bias: Tensor | None, /
-    ) -> Tensor | None: ...
-
-    # Serve calls that make a request from now on: dtype (0 float32, 1 bfloat16, 2 float16); rows
-    # with the contract's rounding; outputs; depth; whether the weight is packed; whether there is a
-    # bias; batch.
-    def admit(self, request: tuple[int, ...], /) -> None: ...
-
-# Return a DirectLinear that was admitted nothing, as direct_forward does.
-#
-# Args:
-#     kernels: of float32, bfloat16 and float16.
-def direct_linear(
-    kernels: tuple[str, ...],
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> DirectLinear | None: ...
-
-# The same of calls with functions of one structure.
-class DirectFused:
-    # The last two: what each function captured.
-    def serve(
-        self,
-        x: Tensor,
-        weight: Tensor,
-        form: tuple[int, int] | int,
-        bias: Tensor | None,
-        before: tuple[Tensor, ...],
-        after: tuple[Tensor, ...],
-        /,
-    ) -> Tensor | None: ...
-    def admit(self, request: tuple[int, ...], /) -> None: ...
-
-# Return a DirectFused that was admitted nothing.
-#
-# Args:
-#     kernels: of float32, bfloat16 and float16.
-#     programs: the interpreter's name.
-#     dtype: x's, as in a request that is admitted.
-#     result: the output's, in the order of torchyard_cpu._torch_functions.TENSOR_DTYPES.
-#     before, after: an encoded program, its inputs, and int64 dtype and spread of each captured
-#         tensor; or None.
-def direct_fused(
-    kernels: tuple[str, ...],
-    programs: str,
-    dtype: int,
-    result: int,
-    before: tuple[object, int, bytes] | None,
-    after: tuple[object, int, bytes] | None,
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
-    /,
-) -> DirectFused | None: ...
-
 # The interpreters of pointwise programs: name and instruction set, best first.
 def program_kernels() -> tuple[tuple[str, str], ...]: ...
 
@@ -583,74 +349,148 @@ def pointwise(
     /,
 ) -> None: ...
 
-# Serves calls of foreach_map that were decided before, from tensors, through torch's C functions:
-# what torchyard_kernels.pointwise.contract.PointwiseKernel promises of ``serve``.
-class DirectMap:
-    def serve(
-        self,
-        lists: tuple[Any, ...],
-        captured: tuple[Tensor, ...],
-        out: tuple[Any, ...] | None,
-        /,
-    ) -> tuple[list[Tensor], ...] | bool | None: ...
+# Let native code read and make torch's tensors from now on; return whether torch has what it needs.
+#
+# Args:
+#     parts: torch.Tensor, torch.nn.Parameter, torch.UntypedStorage, the dtypes of
+#         torchyard_cpu._tensor_reader.TENSOR_DTYPES, torch.is_grad_enabled, torch.get_num_threads,
+#         torch.empty_strided.
+def connect_torch(parts: tuple[Any, ...], /) -> bool: ...
 
-# Return a DirectMap; None where torch lacks a function that it needs, or keeps tensors in another
-# way than it expects.
+# Return the address of the first element of a dense tensor of any class in this machine's memory.
+#
+# Raises:
+#     RuntimeError: connect_torch did not return True.
+#     TypeError: not such a tensor, named `name`.
+#     ValueError: its storage is smaller than its sizes, strides and offset reach, or its elements
+#         are fewer than `least` bytes.
+def address(tensor: Tensor, name: str, least: int = 0, /) -> int: ...
+
+# A path of one op past torch's dispatcher: torchyard.dispatch.KernelPath, but that requests are
+# tuples of integers. The functions below return one with nothing enabled, or raise RuntimeError
+# where connect_torch did not return True.
+class FastPath:
+    def try_call(self, *arguments: Any) -> Any: ...
+    def enable(self, *request: Any) -> None: ...
+    def clear(self) -> None: ...
+
+# Of attention: see torchyard_attention.fast_path.AttentionPath.
+#
+# A request is: dtype (0 float32, 1 bfloat16, 2 float16); B, Hq, Hkv, Sq, Sk, D, V with the
+# contract's rounding; mask (0 none, 1 causal, 2 blocks), rows and keys per block; whether the lse
+# is an output. ValueError for another dtype. With a score_mod `enable` takes after it
+#     text: the program's; calls must pass the same object.
+#     range: int64: the least and then the most of B, Sq and Sk.
+#     captured: int64 per captured tensor: its dtype (of TENSOR_DTYPES), whether int32 holds its
+#         int64 elements, dimensions, eight sizes and eight strides.
+#     score: as for attention_forward, of at most 64 steps.
+#     addresses: int64 pairs: a step, and the captured tensor that it reads.
+#
+# Args:
+#     kernels: forward kernel, its tunables, decode kernel, its tunables, of each dtype in order.
+def attention_fast_path(
+    kernels: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...], /
+) -> FastPath: ...
+
+# Of topk: see torchyard_kernels.topk.contract.TopKKernel.
+#
+# A request is: dtype, by its place in the contract's DTYPES; rows, length and k with the contract's
+# rounding; largest; order (0 sorted, 1 by index, 2 the last alone); masked; segmented.
+#
+# Args:
+#     kernels: a selection of each dtype, in the order of the contract's DTYPES.
+def topk_fast_path(kernels: tuple[str, ...], /) -> FastPath: ...
+
+# Of linear: see torchyard_kernels.linear.contract.Linear.
+#
+# A request is: dtype (0 float32, 1 bfloat16, 2 float16); rows with the contract's rounding;
+# outputs; depth; whether the weight is packed; whether there is a bias; batch.
+#
+# Args:
+#     kernels: of float32, bfloat16 and float16.
+def linear_fast_path(kernels: tuple[str, ...], /) -> FastPath: ...
+
+# The same of calls with functions of one structure.
+#
+# Args:
+#     kernels: of float32, bfloat16 and float16.
+#     programs: the interpreter's name.
+#     dtype: x's, as in a request.
+#     result: the output's, in the order of TENSOR_DTYPES.
+#     before, after: an encoded program, its inputs, and int64 dtype and spread of each captured
+#         tensor; or None.
+def fused_linear_fast_path(
+    kernels: tuple[str, ...],
+    programs: str,
+    dtype: int,
+    result: int,
+    before: tuple[object, int, bytes] | None,
+    after: tuple[object, int, bytes] | None,
+    /,
+) -> FastPath: ...
+
+# The same of quantised weights of one spec. A request is: rows with the contract's rounding;
+# whether there is a bias.
+#
+# Args:
+#     kernel, sizes: as quantised_linear takes them; the number of rows is not used.
+#     read: how many bytes the kernel reads of codes, scales and zeros; 0 of a tensor that it does
+#         not read.
+def quantised_fast_path(
+    kernel: str, sizes: tuple[int, ...], read: tuple[int, ...], /
+) -> FastPath: ...
+
+# Of recurrent layers: see torchyard_kernels.recurrent.contract.Forward.
+#
+# A request is: dtype (0 float32, 1 bfloat16, 2 float16); kind; T and B with the contract's
+# rounding; I, H, P, whether there is a projection, layers, directions, whether there are biases,
+# whether weights come packed.
+#
+# Args:
+#     kinds: objects that say which kind a call is, in the kernels' order.
+#     computing: names from :func:`recurrent_kernels` for float32, bfloat16 and float16; or torch's
+#         functions, one for each kind.
+def recurrent_fast_path(
+    kinds: tuple[object, ...], computing: tuple[str, ...] | tuple[Callable[..., Any], ...], /
+) -> FastPath: ...
+
+# Of foreach_map, for one program and kind of operands: see
+# torchyard_kernels.pointwise.contract.PointwiseKernel. Nothing has to be enabled.
 #
 # Args:
 #     kernel, program: as pointwise takes them.
-#     kinds: of each operand, int64: the dtype (float32 float64 float16 bfloat16 uint8 int8 int16
-#         int32 int64 bool; of a number float int bool), and 0 or 1 for no or some dimensions, -1
-#         for a number. First those of inputs.
+#     kinds: of each operand, int64: the dtype (of TENSOR_DTYPES; of a number float int bool), and 0
+#         or 1 for no or some dimensions, -1 for a number. First those of inputs.
 #     captured: how many operands are captured tensors.
 #     dtypes: of each result, int64.
 #     in_place: whether results are written to tensors that exist.
-#     others: as direct_forward's.
-def direct_map(
+def pointwise_fast_path(
     kernel: str,
     program: tuple[bytes, tuple[int, ...], tuple[int, ...], bytes, bytes],
     kinds: bytes,
     captured: int,
     dtypes: bytes,
     in_place: bool,
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
     /,
-) -> DirectMap | None: ...
+) -> FastPath: ...
 
-# Stages that a layer runs on one row: torchyard_kernels.linear.contract.chain.
-class Chain:
-    # None for inputs that do not fit.
-    def serve(self, *inputs: Tensor) -> Tensor | None: ...
-
-# Return a Chain; None where torch lacks a function that it needs, or keeps tensors in another way
-# than it expects.
+# Of the stages that a layer runs on one row: torchyard_kernels.linear.contract.chain. It takes the
+# chain's inputs. Nothing has to be enabled. None where a weight cannot be read.
 #
 # Args:
-#     tensors: of what is made and then of each input, ten int64: dtype (as direct_map's), the
-#         number of dimensions, four sizes and four strides, -1 for a free one.
-#     memory: bytes that places of base -2 lie in, a multiple of 64.
+#     tensors: of the output and then of each input, ten int64: dtype (of TENSOR_DTYPES), the number
+#         of dimensions, four sizes and four strides, -1 for any stride.
+#     memory: bytes that places of base -2 are in, a multiple of 64.
 #     stages: (0, kernel, places, (columns, depth, element, bits, group, bytes, codes, scales,
 #         zeros)); (1, kernel, places, (columns, depth, panels)); (2, columns, places, epsilon);
 #         (3, program kernel, places, program, rows, columns); (4, rows, places, bytes). Places are
 #         four int64 each: base, byte offset, strides of rows and columns.
-#     weights: the tensors that stages read at addresses of their own, at most 48. A call whose
-#         weights lie elsewhere by then is not served.
-#     others: as direct_forward's.
-def chain(
+#     weights: the tensors that stages read at addresses of their own, at most 48. The path does not
+#         compute a call once a weight has other memory.
+def chain_fast_path(
     tensors: bytes,
     memory: int,
     stages: tuple[tuple[Any, ...], ...],
     weights: tuple[Tensor, ...],
-    probe: Tensor,
-    handle: Any,
-    tensor: type,
-    parameter: type,
-    wrap: Callable[[Any], Tensor],
-    takes: bool,
     /,
-) -> Chain | None: ...
+) -> FastPath | None: ...

@@ -19,7 +19,7 @@ from torchyard_kernels.linear.contract.quantised import (
     option,
 )
 
-__all__ = ["packed_addresses"]
+__all__ = ["packed_addresses", "packed_bytes"]
 
 
 def packed_addresses(spec: WeightSpec, tensors: Sequence[Tensor]) -> tuple[int, ...]:
@@ -33,13 +33,13 @@ def packed_addresses(spec: WeightSpec, tensors: Sequence[Tensor]) -> tuple[int, 
     return tuple(
         [
             address(tensor, name, least) if least else 0
-            for tensor, (name, least) in zip(tensors, _packed_bytes(spec), strict=True)
+            for tensor, (name, least) in zip(tensors, packed_bytes(spec), strict=True)
         ]
     )
 
 
 @lru_cache(maxsize=1024)
-def _packed_bytes(spec: WeightSpec) -> tuple[tuple[str, int], ...]:
+def packed_bytes(spec: WeightSpec) -> tuple[tuple[str, int], ...]:
     """Return the names of a packed weight's tensors, and how many bytes are read of each."""
     if spec.format not in BITS:
         item = torch.finfo(getattr(torch, spec.dtype)).bits // 8

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from torchyard_cpu import _isa, _native
 from torchyard_cpu._chains import native_chain
-from torchyard_cpu._torch_functions import torch_functions
 from torchyard_cpu.linear._product import NativeLinear
 from torchyard_cpu.quantised._product import NativeQuantised
 from torchyard_kernels import PackedWeight, linear
@@ -260,7 +259,7 @@ HERE = words(0, 0, 0, 1, -1, 0, 0, 1)
 )
 def test_what_is_malformed_is_named(tensors, memory, stages, error):
     with pytest.raises((TypeError, ValueError), match=error):
-        _native.chain(tensors, memory, stages, (), *torch_functions())
+        _native.chain_fast_path(tensors, memory, stages, ())
 
 
 def test_weights_live_as_long_as_what_reads_them():
@@ -275,6 +274,6 @@ def test_weights_live_as_long_as_what_reads_them():
 
 
 def test_a_chain_is_not_had_without_what_torch_exports(monkeypatch):
-    monkeypatch.setattr("torchyard_cpu._chains.torch_functions", lambda: None)
+    monkeypatch.setattr("torchyard_cpu._chains.reads_tensors", lambda: False)
     _, weight = packed_of(torch.randn(64, 32))
     assert native_chain(product_chain(weight), "", lambda weight: None) is None

@@ -264,7 +264,7 @@ def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
         (x.double(), 4, -1),
     ):
         assert direct.try_call(*refused) is None
-    with pytest.raises(TypeError, match="serve: expected 3, 5, 6 or 7 arguments, got 4"):
+    with pytest.raises(TypeError, match="try_call: expected 3, 5, 6 or 7 arguments, got 4"):
         direct.try_call(x, 4, -1, False)
     kthvalue(x, 4)
     assert FAST_PATH.try_call(None, x, 4, -1) is not None

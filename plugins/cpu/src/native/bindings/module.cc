@@ -15,7 +15,7 @@
 #include "attention/dispatch.h"
 #include "attention/mask.h"
 #include "bindings/arguments.h"
-#include "bindings/direct.h"
+#include "bindings/fast_path.h"
 #include "bindings/limits/methods.h"
 #include "bindings/linear/methods.h"
 #include "bindings/programs/methods.h"
@@ -213,7 +213,7 @@ PyMODINIT_FUNC PyInit__native() {
   if (module == nullptr) return nullptr;
   if (PyModule_AddIntConstant(module, "MAX_HEAD_DIM", torchyard::kMaxHeadDim) != 0 ||
       PyModule_AddIntConstant(module, "MAX_DECODE_ROWS", torchyard::kMaxDecodeRows) != 0 ||
-      torchyard::add_direct(module) != 0 || torchyard::add_limits(module) != 0 ||
+      torchyard::add_fast_paths(module) != 0 || torchyard::add_limits(module) != 0 ||
       torchyard::add_linear(module) != 0 || torchyard::add_programs(module) != 0 ||
       torchyard::add_quantised(module) != 0 || torchyard::add_recurrent(module) != 0 ||
       torchyard::add_topk(module) != 0) {

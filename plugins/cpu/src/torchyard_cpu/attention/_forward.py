@@ -20,7 +20,7 @@ from torchyard_cpu._features import features
 from torchyard_cpu._tuning.machine_file import tuned
 from torchyard_cpu._tuning.tunables import Tunables, frozen, with_options
 from torchyard_cpu.attention import DTYPES
-from torchyard_cpu.attention._direct import NativeDirect, native_direct
+from torchyard_cpu.attention._fast_path import NativeAttentionPath, attention_path
 from torchyard_cpu.attention._score_program import native_score
 
 __all__ = ["NativeForward", "call_places", "decodes", "kernels_of", "tensor_place"]
@@ -53,9 +53,9 @@ class NativeForward:
         self._kernels = kernels_of(_native.select_kernel, found)
         self._decode_kernels = kernels_of(_native.select_decode, found)
 
-    def fast_path(self, request: AttentionRequest) -> NativeDirect | None:
+    def fast_path(self, request: AttentionRequest) -> NativeAttentionPath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        return native_direct(self._kernels, self._decode_kernels)
+        return attention_path(self._kernels, self._decode_kernels)
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs.

@@ -21,14 +21,14 @@ from torchyard_cpu._programs.program import (
     UnsupportedProgramError,
     native_program,
 )
-from torchyard_cpu._torch_functions import TENSOR_DTYPES
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES
 from torchyard_kernels.linear.contract import PANEL_COLUMNS, Function, LinearRequest, Spread
 
-__all__ = ["DirectFunction", "NativeFunction", "direct_functions", "lacking", "native_function"]
+__all__ = ["NativeFunction", "PathFunction", "lacking", "native_function", "path_functions"]
 
 NativeFunction: TypeAlias = tuple[str, object, int, tuple[int, ...]]
 # An encoded program, its inputs, and int64 dtype and spread of each captured tensor.
-DirectFunction: TypeAlias = tuple[object, int, bytes]
+PathFunction: TypeAlias = tuple[object, int, bytes]
 
 _SHAPES: Final = {
     Spread.SCALAR: UNIFORM,
@@ -88,10 +88,10 @@ def native_function(
     return native, program.results, kept
 
 
-def direct_functions(
+def path_functions(
     request: LinearRequest,
-) -> tuple[DirectFunction | None, DirectFunction | None, str]:
-    """Return a request's functions for ``_native.direct_fused``, and the output's dtype."""
+) -> tuple[PathFunction | None, PathFunction | None, str]:
+    """Return a request's functions as native paths take them, and the output's dtype."""
     before = after = None
     result = request.dtype
     if request.prologue:

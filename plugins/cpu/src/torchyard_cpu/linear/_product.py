@@ -15,61 +15,30 @@ from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import LINEAR, native_chain
 from torchyard_cpu._features import features
 from torchyard_cpu._packed_addresses import packed_addresses
-from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES, NativePath, native_path
 from torchyard_cpu.linear import DTYPES
-from torchyard_cpu.linear._functions import direct_functions, native_function
+from torchyard_cpu.linear._functions import native_function, path_functions
 from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed
 from torchyard_kernels.linear.contract.chain import Chain
 
-__all__ = ["DirectFusedLinear", "DirectLinear", "NativeLinear", "row_places", "weight_places"]
+__all__ = ["NativeLinear", "row_places", "weight_places"]
 
 _Rows: TypeAlias = tuple[int, int, int, int, int]
 
 _POISON: Final = False
 
 
-class DirectLinear:
-    """``torchyard.dispatch.KernelPath`` by the native module."""
-
-    try_call: Callable[[Tensor, Tensor, int, Tensor | None], Tensor | None]
-
-    def __init__(self, native: _native.DirectLinear) -> None:
-        self._native = native
-        self.try_call = native.serve
-
-    def enable(self, request: LinearRequest) -> bool:
-        """Compute calls that make this request from now on, where native code alone can."""
-        self._native.admit(_asked(request))
-        return True
-
-
-class DirectFusedLinear:
-    """Likewise, of calls with functions of one structure."""
-
-    try_call: Callable[..., Tensor | None]
-
-    def __init__(self, native: _native.DirectFused, kind: LinearRequest) -> None:
-        self._native = native
-        self._kind = kind
-        self.try_call = native.serve
-
-    def enable(self, request: LinearRequest) -> bool:
-        """Compute calls that make this request from now on, where native code alone can."""
-        if _kind(request) != self._kind:
-            return False
-        if request.batch == 1:
-            self._native.admit(_asked(request))
-        return True
-
-
 def _kind(request: LinearRequest) -> LinearRequest:
-    """Return a request without what one path takes any of."""
+    """Return a request without what one path with functions computes any of."""
     return replace(
         request, rows=0, outputs=0, depth=0, batch=1, weight="", weight_options=(), bias=False
     )
 
 
-def _asked(request: LinearRequest) -> tuple[int, ...]:
+def _key(request: LinearRequest) -> tuple[int, ...] | None:
+    """Return a request as native LinearKey has it; None of batches with functions."""
+    if request.batch != 1 and (request.prologue or request.epilogue):
+        return None
     return (
         DTYPES.index(request.dtype),
         request.rows,
@@ -97,31 +66,19 @@ class NativeLinear:
             assert name is not None, f"the table has a kernel of {dtype} for any processor"
             self._kernels[getattr(torch, dtype)] = name
 
-    def fast_path(self, request: LinearRequest) -> DirectLinear | DirectFusedLinear | None:
+    def fast_path(self, request: LinearRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        if request.prologue or request.epilogue:
-            return self._fused_path(request)
-        functions = torch_functions()
-        if functions is None:
-            return None
-        native = _native.direct_linear(tuple(self._kernels.values()), *functions)
-        return None if native is None else DirectLinear(native)
-
-    def _fused_path(self, request: LinearRequest) -> DirectFusedLinear | None:
-        functions = torch_functions()
-        if functions is None:
-            return None
-        before, after, result = direct_functions(request)
-        native = _native.direct_fused(
-            tuple(self._kernels.values()),
-            self._programs,
-            DTYPES.index(request.dtype),
-            TENSOR_DTYPES.index(result),
-            before,
-            after,
-            *functions,
+        kernels = tuple(self._kernels.values())
+        if not request.prologue and not request.epilogue:
+            return native_path(lambda: _native.linear_fast_path(kernels), _key)
+        before, after, result = path_functions(request)
+        of = DTYPES.index(request.dtype), TENSOR_DTYPES.index(result), before, after
+        return native_path(
+            lambda: _native.fused_linear_fast_path(kernels, self._programs, *of),
+            _key,
+            _kind,
+            request,
         )
-        return None if native is None else DirectFusedLinear(native, _kind(request))
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

@@ -21,7 +21,7 @@ from torchyard_cpu._programs.program import (
     UnsupportedProgramError,
     native_program,
 )
-from torchyard_cpu._torch_functions import TENSOR_DTYPES, torch_functions
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES, reads_tensors
 from torchyard_cpu.pointwise._numbers import WithNumbers
 from torchyard_cpu.pointwise._rectangles import Rectangle, rectangles
 from torchyard_kernels.pointwise.contract import NUMBERS, Operand, PointwiseCall, PointwiseRequest
@@ -99,8 +99,7 @@ class NativePointwise:
     def fast_path(self, request: PointwiseRequest) -> _PointwisePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
         program = native_program(request.text, operands_of(request), request.out or None)
-        functions = torch_functions()
-        if functions is None:
+        if not reads_tensors():
             return None
         kinds = array("q")
         for name, ndim in (*request.inputs, *request.captured):
@@ -109,20 +108,17 @@ class NativePointwise:
         for kind in program.number_kinds:
             kinds.extend((_NUMBERS.index(kind.__name__), -1))
         results = request.out or tuple(str(dtype)[6:] for dtype in program.results)
-        native = _native.direct_map(
+        native = _native.pointwise_fast_path(
             self._kernel,
             program.encoded,
             kinds.tobytes(),
             len(request.captured) + len(program.number_kinds),
             array("q", [TENSOR_DTYPES.index(name) for name in results]).tobytes(),
             bool(request.out),
-            *functions,
         )
-        if native is None:
-            return None
         if program.computed is None:
-            return _PointwisePath(request, native.serve)
-        return _PointwisePath(request, WithNumbers(request, program.computed, native.serve))
+            return _PointwisePath(request, native.try_call)
+        return _PointwisePath(request, WithNumbers(request, program.computed, native.try_call))
 
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:
         """Compute a call; see the contract. Tensors of odd layouts are copied, one by one."""

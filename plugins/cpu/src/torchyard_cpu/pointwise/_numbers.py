@@ -1,4 +1,4 @@
-"""Direct calls of a function that computes with plain numbers alone, as in ``1 - beta``."""
+"""The fast path of functions that compute with plain numbers alone, as in ``1 - beta``."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ _LISTS: Final = (list, tuple)
 
 
 class WithNumbers:
-    """Compute what a function makes of plain numbers, and serve the rest natively.
+    """Compute what a function makes of plain numbers, and the rest natively.
 
     Args:
         request: of the calls.
         computed: gives the numbers for one group's inputs, among which it looks at no tensor.
-        serve: takes them behind the captured tensors; a list of one per group where they differ.
+        compute: takes them behind the captured tensors; a list of one per group where they differ.
     """
 
     def __init__(
         self,
         request: PointwiseRequest,
         computed: Callable[..., tuple[Any, ...]],
-        serve: Callable[..., Any],
+        compute: Callable[..., Any],
     ) -> None:
         self._count = len(request.inputs)
         self._numbers = [
             (place, NUMBERS[name]) for place, (name, ndim) in enumerate(request.inputs) if ndim < 0
         ]
         self._computed = computed
-        self._serve = serve
+        self._compute = compute
 
     def __call__(self, lists: tuple[Any, ...], captured: tuple[Any, ...], out: Any) -> Any:
-        """Compute a call; None where it is not served: see the contract."""
+        """Compute a call; None where the path does not: see the contract."""
         if len(lists) != self._count:
             return None
         groups = None
@@ -50,10 +50,10 @@ class WithNumbers:
             elif type(given) is not kind:
                 return None
         if groups is None:
-            return self._serve(lists, captured + self._computed(*lists), out)
+            return self._compute(lists, captured + self._computed(*lists), out)
         found = [self._computed(*self._of_group(lists, group)) for group in range(groups)]
         values = tuple([list(value) for value in zip(*found, strict=True)])
-        return self._serve(lists, captured + values, out) if values else None
+        return self._compute(lists, captured + values, out) if values else None
 
     def _of_group(self, lists: tuple[Any, ...], group: int) -> Sequence[Any]:
         items = list(lists)

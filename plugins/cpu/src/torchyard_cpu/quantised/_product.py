@@ -12,7 +12,8 @@ from torch import Tensor
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import QUANTISED, native_chain
-from torchyard_cpu._packed_addresses import packed_addresses
+from torchyard_cpu._packed_addresses import packed_addresses, packed_bytes
+from torchyard_cpu._tensor_reader import NativePath, native_path
 from torchyard_cpu.quantised import DTYPES, features_of
 from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed, WeightSpec
 from torchyard_kernels.linear.contract.chain import Chain
@@ -20,7 +21,6 @@ from torchyard_kernels.linear.contract.quantised import BITS
 
 __all__ = ["NativeQuantised"]
 
-_PLAIN: Final = (Tensor, torch.nn.Parameter)
 _ELEMENTS: Final = {getattr(torch, name): number for number, name in enumerate(DTYPES)}
 
 
@@ -31,72 +31,6 @@ class _Sizes(NamedTuple):
     bits: int
     group: int
     activation: int
-
-
-class _QuantisedPath:
-    """``torchyard.dispatch.KernelPath`` for weights of one spec.
-
-    Args:
-        kernel: the kernel's name.
-        spec: the weights'.
-    """
-
-    def __init__(self, kernel: str, spec: WeightSpec) -> None:
-        self._kernel, self._spec, self._sizes = kernel, spec, _sizes(spec)
-        self._dtype: torch.dtype = getattr(torch, spec.dtype)
-        self._requests: set[tuple[int, bool]] = set()
-
-    def try_call(
-        self, x: Tensor, weight: tuple[Tensor, ...], form: None, bias: Tensor | None
-    ) -> Tensor | None:
-        """Compute a call whose request was enabled; None for any other."""
-        outputs, depth = self._sizes[:2]
-        given = (x,) if bias is None else (x, bias)
-        if not all(map(self._is_readable, given)) or x.shape[-1:] != (depth,):
-            return None
-        rows = x.numel() // depth
-        if (rows, bias is not None) not in self._requests:
-            return None
-        if bias is not None and bias.shape != (outputs,):
-            return None
-        if not all(
-            type(part) is Tensor and part.is_cpu and part.is_contiguous() for part in weight
-        ):
-            return None
-        out = x.new_empty((*x.shape[:-1], outputs))
-        _native.quantised_linear(
-            self._kernel,
-            (rows, *self._sizes),
-            (address(x, "x"), depth),
-            (
-                *packed_addresses(self._spec, weight),
-                0 if bias is None else address(bias, "bias"),
-            ),
-            (address(out, "out"), outputs),
-            torch.get_num_threads(),
-        )
-        return out
-
-    def _is_readable(self, tensor: Tensor) -> bool:
-        return (
-            type(tensor) in _PLAIN
-            and tensor.dtype is self._dtype
-            and tensor.is_cpu
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-            and not (tensor.requires_grad and torch.is_grad_enabled())
-        )
-
-    def enable(self, request: LinearRequest) -> bool:
-        """Compute calls that make this request from now on."""
-        if _spec(request) != self._spec:
-            return False
-        self._requests.add((request.rows, request.bias))
-        return True
-
-    def clear(self) -> None:
-        """Forget every request."""
-        self._requests.clear()
 
 
 def _spec(request: LinearRequest) -> WeightSpec:
@@ -143,10 +77,19 @@ class NativeQuantised:
         )
         return out
 
-    def fast_path(self, request: LinearRequest) -> _QuantisedPath | None:
+    def fast_path(self, request: LinearRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        plain = not request.prologue and not request.epilogue
-        return _QuantisedPath(self.kernel, _spec(request)) if plain and request.depth else None
+        if request.prologue or request.epilogue or not request.depth:
+            return None
+        spec = _spec(request)
+        sizes = (1, *_sizes(spec))
+        read = tuple([least for _, least in packed_bytes(spec)])
+        return native_path(
+            lambda: _native.quantised_fast_path(self.kernel, sizes, read),
+            lambda request: (request.rows, int(request.bias)),
+            _spec,
+            request,
+        )
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

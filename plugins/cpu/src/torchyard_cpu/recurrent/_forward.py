@@ -9,8 +9,9 @@ import torch
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features, features_for_arithmetic
+from torchyard_cpu._tensor_reader import NativePath
 from torchyard_cpu.recurrent import DTYPES, TILED
-from torchyard_cpu.recurrent._direct import DirectRecurrent, PackedCells, Sizes, direct_call
+from torchyard_cpu.recurrent._fast_path import PackedCells, Sizes, recurrent_path
 from torchyard_kernels.recurrent.contract import (
     CellWeights,
     RecurrentCall,
@@ -48,9 +49,9 @@ class NativeRecurrent:
             for dtype in DTYPES
         }
 
-    def fast_path(self, request: RecurrentRequest) -> DirectRecurrent | None:
+    def fast_path(self, request: RecurrentRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        return direct_call(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
+        return recurrent_path(tuple(self._kernels[getattr(torch, name)] for name in DTYPES))
 
     def pack(
         self,

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import torch
 
-from torchyard_cpu.recurrent._direct import DirectRecurrent, direct_call
+from torchyard_cpu._tensor_reader import NativePath
+from torchyard_cpu.recurrent._fast_path import recurrent_path
 from torchyard_kernels.recurrent.contract import (
     RecurrentCall,
     RecurrentKind,
@@ -30,9 +31,9 @@ class TorchLayers:
 
     differentiable = True
 
-    def fast_path(self, request: RecurrentRequest) -> DirectRecurrent | None:
+    def fast_path(self, request: RecurrentRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        return direct_call(tuple(_FUNCTIONS[kind] for kind in RecurrentKind))
+        return recurrent_path(tuple(_FUNCTIONS[kind] for kind in RecurrentKind))
 
     def __call__(self, call: RecurrentCall) -> RecurrentResult:
         """Compute the outputs of a call without lengths."""

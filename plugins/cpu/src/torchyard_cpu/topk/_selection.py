@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import torch
@@ -11,40 +10,28 @@ from torch import Tensor
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._tensor_reader import NativePath, native_path
 from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest, TopKResult
 
-__all__ = ["DirectTopK", "NativeTopK"]
+__all__ = ["NativeTopK"]
 
 _ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
 
 
-class DirectTopK:
-    """``torchyard.dispatch.KernelPath`` by the native module."""
-
-    try_call: Callable[..., tuple[Tensor, Tensor] | None]
-
-    def __init__(self, native: _native.DirectTopK) -> None:
-        self._native = native
-        self.try_call = native.serve
-
-    def enable(self, request: TopKRequest) -> bool:
-        """Compute calls that make this request from now on, where native code alone can."""
-        if not request.unit_stride:
-            return True
-        self._native.admit(
-            (
-                DTYPES.index(request.dtype),
-                request.rows,
-                request.length,
-                request.k,
-                int(request.largest),
-                _ORDERS.index(request.order),
-                int(request.masked),
-                int(request.segmented),
-            )
-        )
-        return True
+def _key(request: TopKRequest) -> tuple[int, ...] | None:
+    """Return a request as native RequestKey has it; None where rows are not contiguous."""
+    if not request.unit_stride:
+        return None
+    return (
+        DTYPES.index(request.dtype),
+        request.rows,
+        request.length,
+        request.k,
+        int(request.largest),
+        _ORDERS.index(request.order),
+        int(request.masked),
+        int(request.segmented),
+    )
 
 
 class NativeTopK:
@@ -62,13 +49,10 @@ class NativeTopK:
             assert name is not None, f"the table has a kernel of every dtype: {dtype}"
             self._kernels[getattr(torch, dtype)] = name
 
-    def fast_path(self, request: TopKRequest) -> DirectTopK | None:
+    def fast_path(self, request: TopKRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        functions = torch_functions()
-        if functions is None:
-            return None
-        native = _native.direct_topk(tuple(self._kernels.values()), *functions)
-        return None if native is None else DirectTopK(native)
+        kernels = tuple(self._kernels.values())
+        return native_path(lambda: _native.topk_fast_path(kernels), _key)
 
     def __call__(self, call: TopKCall) -> TopKResult:
         """Select. Working memory is a few thousand elements per thread, or 4 * k and more.

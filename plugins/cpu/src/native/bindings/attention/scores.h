@@ -1,4 +1,4 @@
-// The score programs that decided calls run, and for which calls each was made.
+// The score programs of repeated calls, and the calls that each was made for.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
-#include "bindings/admitted.h"
 #include "bindings/arguments.h"
-#include "bindings/torch_tensors.h"
+#include "bindings/request_cache.h"
+#include "bindings/tensor_reader.h"
 
 namespace torchyard {
 
@@ -17,7 +17,7 @@ constexpr int64_t kMaxScoreCaptured = 6;
 constexpr int64_t kMaxScoreSteps = 64;
 
 // What a program was made for of a captured tensor. `narrow`: its int64 elements are ones that
-// int32 holds; of those with more than kLookedThrough elements it is not asked.
+// int32 holds; of those with more than kLookedThrough elements it is not key.
 struct ScoreCaptured {
   int64_t dtype;  // of TensorDType
   int64_t narrow;
@@ -36,30 +36,30 @@ struct ScoreRange {
 };
 
 // What a call captured.
-struct SeenCaptured {
+struct CapturedViews {
   int64_t count;
-  SeenTensor tensors[kMaxScoreCaptured];
+  TensorView tensors[kMaxScoreCaptured];
 };
 
 // Whether int32 holds every element of an int64 tensor.
-inline bool fits_narrow(const SeenTensor& seen) {
+inline bool fits_narrow(const TensorView& view) {
   int64_t at[kMaxTensorDim] = {};
-  const int64_t* data = static_cast<const int64_t*>(seen.data);
+  const int64_t* data = static_cast<const int64_t*>(view.data);
   for (;;) {
     if (*data != static_cast<int32_t>(*data)) return false;
-    int64_t d = seen.dim - 1;
+    int64_t d = view.dim - 1;
     for (; d >= 0; --d) {
-      data += seen.strides[d];
-      if (++at[d] < seen.sizes[d]) break;
-      data -= seen.strides[d] * seen.sizes[d];
+      data += view.strides[d];
+      if (++at[d] < view.sizes[d]) break;
+      data -= view.strides[d] * view.sizes[d];
       at[d] = 0;
     }
     if (d < 0) return true;
   }
 }
 
-// Reads a tuple of tensors; false where one is not to be served, or with an exception set.
-inline bool see_captured(const Torch& torch, PyObject* tuple, SeenCaptured* out) {
+// Reads a tuple of tensors; false where a kernel cannot be given one, or with an exception set.
+inline bool read_captured(PyObject* tuple, CapturedViews* out) {
   if (!PyTuple_Check(tuple)) {
     PyErr_SetString(PyExc_TypeError, "score: expected (text, captured tensors)");
     return false;
@@ -67,7 +67,7 @@ inline bool see_captured(const Torch& torch, PyObject* tuple, SeenCaptured* out)
   out->count = PyTuple_Size(tuple);
   if (out->count > kMaxScoreCaptured) return false;
   for (int64_t i = 0; i < out->count; ++i) {
-    if (!torch.see(PyTuple_GetItem(tuple, i), &out->tensors[i])) return false;
+    if (!tensor_reader().read(PyTuple_GetItem(tuple, i), &out->tensors[i])) return false;
     for (int64_t d = 0; d < out->tensors[i].dim; ++d) {
       if (out->tensors[i].sizes[d] < 1) return false;
     }
@@ -87,10 +87,10 @@ struct ScoreAddress {
   int64_t step, tensor;
 };
 
-// A program that was admitted, with what its records say; all borrowed.
-template <class Asked>
+// A program to store, with what its records say; all borrowed.
+template <class RequestKey>
 struct GivenScore {
-  const Asked& asked;
+  const RequestKey& key;
   PyObject* text;
   const ScoreRange& range;
   const ScoreCaptured* captured;
@@ -101,16 +101,16 @@ struct GivenScore {
   int64_t address_count;
 };
 
-// A program and the calls that it was made for: those that ask for the same, within a range of
+// A program and the calls that it was made for: those with the same key, within a range of
 // sizes, with captured tensors of the same form.
-template <class Asked>
-class AdmittedScore {
+template <class RequestKey>
+class CachedScore {
  public:
   // Takes a reference to the text; null where memory is exhausted.
-  static AdmittedScore* make(const GivenScore<Asked>& given) {
-    AdmittedScore* made = static_cast<AdmittedScore*>(PyMem_Malloc(sizeof(AdmittedScore)));
+  static CachedScore* make(const GivenScore<RequestKey>& given) {
+    CachedScore* made = static_cast<CachedScore*>(PyMem_Malloc(sizeof(CachedScore)));
     if (made == nullptr) return nullptr;
-    made->asked_ = given.asked;
+    made->key_ = given.key;
     Py_INCREF(given.text);
     made->text_ = given.text;
     made->range_ = given.range;
@@ -127,15 +127,15 @@ class AdmittedScore {
     return made;
   }
 
-  static void end(AdmittedScore* score) {
+  static void end(CachedScore* score) {
     if (score == nullptr) return;
     Py_DECREF(score->text_);
     PyMem_Free(score);
   }
 
-  bool fits(const Asked& asked, PyObject* text, const int64_t* sizes, const SeenCaptured& captured,
-            const Torch& torch) const {
-    if (text != text_ || std::memcmp(&asked, &asked_, sizeof(Asked)) != 0 ||
+  bool fits(const RequestKey& key, PyObject* text, const int64_t* sizes,
+            const CapturedViews& captured) const {
+    if (text != text_ || std::memcmp(&key, &key_, sizeof(RequestKey)) != 0 ||
         captured.count != captured_count_) {
       return false;
     }
@@ -143,24 +143,24 @@ class AdmittedScore {
       if (sizes[i] < range_.least[i] || sizes[i] > range_.most[i]) return false;
     }
     for (int64_t i = 0; i < captured_count_; ++i) {
-      if (!fits_captured(captured_[i], captured.tensors[i], torch)) return false;
+      if (!fits_captured(captured_[i], captured.tensors[i])) return false;
     }
     return true;
   }
 
-  const Asked& asked() const { return asked_; }
+  const RequestKey& key() const { return key_; }
   PyObject* text() const { return text_; }
 
   // Whether both were made for the same calls.
-  bool same(const AdmittedScore& other) const {
-    return text_ == other.text_ && std::memcmp(&asked_, &other.asked_, sizeof(Asked)) == 0 &&
+  bool same(const CachedScore& other) const {
+    return text_ == other.text_ && std::memcmp(&key_, &other.key_, sizeof(RequestKey)) == 0 &&
            std::memcmp(&range_, &other.range_, sizeof(range_)) == 0 &&
            captured_count_ == other.captured_count_ &&
            std::memcmp(captured_, other.captured_,
                        sizeof(ScoreCaptured) * static_cast<size_t>(captured_count_)) == 0;
   }
 
-  void place(const SeenCaptured& captured, PlacedScore* out) const {
+  void place(const CapturedViews& captured, PlacedScore* out) const {
     std::memcpy(out->steps, steps_, sizeof(ProgramStep) * static_cast<size_t>(step_count_));
     for (int64_t i = 0; i < address_count_; ++i) {
       out->steps[addresses_[i].step].data = static_cast<int64_t>(
@@ -173,21 +173,20 @@ class AdmittedScore {
   }
 
  private:
-  static bool fits_captured(const ScoreCaptured& known, const SeenTensor& seen,
-                            const Torch& torch) {
-    if (seen.dim != known.dim || torch.dtype_index(seen.dtype) != known.dtype) return false;
+  static bool fits_captured(const ScoreCaptured& known, const TensorView& view) {
+    if (view.dim != known.dim || static_cast<int64_t>(view.dtype) != known.dtype) return false;
     int64_t elements = 1;
-    for (int64_t d = 0; d < seen.dim; ++d) {
-      if (seen.sizes[d] != known.sizes[d] || seen.strides[d] != known.strides[d]) return false;
-      elements *= seen.sizes[d];
+    for (int64_t d = 0; d < view.dim; ++d) {
+      if (view.sizes[d] != known.sizes[d] || view.strides[d] != known.strides[d]) return false;
+      elements *= view.sizes[d];
     }
     if (known.dtype != static_cast<int64_t>(TensorDType::kInt64) || elements > kLookedThrough) {
       return true;
     }
-    return fits_narrow(seen) == (known.narrow != 0);
+    return fits_narrow(view) == (known.narrow != 0);
   }
 
-  Asked asked_;
+  RequestKey key_;
   PyObject* text_;
   ScoreRange range_;
   int64_t captured_count_;
@@ -199,39 +198,39 @@ class AdmittedScore {
   ScoreAddress addresses_[kMaxScoreSteps];
 };
 
-// As Admitted, for calls with a program. One text is one object, see sys.intern.
-template <class Asked>
-class AdmittedScores {
+// As RequestCache, for calls with a program. One text is one object, see sys.intern.
+template <class RequestKey>
+class ScoreCache {
  public:
-  const AdmittedScore<Asked>* find(const Asked& asked, PyObject* text, const int64_t* sizes,
-                                   const SeenCaptured& captured, const Torch& torch) const {
-    const uint64_t start = hash_of(asked, text);
+  const CachedScore<RequestKey>* find(const RequestKey& key, PyObject* text, const int64_t* sizes,
+                                      const CapturedViews& captured) const {
+    const uint64_t start = hash_of(key, text);
     for (uint64_t i = 0; i < kTries; ++i) {
-      const AdmittedScore<Asked>* score = places_[(start + i) % kPlaces];
+      const CachedScore<RequestKey>* score = places_[(start + i) % kPlaces];
       if (score == nullptr) return nullptr;
-      if (score->fits(asked, text, sizes, captured, torch)) return score;
+      if (score->fits(key, text, sizes, captured)) return score;
     }
     return nullptr;
   }
 
   // Takes `score` over; who finds no place pushes another out.
-  void add(AdmittedScore<Asked>* score) {
-    const uint64_t start = hash_of(score->asked(), score->text());
+  void add(CachedScore<RequestKey>* score) {
+    const uint64_t start = hash_of(score->key(), score->text());
     uint64_t place = (start + next_++ % kTries) % kPlaces;
     for (uint64_t i = 0; i < kTries; ++i) {
-      AdmittedScore<Asked>* other = places_[(start + i) % kPlaces];
+      CachedScore<RequestKey>* other = places_[(start + i) % kPlaces];
       if (other == nullptr || other->same(*score)) {
         place = (start + i) % kPlaces;
         break;
       }
     }
-    AdmittedScore<Asked>::end(places_[place]);
+    CachedScore<RequestKey>::end(places_[place]);
     places_[place] = score;
   }
 
   void clear() {
-    for (AdmittedScore<Asked>*& score : places_) {
-      AdmittedScore<Asked>::end(score);
+    for (CachedScore<RequestKey>*& score : places_) {
+      CachedScore<RequestKey>::end(score);
       score = nullptr;
     }
   }
@@ -240,11 +239,11 @@ class AdmittedScores {
   static constexpr uint64_t kPlaces = 256;
   static constexpr uint64_t kTries = 8;
 
-  static uint64_t hash_of(const Asked& asked, PyObject* text) {
-    return hash_words(asked) ^ (reinterpret_cast<uintptr_t>(text) >> 4);
+  static uint64_t hash_of(const RequestKey& key, PyObject* text) {
+    return hash_words(key) ^ (reinterpret_cast<uintptr_t>(text) >> 4);
   }
 
-  AdmittedScore<Asked>* places_[kPlaces] = {};
+  CachedScore<RequestKey>* places_[kPlaces] = {};
   uint64_t next_ = 0;
 };
 

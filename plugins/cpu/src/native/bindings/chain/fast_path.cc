@@ -1,13 +1,11 @@
-// Chains that are run without Python's help: see torchyard_cpu/_native.pyi, Chain.
-#include "chain/chain.h"
+// The path of a chain, see torchyard_cpu/_native.pyi: chain_fast_path.
+#include "bindings/fast_path.h"
 
 #include <cstring>
-#include <new>
 
-#include "bindings/direct.h"
-#include "bindings/direct_type.h"
 #include "bindings/programs/arguments.h"
-#include "bindings/torch_tensors.h"
+#include "bindings/tensor_reader.h"
+#include "chain/chain.h"
 
 namespace torchyard {
 
@@ -31,9 +29,7 @@ struct Held {
   ProgramHolder holder;
 };
 
-struct NativeChain {
-  PyObject_HEAD;
-  Torch torch;
+struct Path {
   Chain chain;
   Expected inputs[kMaxChainInputs];
   int64_t input_count;
@@ -42,66 +38,37 @@ struct NativeChain {
   int held_count;
   PyObject* weights;  // a tuple of the tensors that the stages read at addresses of their own
   const void* places[kMaxChainWeights];  // where they lay when the chain was made
+
+  PyObject* try_call(PyObject* const* argv, Py_ssize_t argc);
+  // Every call that fits makes the one request.
+  PyObject* enable(PyObject* const*, Py_ssize_t) { Py_RETURN_NONE; }
+  void clear() {}
+  void end();
 };
 
-bool fits(const Torch& torch, const Expected& expected, const SeenTensor& seen) {
-  if (torch.dtype_index(seen.dtype) != expected.dtype) return false;
+bool fits(const Expected& expected, const TensorView& view) {
+  if (static_cast<int64_t>(view.dtype) != expected.dtype) return false;
   for (int64_t d = 0; d < expected.dim; ++d) {
-    if (seen.sizes[d] != expected.sizes[d]) return false;
-    if (seen.sizes[d] != 1 && expected.strides[d] >= 0 && seen.strides[d] != expected.strides[d]) {
+    if (view.sizes[d] != expected.sizes[d]) return false;
+    if (view.sizes[d] != 1 && expected.strides[d] >= 0 && view.strides[d] != expected.strides[d]) {
       return false;
     }
   }
   return true;
 }
 
-// Whether the weights lie where they lay; `first` notes where that is. See Torch::see_memory.
-bool weights_lie(NativeChain* chain, bool first) {
+// Whether the weights lie where they lay; `first` notes where that is. Their storage is checked
+// too.
+bool weights_lie(Path* chain, bool first) {
   const Py_ssize_t count = PyTuple_Size(chain->weights);
   for (Py_ssize_t i = 0; i < count; ++i) {
-    SeenTensor seen;
+    TensorView view;
     // What a product has no use for, such as zeros of symmetric weights, is empty.
-    if (!chain->torch.see_stored(PyTuple_GetItem(chain->weights, i), &seen)) return false;
-    if (first) chain->places[i] = seen.data;
-    if (chain->places[i] != seen.data) return false;
+    if (!tensor_reader().read_constant(PyTuple_GetItem(chain->weights, i), &view)) return false;
+    if (first) chain->places[i] = view.data;
+    if (chain->places[i] != view.data) return false;
   }
   return true;
-}
-
-// serve(*inputs)
-PyObject* serve(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
-  NativeChain& chain = *reinterpret_cast<NativeChain*>(self);
-  const Torch& torch = chain.torch;
-  if (argc != chain.input_count) {
-    PyErr_Format(PyExc_TypeError, "serve: expected %lld arguments, got %zd",
-                 static_cast<long long>(chain.input_count), argc);
-    return nullptr;
-  }
-  ChainInput inputs[kMaxChainInputs];
-  for (Py_ssize_t i = 0; i < argc; ++i) {
-    SeenTensor seen;
-    if (!torch.see(argv[i], chain.inputs[i].dim, &seen) || !fits(torch, chain.inputs[i], seen)) {
-      if (PyErr_Occurred() != nullptr) return nullptr;
-      Py_RETURN_NONE;
-    }
-    inputs[i] = {static_cast<char*>(seen.data), seen.strides};
-  }
-  if (!weights_lie(&chain, false)) {
-    if (PyErr_Occurred() != nullptr) return nullptr;
-    Py_RETURN_NONE;
-  }
-  void* data;
-  void* out = torch.make(chain.made.dim, chain.made.sizes,
-                         torch.dtype(static_cast<TensorDType>(chain.made.dtype)), &data);
-  if (out == nullptr) Py_RETURN_NONE;
-  bool done;
-  const int threads = torch.threads();
-  Py_BEGIN_ALLOW_THREADS;
-  done = run_chain(chain.chain, inputs, static_cast<char*>(data), threads);
-  Py_END_ALLOW_THREADS;
-  if (done) return torch.give(out);
-  torch.drop(out);
-  return PyErr_NoMemory();
 }
 
 bool read_expected(const int64_t* words, Expected* out) {
@@ -113,7 +80,7 @@ bool read_expected(const int64_t* words, Expected* out) {
   return false;
 }
 
-bool place_fits(const NativeChain& chain, const ChainPlace& place) {
+bool place_fits(const Path& chain, const ChainPlace& place) {
   const bool input = place.base >= 0 && place.base < chain.input_count;
   if (!input && place.base != kChainMade && place.base != kChainMemory) return false;
   if (place.row < 0 && (!input || -1 - place.row >= chain.inputs[place.base].dim)) return false;
@@ -122,8 +89,8 @@ bool place_fits(const NativeChain& chain, const ChainPlace& place) {
 }
 
 // Reads places of a stage from bytes; false with an exception set.
-bool read_places(const NativeChain& chain, PyObject* bytes, int64_t least, int64_t most,
-                 ChainPlace* out, int64_t* count) {
+bool read_places(const Path& chain, PyObject* bytes, int64_t least, int64_t most, ChainPlace* out,
+                 int64_t* count) {
   const ChainPlace* places;
   if (!read_records(bytes, &places, count)) return false;
   bool fit = *count >= least && *count <= most;
@@ -136,7 +103,7 @@ bool read_places(const NativeChain& chain, PyObject* bytes, int64_t least, int64
 }
 
 // The places of a product: x, what is written, and perhaps a bias.
-bool read_product_places(const NativeChain& chain, PyObject* bytes, ChainStage* out) {
+bool read_product_places(const Path& chain, PyObject* bytes, ChainStage* out) {
   ChainPlace places[3];
   int64_t count;
   if (!read_places(chain, bytes, 2, 3, places, &count)) return false;
@@ -148,7 +115,7 @@ bool read_product_places(const NativeChain& chain, PyObject* bytes, ChainStage* 
 }
 
 // (0, kernel, places, (columns, depth, element, bits, group, bytes, codes, scales, zeros))
-bool read_quantised(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
+bool read_quantised(const Path& chain, PyObject* tuple, ChainStage* out) {
   int64_t d[9];
   out->quantised = read_kernel(PyTuple_GetItem(tuple, 1), find_quantised, "quantised_kernels");
   if (out->quantised == nullptr || !read_product_places(chain, PyTuple_GetItem(tuple, 2), out) ||
@@ -178,7 +145,7 @@ bool read_quantised(const NativeChain& chain, PyObject* tuple, ChainStage* out) 
 }
 
 // (1, kernel, places, (columns, depth, panels))
-bool read_linear(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
+bool read_linear(const Path& chain, PyObject* tuple, ChainStage* out) {
   int64_t d[3];
   out->linear = read_kernel(PyTuple_GetItem(tuple, 1), find_linear, "linear_kernels");
   if (out->linear == nullptr || !read_product_places(chain, PyTuple_GetItem(tuple, 2), out) ||
@@ -201,7 +168,7 @@ bool read_linear(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
 }
 
 // (2, columns, places, epsilon)
-bool read_scale(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
+bool read_scale(const Path& chain, PyObject* tuple, ChainStage* out) {
   ChainPlace places[2];
   int64_t count;
   out->columns = PyLong_AsLongLong(PyTuple_GetItem(tuple, 1));
@@ -216,7 +183,7 @@ bool read_scale(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
 }
 
 // (3, kernel, places, program, rows, columns)
-bool read_program_stage(NativeChain* chain, PyObject* tuple, ChainStage* out) {
+bool read_program_stage(Path* chain, PyObject* tuple, ChainStage* out) {
   int64_t count;
   PyObject* encoded = PyTuple_GetItem(tuple, 3);
   Held& held = chain->held[chain->held_count];
@@ -243,7 +210,7 @@ bool read_program_stage(NativeChain* chain, PyObject* tuple, ChainStage* out) {
 }
 
 // (4, rows, places, bytes)
-bool read_copy(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
+bool read_copy(const Path& chain, PyObject* tuple, ChainStage* out) {
   ChainPlace places[2];
   int64_t count;
   out->rows = PyLong_AsLongLong(PyTuple_GetItem(tuple, 1));
@@ -259,7 +226,7 @@ bool read_copy(const NativeChain& chain, PyObject* tuple, ChainStage* out) {
   return false;
 }
 
-bool read_stage(NativeChain* chain, PyObject* tuple, ChainStage* out) {
+bool read_stage(Path* chain, PyObject* tuple, ChainStage* out) {
   constexpr Py_ssize_t kLengths[] = {4, 4, 4, 6, 4};
   const int64_t kind = PyTuple_Check(tuple) && PyTuple_Size(tuple) > 0
                            ? PyLong_AsLongLong(PyTuple_GetItem(tuple, 0))
@@ -286,7 +253,7 @@ bool read_stage(NativeChain* chain, PyObject* tuple, ChainStage* out) {
 }
 
 // Reads what a chain is; false with an exception set.
-bool read_chain(PyObject* const* argv, NativeChain* out) {
+bool read_chain(PyObject* const* argv, Path* out) {
   const Expected* tensors;
   int64_t count;
   if (!read_records(argv[0], &tensors, &count)) return false;
@@ -313,68 +280,66 @@ bool read_chain(PyObject* const* argv, NativeChain* out) {
   return true;
 }
 
-void dealloc(PyObject* self) {
-  NativeChain* chain = reinterpret_cast<NativeChain*>(self);
-  for (int i = 0; i < chain->held_count; ++i) Py_DECREF(chain->held[i].encoded);
-  Py_DECREF(chain->weights);
-  end_direct<NativeChain>(self);
+// try_call(*inputs)
+PyObject* Path::try_call(PyObject* const* argv, Py_ssize_t argc) {
+  const TensorReader& reader = tensor_reader();
+  if (!takes_arguments(input_count, argc)) return nullptr;
+  ChainInput given[kMaxChainInputs];
+  for (Py_ssize_t i = 0; i < argc; ++i) {
+    TensorView view;
+    if (!reader.read(argv[i], inputs[i].dim, &view) || !fits(inputs[i], view)) {
+      return not_computed();
+    }
+    given[i] = {static_cast<char*>(view.data), view.strides};
+  }
+  if (!weights_lie(this, false)) return not_computed();
+  NewTensor out;
+  if (!reader.make(made.dim, made.sizes, static_cast<TensorDType>(made.dtype), &out)) {
+    return without_outputs();
+  }
+  bool done;
+  const int threads = reader.threads();
+  Py_BEGIN_ALLOW_THREADS;
+  done = run_chain(chain, given, static_cast<char*>(out.data), threads);
+  Py_END_ALLOW_THREADS;
+  if (done) return out.tensor;
+  Py_DECREF(out.tensor);
+  return PyErr_NoMemory();
 }
 
-PyMethodDef methods[] = {
-    {"serve", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(serve)), METH_FASTCALL,
-     "Run the stages on tensors that fit; None for any other."},
-    {nullptr, nullptr, 0, nullptr},
-};
+void Path::end() {
+  for (int i = 0; i < held_count; ++i) Py_DECREF(held[i].encoded);
+  Py_DECREF(weights);
+}
 
-PyType_Slot slots[] = {
-    {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-    {Py_tp_methods, methods},
-    {0, nullptr},
-};
-
-PyType_Spec spec = {"torchyard_cpu._native.Chain", sizeof(NativeChain), 0,
-                    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
-PyTypeObject* type;
-
-// chain(tensors, memory, stages, weights, probe, handle, tensor type, parameter type, wrap, takes)
-PyObject* make_chain(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  if (argc != 10) {
-    PyErr_Format(PyExc_TypeError, "chain: expected 10 arguments, got %zd", argc);
+// chain_fast_path(tensors, memory, stages, weights)
+PyObject* chain_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
+  if (argc != 4) {
+    PyErr_Format(PyExc_TypeError, "chain_fast_path: expected 4 arguments, got %zd", argc);
     return nullptr;
   }
   if (!PyTuple_Check(argv[3]) || PyTuple_Size(argv[3]) > kMaxChainWeights) {
     PyErr_SetString(PyExc_TypeError, "weights: expected a tuple of at most 48 tensors");
     return nullptr;
   }
-  NativeChain* chain = PyObject_New(NativeChain, type);
-  if (chain == nullptr) return nullptr;
-  new (&chain->torch) Torch();
-  chain->held_count = 0;
-  Py_INCREF(argv[3]);
-  chain->weights = argv[3];
-  chain->chain.program_bytes = 0;
-  const bool read = read_chain(argv, chain);
-  if (read &&
-      chain->torch.connect(argv[4], argv[5], argv[6], argv[7], argv[8], argv[9] == Py_True) &&
-      weights_lie(chain, true)) {
-    return reinterpret_cast<PyObject*>(chain);
+  Path* path = allocate_path<Path>();
+  if (path == nullptr) return nullptr;
+  path->held_count = 0;
+  path->weights = Py_NewRef(argv[3]);
+  path->chain.program_bytes = 0;
+  if (!read_chain(argv, path)) return drop_path(path);
+  if (tensor_reader().is_connected() && !weights_lie(path, true)) {
+    drop_path(path);
+    return not_computed();
   }
-  Py_DECREF(reinterpret_cast<PyObject*>(chain));
-  if (PyErr_Occurred() != nullptr) return nullptr;
-  Py_RETURN_NONE;
+  return make_fast_path(path);
 }
 
-PyMethodDef functions[] = {
-    {"chain", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(make_chain)),
-     METH_FASTCALL, "Return a Chain, or None where torch lacks what it needs."},
-    {nullptr, nullptr, 0, nullptr},
-};
+PyMethodDef functions[] = {path_maker("chain_fast_path", chain_fast_path),
+                           {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace
 
-int add_chain(PyObject* module) {
-  return add_direct_type(module, &spec, "Chain", functions, &type);
-}
+int add_chain_fast_path(PyObject* module) { return PyModule_AddFunctions(module, functions); }
 
 }  // namespace torchyard

@@ -9,14 +9,14 @@ from typing import Final, TypeAlias
 from torchyard_attention.contract import ScoreMod
 from torchyard_cpu._programs.binding import CapturedShape
 from torchyard_cpu._programs.encoding import WORDS, EncodedScore, NativeScore
-from torchyard_cpu._torch_functions import TENSOR_DTYPES
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES
 from torchyard_cpu.attention._score_program import captured_shapes, encoded_score
 
-__all__ = ["AdmittedScore", "direct_score"]
+__all__ = ["PathProgram", "path_score"]
 
 _Sizes: TypeAlias = tuple[int, int, int, int]
-# What _native.DirectForward.admit_score takes after the text.
-AdmittedScore: TypeAlias = tuple[bytes, bytes, NativeScore, bytes]
+# What an attention path's enable takes after the text.
+PathProgram: TypeAlias = tuple[bytes, bytes, NativeScore, bytes]
 
 # The native code's places: kMaxScoreCaptured, kMaxScoreSteps, kMaxTensorDim.
 _MOST_CAPTURED: Final = 6
@@ -27,7 +27,7 @@ _MOST_DIMENSIONS: Final = 8
 _EXACT: Final = 16
 
 
-def direct_score(score_mod: ScoreMod, sizes: _Sizes) -> AdmittedScore | None:
+def path_score(score_mod: ScoreMod, sizes: _Sizes) -> PathProgram | None:
     """Return a program, and the sizes and captured tensors that it serves; None where it has more
     steps or tensors than native code has places.
 

@@ -1,17 +1,18 @@
-// What linear's calls are seen to be, where they are served without Python's help.
+// Reads the tensors of linear's calls.
 #pragma once
 
-#include "bindings/admitted.h"
 #include "bindings/arguments.h"
-#include "bindings/torch_tensors.h"
+#include "bindings/fast_path.h"
+#include "bindings/request_cache.h"
+#include "bindings/tensor_reader.h"
 #include "linear/dispatch.h"
 
 namespace torchyard {
 
 constexpr int kLinearDTypes = 3;
 
-// What torchyard_kernels.linear.contract.LinearRequest says of a call that may be served so.
-struct LinearAsked {
+// torchyard_kernels.linear.contract.LinearRequest in words of eight bytes.
+struct LinearKey {
   int64_t dtype;  // of DType
   int64_t rows, outputs, depth;
   int64_t packed;
@@ -24,15 +25,8 @@ struct LinearAsked {
 constexpr int64_t kPlainWeight = -1;
 constexpr int64_t kSecondFactor = -2;
 
-// The place of torch's number in DType, or -1.
-inline int linear_dtype(const Torch& torch, int32_t dtype) {
-  if (dtype == torch.float32) return static_cast<int>(DType::kFloat32);
-  if (dtype == torch.bfloat16) return static_cast<int>(DType::kBFloat16);
-  return dtype == torch.float16 ? static_cast<int>(DType::kFloat16) : -1;
-}
-
-// Tells rows of x in two strides at most; false where that cannot be done.
-inline bool read_levels(const SeenTensor& x, LinearRows* out, int64_t* rows) {
+// Gives the rows of x in two strides at most; false where that cannot be done.
+inline bool read_levels(const TensorView& x, LinearRows* out, int64_t* rows) {
   int64_t size[2] = {1, 1};
   int64_t stride[2] = {0, 0};
   int levels = 0;
@@ -54,8 +48,8 @@ inline bool read_levels(const SeenTensor& x, LinearRows* out, int64_t* rows) {
   return true;
 }
 
-// Tells the rows of x [B, M, K] that meet a weight each; false where their number is another.
-inline bool read_batches(const SeenTensor& x, const SeenTensor& weight, LinearArgs* args) {
+// Gives the rows of x [B, M, K] for a weight each; false where there is another number of weights.
+inline bool read_batches(const TensorView& x, const TensorView& weight, LinearArgs* args) {
   if (x.dim != 3 || x.sizes[0] != weight.sizes[0] || x.sizes[0] < 1) return false;
   args->batches = x.sizes[0];
   args->rows = x.sizes[1];
@@ -64,8 +58,7 @@ inline bool read_batches(const SeenTensor& x, const SeenTensor& weight, LinearAr
 }
 
 // `outputs`: of a packed weight; or which of the others it is.
-inline bool read_seen_weight(const SeenTensor& weight, int64_t outputs, int pair,
-                             LinearArgs* args) {
+inline bool read_weight(const TensorView& weight, int64_t outputs, int pair, LinearArgs* args) {
   if (outputs < 0) {
     const bool batched = weight.dim == 3;
     if (weight.dim != 2 && !(batched && outputs == kSecondFactor)) return false;
@@ -90,12 +83,12 @@ inline bool read_seen_weight(const SeenTensor& weight, int64_t outputs, int pair
   return true;
 }
 
-// A call's tensors.
-struct SeenLinear {
-  SeenTensor x;
+// A call without its functions.
+struct LinearView {
+  TensorView x;
   int dtype;  // of DType
   LinearArgs args;
-  LinearAsked asked;
+  LinearKey key;
 };
 
 // Reads the shape (N, K) of a packed weight, or which of the others a weight is, with any depth;
@@ -111,19 +104,20 @@ inline bool read_form(PyObject* object, int64_t depth, int64_t* outputs) {
   return PyLong_AsLongLong(PyTuple_GetItem(object, 1)) == depth && *outputs >= 1;
 }
 
-// Sees the product of a call, without functions around it; false where it is not one that a kernel
-// may be given as it is, with an exception set only where Python's own code failed.
-inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_object,
-                       PyObject* form, PyObject* bias_object, SeenLinear* out) {
+// Reads the product of a call, without functions around it; false where a kernel cannot be given it
+// as it is, with an exception set only where Python code failed.
+inline bool read_linear(PyObject* x_object, PyObject* weight_object, PyObject* form,
+                        PyObject* bias_object, LinearView* out) {
+  const TensorReader& reader = tensor_reader();
   const bool biased = bias_object != Py_None;
-  SeenTensor weight, bias;
-  SeenTensor& x = out->x;
+  TensorView weight, bias;
+  TensorView& x = out->x;
   LinearArgs& args = out->args;
-  if (!torch.see(x_object, &x) || !torch.see(weight_object, &weight) ||
-      (biased && !torch.see(bias_object, 1, &bias))) {
+  if (!reader.read(x_object, &x) || !reader.read(weight_object, &weight) ||
+      (biased && !reader.read(bias_object, 1, &bias))) {
     return false;
   }
-  out->dtype = linear_dtype(torch, x.dtype);
+  out->dtype = kernel_dtype(x.dtype);
   if (out->dtype < 0 || x.dim < 1 || weight.dtype != x.dtype) return false;
   args.batches = 1;
   args.depth = x.sizes[x.dim - 1];
@@ -134,7 +128,7 @@ inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_
   if (depth < 1 || x.strides[x.dim - 1] != 1 ||
       !(outputs == kSecondFactor && weight.dim == 3 ? read_batches(x, weight, &args)
                                                     : read_levels(x, &args.x, &args.rows)) ||
-      args.rows < 1 || !read_seen_weight(weight, outputs, pair, &args) || args.depth != depth ||
+      args.rows < 1 || !read_weight(weight, outputs, pair, &args) || args.depth != depth ||
       args.outputs < 1 ||
       (biased &&
        (bias.dtype != x.dtype || bias.sizes[0] != args.outputs || bias.strides[0] != 1))) {
@@ -143,31 +137,28 @@ inline bool see_linear(const Torch& torch, PyObject* x_object, PyObject* weight_
   args.bias = biased ? bias.data : nullptr;
   args.prologue = nullptr;
   args.epilogue = nullptr;
-  out->asked = {out->dtype, rounded(args.rows), args.outputs, depth, outputs >= 0,
-                biased,     args.batches};
+  out->key = {out->dtype, rounded(args.rows), args.outputs, depth, outputs >= 0,
+              biased,     args.batches};
   return true;
 }
 
-// Makes the output, [..., columns], of one of torch's dtypes; null with an exception set.
-inline void* make_linear(const Torch& torch, const SeenLinear& call, int32_t dtype, void** data) {
+// Makes the output, [..., columns], and runs a kernel.
+inline PyObject* run_linear(const LinearKernel& kernel, TensorDType dtype, LinearView* call) {
+  const TensorReader& reader = tensor_reader();
   int64_t sizes[kMaxTensorDim];
-  for (int64_t d = 0; d < call.x.dim; ++d) sizes[d] = call.x.sizes[d];
-  sizes[call.x.dim - 1] = call.args.columns();
-  return torch.make(call.x.dim, sizes, dtype, data);
-}
-
-// Runs a kernel and gives the output that it wrote.
-inline PyObject* give_linear(const Torch& torch, const LinearKernel& kernel, const LinearArgs& args,
-                             void* out) {
+  for (int64_t d = 0; d < call->x.dim; ++d) sizes[d] = call->x.sizes[d];
+  sizes[call->x.dim - 1] = call->args.columns();
+  NewTensor out;
+  if (!reader.make(call->x.dim, sizes, dtype, &out)) return without_outputs();
+  call->args.out = out.data;
+  const int threads = reader.threads();
   Status status;
   Py_BEGIN_ALLOW_THREADS;
-  status = linear(args, kernel, torch.threads(), false);
+  status = linear(call->args, kernel, threads, false);
   Py_END_ALLOW_THREADS;
-  if (status == Status::kOutOfMemory) {
-    torch.drop(out);
-    return PyErr_NoMemory();
-  }
-  return torch.give(out);
+  if (status != Status::kOutOfMemory) return out.tensor;
+  Py_DECREF(out.tensor);
+  return PyErr_NoMemory();
 }
 
 // Reads the names of the kernels of each dtype; false with an exception set.

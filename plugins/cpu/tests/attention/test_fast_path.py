@@ -1,4 +1,4 @@
-"""A call that was decided before is served by native code alone, or not at all."""
+"""A repeated call is computed by native code alone, or not at all."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ from torchyard_attention.contract import (
     ScoreKind,
 )
 from torchyard_attention.fast_path import PathMask
-from torchyard_cpu.attention._direct import NativeDirect
+from torchyard_cpu import _tensor_reader
+from torchyard_cpu.attention._fast_path import NativeAttentionPath
 from torchyard_cpu.attention._forward import NativeForward
 
 _FORWARD = NativeForward("")
 
 
-def _direct(*requests: AttentionRequest) -> NativeDirect:
-    direct = _FORWARD.fast_path(None)
-    assert direct is not None
+def _path(*requests: AttentionRequest) -> NativeAttentionPath:
+    path = _FORWARD.fast_path(None)
+    assert path is not None
     for request in requests:
-        direct.enable(request)
-    return direct
+        path.enable(request)
+    return path
 
 
 def _request(
@@ -72,10 +73,10 @@ def _tensors(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor
     return tuple(torch.randn(2, 4, length, 16).to(dtype) for length in (3, 5, 5))  # type: ignore[return-value]
 
 
-def _serve(direct: NativeDirect, *tensors: Tensor, **changes: Any) -> Any:
+def _try(path: NativeAttentionPath, *tensors: Tensor, **changes: Any) -> Any:
     names = ("mask", "scale", "enable_gqa", "lse", "score")
     given = dict(zip(names, (None, None, False, False, None), strict=True)) | changes
-    return direct.try_call(*tensors, *given.values())
+    return path.try_call(*tensors, *given.values())
 
 
 def _mask_of(mask: BlockMask) -> PathMask:
@@ -106,8 +107,8 @@ def test_a_direct_call_has_the_bits_of_the_forward(data: st.DataObject) -> None:
     mask = made and _mask_of(create_block_mask(made, None, None, rows, keys, device="cpu"))
     scale = draw(st.sampled_from([None, 0.5, 2]))
     lse = draw(st.booleans())
-    direct = _direct(_request(query, key, value, mask, lse))
-    found = _serve(direct, query, key, value, mask=mask, scale=scale, enable_gqa=True, lse=lse)
+    path = _path(_request(query, key, value, mask, lse))
+    found = _try(path, query, key, value, mask=mask, scale=scale, enable_gqa=True, lse=lse)
     expected = _FORWARD(
         AttentionCall(
             query,
@@ -163,73 +164,73 @@ def test_tensors_of_another_kind_are_not_served(
     kind: str, place: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tensors = _tensors()
-    direct = _direct(_request(*tensors))
-    assert _serve(direct, *tensors) is not None
+    path = _path(_request(*tensors))
+    assert _try(path, *tensors) is not None
     changed = list(tensors)
     changed[place] = _OTHER_KINDS[kind](tensors[place].clone())
-    assert _serve(direct, *changed) is None
+    assert _try(path, *changed) is None
     assert capfd.readouterr().err == ""
 
 
 def test_a_wrong_head_size_batch_or_dtype_is_not_served() -> None:
     query, key, value = _tensors()
-    direct = _direct(_request(query, key, value))
-    assert _serve(direct, query, key[..., :8].contiguous(), value) is None
-    assert _serve(direct, query, key[:1], value[:1]) is None
-    assert _serve(direct, query, key[:, :, :4], value) is None
-    assert _serve(direct, query, key, value[:1]) is None
-    assert _serve(direct, query, key, value[:, :1]) is None
-    assert _serve(direct, query, key.bfloat16(), value) is None
-    assert _serve(direct, query, key, value.bfloat16()) is None
+    path = _path(_request(query, key, value))
+    assert _try(path, query, key[..., :8].contiguous(), value) is None
+    assert _try(path, query, key[:1], value[:1]) is None
+    assert _try(path, query, key[:, :, :4], value) is None
+    assert _try(path, query, key, value[:1]) is None
+    assert _try(path, query, key, value[:, :1]) is None
+    assert _try(path, query, key.bfloat16(), value) is None
+    assert _try(path, query, key, value.bfloat16()) is None
     doubles = [tensor.double() for tensor in (query, key, value)]
-    assert _serve(direct, *doubles) is None
+    assert _try(path, *doubles) is None
 
 
 def test_grouped_heads_are_served_where_they_are_allowed_and_fit() -> None:
     query = torch.randn(1, 4, 3, 16)
     key = torch.randn(1, 2, 3, 16)
     odd = torch.randn(1, 3, 3, 16)
-    direct = _direct(_request(query, key, key), _request(query, odd, odd))
-    assert _serve(direct, query, key, key, enable_gqa=True) is not None
-    assert _serve(direct, query, key, key) is None
-    assert _serve(direct, query, odd, odd, enable_gqa=True) is None
+    path = _path(_request(query, key, key), _request(query, odd, odd))
+    assert _try(path, query, key, key, enable_gqa=True) is not None
+    assert _try(path, query, key, key) is None
+    assert _try(path, query, odd, odd, enable_gqa=True) is None
 
 
 def test_gradients_matter_only_while_they_are_recorded() -> None:
     query, key, value = _tensors()
     parameter = torch.nn.Parameter(query)
-    direct = _direct(_request(query, key, value))
-    assert _serve(direct, parameter, key, value) is None
+    path = _path(_request(query, key, value))
+    assert _try(path, parameter, key, value) is None
     with torch.no_grad():
-        assert torch.equal(_serve(direct, parameter, key, value), _serve(direct, query, key, value))
+        assert torch.equal(_try(path, parameter, key, value), _try(path, query, key, value))
     with torch.inference_mode():
-        assert _serve(direct, parameter, key, value).is_inference()
+        assert _try(path, parameter, key, value).is_inference()
 
 
 @pytest.mark.parametrize("scale", ["0.5", torch.tensor(0.5)], ids=["text", "tensor"])
 def test_a_scale_that_is_no_number_is_not_served(scale: Any) -> None:
     tensors = _tensors()
-    direct = _direct(_request(*tensors))
-    assert _serve(direct, *tensors, scale=0.5) is not None
-    assert _serve(direct, *tensors, scale=scale) is None
+    path = _path(_request(*tensors))
+    assert _try(path, *tensors, scale=0.5) is not None
+    assert _try(path, *tensors, scale=scale) is None
 
 
 def test_a_mask_of_other_lengths_batches_or_heads_is_not_served() -> None:
     query, key, value = _tensors()
     mask = _mask_of(create_block_mask(masks.causal, None, None, 3, 5, device="cpu"))
-    direct = _direct(_request(query, key, value, mask))
-    assert _serve(direct, query, key, value, mask=mask) is not None
+    path = _path(_request(query, key, value, mask))
+    assert _try(path, query, key, value, mask=mask) is not None
     for lengths in ((4, 5), (3, 6)):
-        assert _serve(direct, query, key, value, mask=mask._replace(lengths=lengths)) is None
+        assert _try(path, query, key, value, mask=mask._replace(lengths=lengths)) is None
     for batch, heads in ((3, None), (None, 2)):
         other = _mask_of(create_block_mask(masks.causal, batch, heads, 3, 5, device="cpu"))
-        assert _serve(direct, query, key, value, mask=other) is None
+        assert _try(path, query, key, value, mask=other) is None
     blocks = mask.blocks
     for name in ("kv_num_blocks", "kv_indices", "bits", "first_partial"):
         moved = replace(blocks, **{name: getattr(blocks, name).to("meta")})
-        assert _serve(direct, query, key, value, mask=mask._replace(blocks=moved)) is None
+        assert _try(path, query, key, value, mask=mask._replace(blocks=moved)) is None
     with pytest.raises(TypeError, match="mask"):
-        _serve(direct, query, key, value, mask=blocks)
+        _try(path, query, key, value, mask=blocks)
 
 
 # Each makes of the admitted request another one.
@@ -256,13 +257,13 @@ _OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("field", _OTHERS)
-def test_only_an_admitted_request_is_served(field: str) -> None:
+def test_only_an_enabled_request_is_computed(field: str) -> None:
     tensors = _tensors()
     request = _request(*tensors)
-    direct = _direct(replace(request, **_OTHERS[field]))
-    assert _serve(direct, *tensors) is None
-    direct.enable(request)
-    assert _serve(direct, *tensors) is not None
+    path = _path(replace(request, **_OTHERS[field]))
+    assert _try(path, *tensors) is None
+    path.enable(request)
+    assert _try(path, *tensors) is not None
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -270,11 +271,11 @@ def test_a_mask_is_told_from_none_and_causal_from_others(causal: bool) -> None:
     tensors = _tensors()
     mask = _mask_of(create_block_mask(masks.causal, None, None, 3, 5, device="cpu"))
     mask = mask._replace(causal=causal)
-    direct = _direct(_request(*tensors), _request(*tensors, mask._replace(causal=not causal)))
-    assert _serve(direct, *tensors, mask=mask) is None
-    direct.enable(_request(*tensors, mask))
-    assert _serve(direct, *tensors, mask=mask) is not None
-    assert _serve(direct, *tensors) is not None
+    path = _path(_request(*tensors), _request(*tensors, mask._replace(causal=not causal)))
+    assert _try(path, *tensors, mask=mask) is None
+    path.enable(_request(*tensors, mask))
+    assert _try(path, *tensors, mask=mask) is not None
+    assert _try(path, *tensors) is not None
 
 
 @given(length=st.integers(1, 5000), other=st.integers(1, 5000))
@@ -283,9 +284,9 @@ def test_sizes_are_rounded_as_the_contract_does(length: int, other: int) -> None
         key = torch.empty(1, 1, keys, 1)
         return _request(torch.empty(1, 1, 1, 1), key, key)
 
-    direct = _direct(request(length))
+    path = _path(request(length))
     key = torch.zeros(1, 1, other, 1)
-    served = _serve(direct, torch.zeros(1, 1, 1, 1), key, key) is not None
+    served = _try(path, torch.zeros(1, 1, 1, 1), key, key) is not None
     assert served == (request(length) == request(other))
 
 
@@ -294,21 +295,20 @@ def test_more_requests_than_there_is_room_for_push_out_others_and_nothing_else()
     for heads in range(1, 1500):
         tensors = (torch.randn(1, heads, 1, 1),) * 3
         requests.append((_request(*tensors), tensors))
-    direct = _direct(*(request for request, _ in requests))
-    served = [_serve(direct, *tensors) for _, tensors in requests]
+    path = _path(*(request for request, _ in requests))
+    served = [_try(path, *tensors) for _, tensors in requests]
     assert 200 < sum(found is not None for found in served) < 1400
     for (_, (tensor, *_)), found in zip(requests, served, strict=True):
         assert found is None or torch.equal(found, tensor)
-    direct.enable(requests[7][0])
-    assert _serve(direct, *requests[7][1]) is not None
+    path.enable(requests[7][0])
+    assert _try(path, *requests[7][1]) is not None
 
 
-def test_without_torchs_functions_there_is_none_and_calls_go_the_other_way(
+def test_where_torch_lacks_the_exchange_api_there_is_none_and_calls_go_through_the_dispatcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr(torch._C._aoti, "alloc_tensor_by_stealing_from_void_ptr")
+    monkeypatch.setattr("torchyard_cpu.attention._fast_path.reads_tensors", lambda: False)
     assert _FORWARD.fast_path(None) is None
-    monkeypatch.setattr(NativeForward, "fast_path", lambda self, request: None)
     decision_cache().clear()
     query = torch.randn(1, 2, 3, 4)
     first, second = (flex_attention(query, query, query) for _ in range(2))
@@ -316,19 +316,17 @@ def test_without_torchs_functions_there_is_none_and_calls_go_the_other_way(
     decision_cache().clear()
 
 
-def test_a_handle_that_is_not_as_expected_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = torch._C._aoti
-    right = convert.unsafe_alloc_void_ptr_from_tensor
-    other = torch.empty(2, 3, 5, 7)
-    monkeypatch.setattr(convert, "unsafe_alloc_void_ptr_from_tensor", lambda _: right(other))
-    assert _FORWARD.fast_path(None) is None
+def test_a_torch_without_the_exchange_api_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _tensor_reader.reads_tensors()
+    monkeypatch.setattr(_tensor_reader, "Tensor", object)
+    assert not _tensor_reader.reads_tensors.__wrapped__()
 
 
 @pytest.mark.parametrize("lse", [False, True])
 def test_outputs_have_one_owner_and_their_memory_is_given_back(lse: bool) -> None:
     tensors = _tensors()
-    direct = _direct(_request(*tensors, lse=lse))
-    for output in _serve(direct, *tensors, lse=lse) if lse else [_serve(direct, *tensors)]:
+    path = _path(_request(*tensors, lse=lse))
+    for output in _try(path, *tensors, lse=lse) if lse else [_try(path, *tensors)]:
         usual = torch.empty(1)
         assert output._use_count() == usual._use_count()
         assert sys.getrefcount(output) == sys.getrefcount(usual) + 1  # the loop's list
@@ -336,17 +334,6 @@ def test_outputs_have_one_owner_and_their_memory_is_given_back(lse: bool) -> Non
         del output
     gc.collect()
     assert watched() is None
-
-
-def test_where_the_owners_of_a_handle_cannot_be_told_there_is_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    convert = torch._C._aoti
-    right = convert.alloc_tensor_by_stealing_from_void_ptr
-    monkeypatch.setattr(
-        convert, "alloc_tensor_by_stealing_from_void_ptr", lambda handle: right(handle).clone()
-    )
-    assert _FORWARD.fast_path(None) is None
 
 
 def test_the_second_call_is_served_directly_and_a_demand_is_not(

@@ -1,4 +1,4 @@
-"""A decided call with a score_mod is served with the forward's bits, or not at all."""
+"""A repeated call with a score_mod has the forward's bits, or is not computed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from torchyard_attention._mods._trace import SCORE_INPUTS, trace
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.fast_path import PathMask
 from torchyard_attention.testing import request_of
-from torchyard_cpu.attention._direct import NativeDirect
+from torchyard_cpu.attention._fast_path import NativeAttentionPath
 from torchyard_cpu.attention._forward import NativeForward
 
 _FORWARD = NativeForward("")
@@ -43,24 +43,24 @@ def _call(
     return AttentionCall(query, key, key, mod, mask and mask.blocks, 0.25, lse, False)
 
 
-def _admit(direct: NativeDirect, call: AttentionCall, causal: bool = False) -> None:
-    direct.enable(request_of(call, causal=causal), call)
+def _enable(path: NativeAttentionPath, call: AttentionCall, causal: bool = False) -> None:
+    path.enable(request_of(call, causal=causal), call)
 
 
-def _direct(*calls: AttentionCall) -> NativeDirect:
-    direct = _FORWARD.fast_path(None)
-    assert direct is not None
+def _path(*calls: AttentionCall) -> NativeAttentionPath:
+    path = _FORWARD.fast_path(None)
+    assert path is not None
     for call in calls:
-        _admit(direct, call)
-    return direct
+        _enable(path, call)
+    return path
 
 
-def _serve(
-    direct: NativeDirect, call: AttentionCall, mask: PathMask | None = None
+def _try(
+    path: NativeAttentionPath, call: AttentionCall, mask: PathMask | None = None
 ) -> Tensor | tuple[Tensor, Tensor] | None:
     assert call.score_mod is not None
     score = (call.score_mod.text, call.score_mod.captured)
-    return direct.try_call(call.query, call.key, call.value, mask, 0.25, True, call.lse, score)
+    return path.try_call(call.query, call.key, call.value, mask, 0.25, True, call.lse, score)
 
 
 def _tensors(rows: int, keys: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -82,9 +82,9 @@ def test_a_direct_call_has_the_bits_of_the_forward(data: st.DataObject) -> None:
         mask = path_mask(create_block_mask(made, None, None, rows, keys, device="cpu"))
         assert mask is not None
     call = _call(query, key, _traced(mod), mask, lse)
-    direct = _direct()
-    _admit(direct, call, mask is not None and mask.causal)
-    found = _serve(direct, call, mask)
+    path = _path()
+    _enable(path, call, mask is not None and mask.causal)
+    found = _try(path, call, mask)
     if found is None:
         assert _has_no_place(call)
         return
@@ -117,12 +117,12 @@ def test_a_call_of_other_sizes_has_the_bits_of_the_forward_where_it_is_served(
     batch, rows, keys = draw(sizes)
     texts: dict[str, str] = {}
     query, key = _tensors(rows, keys)
-    direct = _direct(_call(query[:batch], key[:batch], _traced(mod, texts)))
+    path = _path(_call(query[:batch], key[:batch], _traced(mod, texts)))
     others = draw(st.lists(st.tuples(*([st.integers(-20, 20)] * 2)), min_size=1, max_size=4))
     for row_change, key_change in others:
         changed = min(75, max(1, rows + row_change)), min(140, max(1, keys + key_change))
         call = _call(*_tensors(*changed), _traced(mod, texts))
-        found = _serve(direct, call)
+        found = _try(path, call)
         assert found is None or torch.equal(found, _FORWARD(call).out)
 
 
@@ -135,13 +135,13 @@ def test_a_call_of_other_sizes_has_the_bits_of_the_forward_where_it_is_served(
         ("a table with room", scores.learnable_bias(torch.randn(1, 300))),
     ],
 )
-def test_a_growing_cache_is_admitted_once(name: str, mod: Mod) -> None:
+def test_a_growing_cache_is_enabled_once(name: str, mod: Mod) -> None:
     texts: dict[str, str] = {}
     query, key = _tensors(1, 300)
-    direct = _direct(_call(query, key[:, :, :260], _traced(mod, texts)))
+    path = _path(_call(query, key[:, :, :260], _traced(mod, texts)))
     for keys in range(260, 300):
         call = _call(query, key[:, :, :keys], _traced(mod, texts))
-        found = _serve(direct, call)
+        found = _try(path, call)
         assert found is not None, keys
         assert torch.equal(found, _FORWARD(call).out)
 
@@ -171,14 +171,14 @@ _OTHER_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_captured_tensors_of_another_form_are_not_served(form: str) -> None:
     texts: dict[str, str] = {}
     query, key = _tensors(3, 5)
-    direct = _direct(_call(query, key, _traced(_slopes(), texts)))
+    path = _path(_call(query, key, _traced(_slopes(), texts)))
     for _ in range(2):
         call = _call(query, key, _traced(_slopes(), texts))
-        assert torch.equal(_serve(direct, call), _FORWARD(call).out)
+        assert torch.equal(_try(path, call), _FORWARD(call).out)
     known = _traced(_slopes(), texts)
     other = tuple([_OTHER_FORMS[form](tensor) for tensor in known.captured])
     assert other
-    assert _serve(direct, _call(query, key, TracedMod(known.text, other))) is None
+    assert _try(path, _call(query, key, TracedMod(known.text, other))) is None
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (3, 5), (3, 4, 5)], ids=str)
@@ -190,23 +190,23 @@ def test_integers_are_looked_at_in_every_call(shape: tuple[int, ...], step: int)
         return s + (numbers[(q,) * len(shape)] if shape else numbers)
 
     call = _call(*_tensors(3, 5), _traced(mod))
-    direct = _direct(call)
-    assert torch.equal(_serve(direct, call), _FORWARD(call).out)
+    path = _path(call)
+    assert torch.equal(_try(path, call), _FORWARD(call).out)
     last = tuple(size - 1 for size in shape)
     for number in (2**31, -(2**31) - 1):
         numbers[last] = number
-        assert _serve(direct, call) is None
-    _admit(direct, call)
-    assert torch.equal(_serve(direct, call), _FORWARD(call).out)
+        assert _try(path, call) is None
+    _enable(path, call)
+    assert torch.equal(_try(path, call), _FORWARD(call).out)
     for number in (2**31 - 1, -(2**31)):
         numbers[last] = number
-        assert torch.equal(_serve(direct, call), _FORWARD(call).out)
+        assert torch.equal(_try(path, call), _FORWARD(call).out)
 
 
 def test_a_captured_tensor_without_elements_is_the_forwards_error() -> None:
     table = torch.randn(2, 0)
     call = _call(*_tensors(3, 5), _traced(lambda s, b, h, q, k: s + table[b, q]))
-    for compute in (_FORWARD, lambda call: _direct(call)):
+    for compute in (_FORWARD, lambda call: _path(call)):
         with pytest.raises(IndexError, match="dimension 1 with size 0"):
             compute(call)
 
@@ -215,25 +215,25 @@ def test_another_text_or_request_is_not_served() -> None:
     texts: dict[str, str] = {}
     query, key = _tensors(3, 5)
     call = _call(query, key, _traced(_slopes(), texts))
-    direct = _direct(call)
-    assert _serve(direct, call) is not None
-    assert _serve(direct, _call(query, key, _traced(_slopes()))) is None  # not the same object
-    assert _serve(direct, _call(query, key, _traced(scores.softcap(3.0), texts))) is None
-    assert _serve(direct, _call(query, key, call.score_mod, lse=True)) is None  # type: ignore[arg-type]
-    assert _serve(direct, _call(*_tensors(4, 5), call.score_mod)) is None  # type: ignore[arg-type]
-    assert direct.try_call(query, key, key, None, 0.25, True, False, None) is None
+    path = _path(call)
+    assert _try(path, call) is not None
+    assert _try(path, _call(query, key, _traced(_slopes()))) is None  # not the same object
+    assert _try(path, _call(query, key, _traced(scores.softcap(3.0), texts))) is None
+    assert _try(path, _call(query, key, call.score_mod, lse=True)) is None  # type: ignore[arg-type]
+    assert _try(path, _call(*_tensors(4, 5), call.score_mod)) is None  # type: ignore[arg-type]
+    assert path.try_call(query, key, key, None, 0.25, True, False, None) is None
     with pytest.raises(TypeError, match="score"):
-        direct.try_call(query, key, key, None, 0.25, True, False, ("text",))  # type: ignore[arg-type]
+        path.try_call(query, key, key, None, 0.25, True, False, ("text",))  # type: ignore[arg-type]
 
 
 def test_an_index_out_of_range_is_the_forwards_error() -> None:
     table = torch.randn(3)
     call = _call(*_tensors(1, 9), _traced(lambda s, b, h, q, k: s + table[k]))
-    direct = _direct(call)
+    path = _path(call)
     with pytest.raises(IndexError, match="out of bounds for dimension 0 with size 3") as expected:
         _FORWARD(call)
     with pytest.raises(IndexError) as found:
-        _serve(direct, call)
+        _try(path, call)
     assert str(found.value).rpartition("index")[0] == str(expected.value).rpartition("index")[0]
 
 
@@ -244,34 +244,34 @@ def test_a_large_program_is_not_served() -> None:
         return s
 
     call = _call(*_tensors(1, 9), _traced(long))
-    assert _serve(_direct(call), call) is None
+    assert _try(_path(call), call) is None
     tables = [torch.randn(4) for _ in range(7)]
     call = _call(*_tensors(1, 9), _traced(lambda s, b, h, q, k: s + sum(t[h] for t in tables)))
-    assert _serve(_direct(call), call) is None
+    assert _try(_path(call), call) is None
 
 
 def test_more_programs_than_there_is_room_for_push_out_others_and_nothing_else() -> None:
     query, key = _tensors(1, 9)
     calls = [_call(query, key, _traced(scores.softcap(1.0 + number))) for number in range(600)]
-    direct = _direct(*calls)
-    found = [_serve(direct, call) for call in calls]
+    path = _path(*calls)
+    found = [_try(path, call) for call in calls]
     assert 100 < sum(out is not None for out in found) < 500
     for call, out in zip(calls, found, strict=True):
         assert out is None or torch.equal(out, _FORWARD(call).out)
-    _admit(direct, calls[7])
-    assert _serve(direct, calls[7]) is not None
+    _enable(path, calls[7])
+    assert _try(path, calls[7]) is not None
 
 
 def test_nothing_is_kept_alive_but_the_program() -> None:
     call = _call(*_tensors(1, 9), _traced(_slopes()))
-    direct = _direct(call)
-    out = _serve(direct, call)
+    path = _path(call)
+    out = _try(path, call)
     assert call.score_mod is not None
     watched = [weakref.ref(t) for t in (out, call.query, *call.score_mod.captured)]
     del out, call
     gc.collect()
     assert [ref() for ref in watched] == [None] * 3
-    del direct
+    del path
 
 
 @pytest.mark.parametrize("rows", [1, 20])
@@ -344,7 +344,7 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
     def mod(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return s * factor + table[h].float() * helper(k)
 
-    direct = 0
+    computed = 0
 
     @settings(max_examples=80, deadline=None)
     @given(
@@ -364,7 +364,7 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
         )
     )
     def check(changes: list[tuple[Any, ...]]) -> None:
-        nonlocal factor, window, table, direct
+        nonlocal factor, window, table, computed
         for factor, window, place, rows, keys, dtype, grad, times in changes:  # noqa: B007
             table = _TABLES[place]
             query, key = _tensors(rows, keys, dtype)
@@ -374,7 +374,7 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
                         table.data.mul_(-1.0)
                     before = len(calls)
                     found = flex_attention(query, key, key, mod, enable_gqa=True)
-                    direct += len(calls) == before
+                    computed += len(calls) == before
                     with _Disturbing(), pytest.MonkeyPatch.context() as patch:
                         patch.setattr(
                             "torchyard_attention._ops._attention.try_op", lambda given: None
@@ -385,4 +385,4 @@ def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
                     assert found.requires_grad == expected.requires_grad
 
     check()
-    assert direct > 20
+    assert computed > 20

@@ -12,8 +12,7 @@ import torchyard
 import torchyard_kernels as tk
 from torchyard.dispatch import decision_cache
 from torchyard_cpu import _native
-from torchyard_cpu._torch_functions import torch_functions
-from torchyard_cpu.recurrent._direct import DirectRecurrent
+from torchyard_cpu._tensor_reader import NativePath
 from torchyard_cpu.recurrent._forward import NativeRecurrent
 from torchyard_kernels.recurrent._ops import FAST_PATH
 from torchyard_kernels.recurrent.contract import RecurrentKind
@@ -47,19 +46,19 @@ def made(request):
 def served(monkeypatch):
     """Count what was served directly by the functions themselves."""
     calls = []
-    make = DirectRecurrent.__init__
+    make = NativePath.__init__
 
-    def counting(self, native):
-        make(self, native)
+    def counting(self, native, *rest):
+        make(self, native, *rest)
 
-        def serve(*arguments):
-            found = native.serve(*arguments)
+        def try_call(*arguments):
+            found = native.try_call(*arguments)
             calls.append(found is not None)
             return found
 
-        self.try_call = serve
+        self.try_call = try_call
 
-    monkeypatch.setattr(DirectRecurrent, "__init__", counting)
+    monkeypatch.setattr(NativePath, "__init__", counting)
     # The op may serve directly what the dispatcher made plain.
     monkeypatch.setattr("torchyard_kernels.recurrent._ops._try_fast_path", lambda *_: None)
     decision_cache().clear()
@@ -279,20 +278,20 @@ def test_a_streaming_call_allocates_its_results_alone():
     assert torch.isfinite(output).all()
 
 
-def test_the_native_direct_call_refuses_what_it_is_not_made_for():
-    direct = NativeRecurrent("").fast_path(None)
-    assert direct is not None
-    with pytest.raises(TypeError, match="serve: expected 9 arguments, got 0"):
-        direct.try_call()
+def test_the_native_path_refuses_what_it_is_not_made_for():
+    path = NativeRecurrent("").fast_path(None)
+    assert path is not None
+    with pytest.raises(TypeError, match="try_call: expected 9 arguments, got 0"):
+        path.try_call()
     with pytest.raises(TypeError, match="request"):
-        direct._native.admit((1, 2))
+        path._native.enable((1, 2))
     nothing = torch.zeros(1)
     given = (nothing, nothing, None, 1, False)
-    assert direct.try_call(RecurrentKind.GRU, (), True, object(), *given) is None
-    assert direct.try_call(RecurrentKind.GRU, 3, False, None, *given) is None
-    assert direct.try_call("another", (), False, None, *given) is None
+    assert path.try_call(RecurrentKind.GRU, (), True, object(), *given) is None
+    assert path.try_call(RecurrentKind.GRU, 3, False, None, *given) is None
+    assert path.try_call("another", (), False, None, *given) is None
     with pytest.raises(ValueError, match="kernel: expected a name"):
         _native.packed_weights("none", (1, 1, 1, 1, 1, 1, 0), nothing, 0, True)
-    with pytest.raises(TypeError, match="direct_recurrent: expected a tuple of 4 kinds"):
-        _native.direct_recurrent(tuple(RecurrentKind), ("none",), *torch_functions())
+    with pytest.raises(TypeError, match="recurrent_fast_path: expected a tuple of 4 kinds"):
+        _native.recurrent_fast_path(tuple(RecurrentKind), ("none",))
     assert FAST_PATH.contract == "recurrent/1"

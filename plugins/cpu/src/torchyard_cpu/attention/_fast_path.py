@@ -1,4 +1,4 @@
-"""Calls that are decided already, served by native code alone."""
+"""The fast path of attention, by the native module."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.fast_path import PathMask, PathScore
 from torchyard_cpu import _native
-from torchyard_cpu._torch_functions import torch_functions
+from torchyard_cpu._tensor_reader import reads_tensors
 from torchyard_cpu._tuning.tunables import Tunables
-from torchyard_cpu.attention._direct_scores import direct_score
+from torchyard_cpu.attention._path_scores import path_score
 
-__all__ = ["NativeDirect", "native_direct"]
+__all__ = ["NativeAttentionPath", "attention_path"]
 
 _Kernels = Mapping[torch.dtype, tuple[str, Tunables]]
 
@@ -24,7 +24,7 @@ _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
 
 
-class NativeDirect:
+class NativeAttentionPath:
     """``torchyard_attention.fast_path.AttentionPath`` by the native module."""
 
     try_call: Callable[
@@ -41,9 +41,10 @@ class NativeDirect:
         Tensor | tuple[Tensor, Tensor] | None,
     ]
 
-    def __init__(self, native: _native.DirectForward) -> None:
+    def __init__(self, native: _native.FastPath) -> None:
         self._native = native
-        self.try_call = native.serve
+        self.try_call = native.try_call
+        self.clear = native.clear
 
     def enable(self, request: AttentionRequest, call: AttentionCall | None = None) -> bool:
         """Compute calls that make this request from now on, where native code alone can.
@@ -76,23 +77,21 @@ class NativeDirect:
             int(request.lse),
         )
         if request.score is ScoreKind.NONE:
-            self._native.admit(words)
+            self._native.enable(words)
         elif call is not None and call.score_mod is not None:
             sizes = (*call.query.shape[:3], call.key.shape[2])
-            score = direct_score(call.score_mod, sizes) if all(sizes) else None
+            score = path_score(call.score_mod, sizes) if all(sizes) else None
             if score is not None:
-                self._native.admit_score(words, call.score_mod.text, *score)
+                self._native.enable(words, call.score_mod.text, *score)
         return True
 
 
-def native_direct(kernels: _Kernels, decode_kernels: _Kernels) -> NativeDirect | None:
-    """Return one that was admitted nothing; None where torch lacks what the native code needs."""
+def attention_path(kernels: _Kernels, decode_kernels: _Kernels) -> NativeAttentionPath | None:
+    """Return a path with nothing enabled; None where native code cannot read torch's tensors."""
+    if not reads_tensors():
+        return None
     rows = tuple(
         (*kernels[dtype], *decode_kernels[dtype])
         for dtype in (getattr(torch, name) for name in _DTYPES)
     )
-    functions = torch_functions()
-    if functions is None:
-        return None
-    native = _native.direct_forward(rows, *functions)
-    return None if native is None else NativeDirect(native)
+    return NativeAttentionPath(_native.attention_fast_path(rows))
