@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from torchyard import arguments
 from torchyard._errors import PolicyError
@@ -92,12 +92,15 @@ VARIABLES: Final = (
 
 _BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
 
-# What every decision reads, as the environment keeps the names: bytes where names are bytes.
-_DECIDING: Final = tuple(
+# What every decision reads, as the environment stores the names: bytes where names are bytes.
+_USE, _ENLIST, _LOCK, _TUNED = (
     os.fsencode(name) if os.supports_bytes_environ else name
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED")
 )
 _UNSET: Final = ("", "", "", "")
+# The dictionary beneath the environment, where it has one; else what makes every name be looked up.
+_HELD: Final[Any] = getattr(os.environ, "_data", None)
+_ENVIRON: Final = os.environ if isinstance(_HELD, dict) else None
 
 # What others read and torchyard only shows: they decide how many threads a kernel gets.
 _THREADS: Final = (
@@ -145,14 +148,10 @@ def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, st
     if environ is None and not configuration():
         # A look into the environment for a variable that is not there costs half a microsecond,
         # an exception inside; the dictionary beneath it, where it has one, a thirtieth of that.
-        try:
-            held = os.environ._data  # type: ignore[attr-defined]
-        except AttributeError:
-            held = None
-        if isinstance(held, dict):
-            use, enlist, lock, tuned = _DECIDING
-            if not (use in held or enlist in held or lock in held or tuned in held):
-                return _UNSET
+        if os.environ is _ENVIRON and not (
+            _USE in _HELD or _ENLIST in _HELD or _LOCK in _HELD or _TUNED in _HELD
+        ):
+            return _UNSET
         get = os.environ.get
         return (
             get("TORCHYARD_USE", ""),

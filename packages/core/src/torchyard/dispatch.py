@@ -118,11 +118,30 @@ class FastPath:
             key: what the call was enabled under.
             arguments: as the contract says, by position.
         """
-        paths: _Paths | None = decision_cache().get(self._paths_key)
+        # decision_cache() and no_active_modes() in place: their frames cost as much as the checks.
+        known = _process[0] if _process else registry()
+        settings, demands, cache, caches = known._latest
+        if (
+            caches is not known._decision_caches
+            or not known._saw_torch
+            or settings is not decision_settings()
+            or demands is not context_demands()
+        ):
+            cache = known.decision_cache()
+        paths: _Paths | None = cache.get(self._paths_key)
         if paths is None:
             return None
         calls = paths.calls.get(key)
-        if calls is None or not no_active_modes():
+        if (
+            calls is None
+            or dispatch_mode_count()
+            or function_mode_count()
+            or is_transform_active()
+            or is_tracing()
+            or is_profiling()
+            or is_autocast_enabled_anywhere()
+            or forward_ad_level() >= 0
+        ):
             return None
         for call in calls:
             found = call(*arguments)

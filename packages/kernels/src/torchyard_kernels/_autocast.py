@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-__all__ = ["cast", "is_cast"]
+from torchyard.torch_compat import is_autocast_enabled_anywhere
 
-# Of no device in particular, since a look at one costs three times as much. Not for Dynamo.
-_anywhere: Final = torch._C._is_any_autocast_enabled
+__all__ = ["cast", "is_cast"]
 
 
 def is_cast(x: object) -> bool:
     """Return whether autocast is on for a call of this first argument."""
-    if not (is_dynamo_compiling() or _anywhere()):
+    # Not of a device first, which costs three times as much; Dynamo does not know the function.
+    if not (is_dynamo_compiling() or is_autocast_enabled_anywhere()):
         return False
     return isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type)
 

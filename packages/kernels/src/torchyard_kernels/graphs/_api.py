@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_leaves
 
 from torchyard import arguments, note_use
+from torchyard_kernels._torch_compat import tree_flatten, tree_leaves
 from torchyard_kernels.graphs._bucket import captured_bucket
 from torchyard_kernels.graphs._graph import Graph
 from torchyard_kernels.graphs._padding import Padding

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from torchyard import registry
+from torchyard_kernels._torch_compat import TreeSpec, tree_flatten, tree_unflatten
 from torchyard_kernels.graphs._errors import UncapturableError
 from torchyard_kernels.graphs._record import record, storage_of, tensors_in
 from torchyard_kernels.graphs.contract import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import TreeSpec, tree_flatten
 
 from torchyard import arguments
+from torchyard_kernels._torch_compat import TreeSpec, tree_flatten
 from torchyard_kernels.graphs._bucket import Bucket
 from torchyard_kernels.graphs._errors import GraphBucketError, GraphParityError
 from torchyard_kernels.graphs._padding import Padding

@@ -11,9 +11,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from torchyard_kernels._torch_compat import TorchDispatchMode, storage_identity, tree_leaves
 from torchyard_kernels.graphs._errors import UncapturableError
 from torchyard_kernels.graphs.contract import Step
 
@@ -46,7 +45,7 @@ _TO_HOST: Final = (
 
 def storage_of(tensor: Tensor) -> int:
     """Return a number that identifies a tensor's storage."""
-    return int(tensor.untyped_storage()._cdata)
+    return storage_identity(tensor)
 
 
 def tensors_in(tree: Any) -> list[Tensor]:

@@ -141,12 +141,24 @@ class _Recurrent(torch.nn.Module):
         return self._packed
 
     def _through(self, function: Callable[..., Any], input: Any, state: Any) -> tuple[Any, Any]:
+        if state is not None and not isinstance(state, Tensor | tuple):
+            self._check_state(state)
+        try:
+            return self._computed(function, input, state)
+        except Exception:
+            # Checked late, since a repeated call takes less time than the check.
+            self._check_state(state)
+            raise
+
+    def _check_state(self, state: Any) -> None:
         of = f"nn.{type(self).__name__}"
         if isinstance(state, tuple):
             for place, part in enumerate(state):
                 arguments.tensor(of, f"hx[{place}]", part)
         elif state is not None:
             arguments.tensor(of, "hx", state)
+
+    def _computed(self, function: Callable[..., Any], input: Any, state: Any) -> tuple[Any, Any]:
         settings = self._arguments()
         weights = self._weights_or_packed()
         if not isinstance(input, PackedSequence):

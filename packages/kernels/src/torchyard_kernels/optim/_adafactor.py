@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard_kernels._torch_compat import norms_of
 from torchyard_kernels.optim._options import (
     check_tensors,
     check_without_effect,
@@ -148,7 +149,7 @@ def _begun(state: _State, gradient: Tensor) -> _State:
 
 
 def _root_mean_squares(tensors: Sequence[Tensor]) -> list[float]:
-    norms = torch.stack(torch._foreach_norm(list(tensors))).tolist()
+    norms = torch.stack(norms_of(tensors)).tolist()
     return [
         norm / max(tensor.numel(), 1) ** 0.5 for norm, tensor in zip(norms, tensors, strict=True)
     ]

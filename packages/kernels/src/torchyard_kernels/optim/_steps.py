@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import TorchyardError
+from torchyard_kernels._torch_compat import add_to_each
 from torchyard_kernels.pointwise._prepared import PreparedMap
 
 __all__ = [
@@ -71,6 +72,6 @@ def advanced(steps: Sequence[Tensor]) -> list[float]:
     if all(step.dtype is torch.float32 for step in steps):
         _one_more()(list(steps))
     else:
-        torch._foreach_add_(list(steps), 1)
+        add_to_each(steps, 1)
     counts: list[float] = torch.stack(list(steps)).tolist()
     return counts

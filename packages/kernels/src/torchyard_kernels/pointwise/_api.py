@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from torchyard_kernels.pointwise._ops import FAST_PATH, compute, count_write
 from torchyard_kernels.pointwise._recordings import kept, recorded
 from torchyard_kernels.pointwise._transforms import refuse_gradient
 from torchyard_kernels.pointwise._validation import parse_arguments
-from torchyard_programs import result_count
+from torchyard_programs import result_count as count_results
 
 __all__ = ["foreach_map", "foreach_map_", "write"]
+
+# A repeated call does not read the program again.
+_result_count = lru_cache(maxsize=1024)(count_results)
 
 
 def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None = None) -> Any:
@@ -54,7 +58,7 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
     dynamo = is_dynamo_compiling()
     known = None if dynamo else kept(fn, "foreach_map", len(lists))
     text, captured = recorded(fn, "foreach_map", lists) if known is None else known
-    several = result_count(text)
+    several = _result_count(text)
     if not dynamo and implementation is None:
         found = FAST_PATH.try_call((text, False), lists, captured, None)
         if found is not None:
@@ -92,7 +96,7 @@ def foreach_map_(
     if out is not None:
         checks.sequence("foreach_map_", "out", out)
     else:
-        out = _first_lists(lists, result_count(text) or 1)
+        out = _first_lists(lists, _result_count(text) or 1)
     write(text, captured, lists, out, implementation)
 
 
@@ -117,7 +121,7 @@ def write(
         count_write(out)
         return
     arguments = parse_arguments("foreach_map_", lists)
-    _check_out(arguments, captured, out, result_count(text) or 1)
+    _check_out(arguments, captured, out, _result_count(text) or 1)
     if arguments.groups:
         compute(MapCall(arguments, text, captured, tuple(out), implementation or ""))
 

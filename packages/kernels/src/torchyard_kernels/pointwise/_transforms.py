@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard import TransformError
+from torchyard.torch_compat import any_requires_grad, is_transform_active
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels._vmap import in_front, one_by_one
 from torchyard_kernels.pointwise._arguments import Arguments, operand_of
@@ -185,12 +186,12 @@ def _shapes(
 
 def refuse_writing(op: Any, *args: Any) -> NoReturn:
     """Refuse a call that writes to its tensors, where it is differentiated or transformed."""
-    if torch._C._are_functorch_transforms_active():
+    if is_transform_active():
         raise TransformError(
             "foreach_map_ under a transform of torch.func: expected tensors that nothing "
             "transforms, since what is written to is lost for it; use foreach_map"
         )
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(*args):
+    if torch.is_grad_enabled() and any_requires_grad(*args):
         refuse_gradient()
     raise TransformError(
         "foreach_map_ under forward-mode differentiation (jvp): expected tensors without tangents, "

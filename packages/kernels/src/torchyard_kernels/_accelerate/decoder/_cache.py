@@ -111,10 +111,12 @@ def grow_in_place(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[s
     if cache is None:
         cache = kwargs.get("past_key_values")
     if type(cache) is DynamicCache and not torch.compiler.is_compiling():
-        growing = growing_layer()
-        for layer in cache.layers:
+        growing: Any = growing_layer()
+        for place, layer in enumerate(cache.layers):
             if type(layer) is DynamicLayer:
-                layer.__class__ = growing
+                made = growing.__new__(growing)
+                vars(made).update(vars(layer))
+                cache.layers[place] = made
     return None
 
 

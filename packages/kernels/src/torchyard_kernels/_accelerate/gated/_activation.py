@@ -8,9 +8,16 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from torchyard import registry
+from torchyard.torch_compat import (
+    dispatch_mode_count,
+    forward_ad_level,
+    function_mode_count,
+    is_autocast_enabled_anywhere,
+    is_tracing,
+    is_transform_active,
+)
 from torchyard_kernels._accelerate._layers import is_untouched
 from torchyard_kernels.linear._functions.function import Recorded
 from torchyard_kernels.linear._functions.recordings import recorded
@@ -26,11 +33,6 @@ _FEWEST: Final = 17
 
 _module: Any = torch.nn.modules.module
 _GLOBAL_HOOKS: Final = (_module._global_forward_hooks, _module._global_forward_pre_hooks)
-_modes: Final = torch._C._len_torch_dispatch_stack
-_functions: Final = torch._C._len_torch_function_stack
-_transforming: Final = torch._C._are_functorch_transforms_active
-_tracing: Final = torch._C._is_tracing
-_autocasting: Final = torch._C._is_any_autocast_enabled
 
 
 class Gate:
@@ -118,11 +120,11 @@ def _recorded(act: Callable[[Tensor], Tensor], x: Tensor) -> Recorded | None:
 def _is_plain(x: Tensor) -> bool:
     """Return whether a call is of a tensor alone, and nobody but a profile sees the product."""
     return type(x) is Tensor and not (
-        _modes()
-        or _functions()
-        or _transforming()
-        or _tracing()
-        or _autocasting()
-        or forward_ad._current_level >= 0
+        dispatch_mode_count()
+        or function_mode_count()
+        or is_transform_active()
+        or is_tracing()
+        or is_autocast_enabled_anywhere()
+        or forward_ad_level() >= 0
         or any(_GLOBAL_HOOKS)
     )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchyard.torch_compat import below_autograd
 from torchyard_kernels.graphs.implementations._plan import Kind, Placed, Plan
 
 __all__ = ["eager_replay"]
@@ -57,7 +58,7 @@ def eager_replay(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
 
     def replay() -> None:
         temporaries: list[Any] = [None] * len(indices)
-        with torch._C._AutoDispatchBelowAutograd():
+        with below_autograd():
             for call in calls:
                 if call.has_temporaries:
                     args = _filled(call.args, temporaries)

@@ -12,6 +12,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard.torch_compat import below_autograd
+from torchyard_kernels._torch_compat import jit, without_graph_optimization
 from torchyard_kernels.graphs._record import tensors_in
 from torchyard_kernels.graphs.contract import Step
 from torchyard_kernels.graphs.implementations._numbers import Number, tensor_of
@@ -46,14 +48,9 @@ def jit_replay(plan: Plan) -> tuple[Callable[[], None], tuple[Tensor, ...]]:
     function = program.function()
 
     def replay() -> None:
-        before = torch._C._get_graph_executor_optimize()
-        torch._C._set_graph_executor_optimize(False)
-        try:
-            # The plan was recorded below autograd.
-            with torch._C._AutoDispatchBelowAutograd():
-                function()
-        finally:
-            torch._C._set_graph_executor_optimize(before)
+        # The plan was recorded below autograd.
+        with without_graph_optimization(), below_autograd():
+            function()
 
     return replay, outputs
 
@@ -62,7 +59,7 @@ class _Program:
     """A TorchScript graph under construction."""
 
     def __init__(self, plan: Plan) -> None:
-        self._graph: Any = torch._C.Graph()
+        self._graph: Any = jit.Graph()
         self._fixed = plan.fixed
         # By id of a recorded tensor; the plan owns these tensors.
         self._values: dict[int, Any] = {}
@@ -91,7 +88,7 @@ class _Program:
         listed = len(returns) == 1 and str(returns[0].type).startswith("List")
         node = self._graph.insertNode(self._graph.create(op._schema.name, inputs, len(returns)))
         if listed:
-            node.output().setType(torch._C.ListType(torch._C.TensorType.get()))
+            node.output().setType(jit.ListType(jit.TensorType.get()))
         if node.schema() != str(op._schema):
             raise NotExpressibleError(f"{op}: the interpreter resolves it to {node.schema()}")
         if placed.kind is Kind.OUT:
@@ -117,7 +114,7 @@ class _Program:
         """Return the graph as a function without arguments."""
         self._graph.registerOutput(self._constant(None))
         self._graph.lint()
-        function: Callable[[], None] = torch._C._create_function_from_graph("plan", self._graph)
+        function: Callable[[], None] = jit._create_function_from_graph("plan", self._graph)
         return function
 
     def _tensor(self, tensor: Tensor) -> Any:
@@ -153,24 +150,24 @@ class _Program:
         return self._constant(list(value) if isinstance(value, tuple) else value)
 
     def _list(self, tensors: Iterable[Tensor | None], optional: bool) -> Any:
-        element: Any = torch._C.TensorType.get()
+        element: Any = jit.TensorType.get()
         if optional:
-            element = torch._C.OptionalType(element)
+            element = jit.OptionalType(element)
         values = [self._constant(None) if t is None else self._tensor(t) for t in tensors]
         node = self._graph.insertNode(self._graph.create("prim::ListConstruct", values, 1))
-        node.output().setType(torch._C.ListType(element))
+        node.output().setType(jit.ListType(element))
         return node.output()
 
     def _empty(self, kind: str) -> Any:
         types: dict[str, Any] = {
-            "int": torch._C.IntType,
-            "float": torch._C.FloatType,
-            "bool": torch._C.BoolType,
+            "int": jit.IntType,
+            "float": jit.FloatType,
+            "bool": jit.BoolType,
         }
         for name, found in types.items():
             if name in kind:
                 node = self._graph.insertNode(self._graph.create("prim::ListConstruct", [], 1))
-                node.output().setType(torch._C.ListType(found.get()))
+                node.output().setType(jit.ListType(found.get()))
                 return node.output()
         raise NotExpressibleError(f"an empty {kind}")
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard.torch_compat import has_cpu_kernel
 from torchyard_kernels.graphs._record import storage_of, tensors_in, written
 from torchyard_kernels.graphs.contract import GraphSource, Step
 
@@ -119,7 +120,7 @@ def _kind(step: Step) -> tuple[Kind, Any]:
             len(outs) == len(results)
             and rest == plain
             # A generated overload allocates and copies.
-            and torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CPU")
+            and has_cpu_kernel(overload.name())
         ):
             return Kind.OUT, overload
     return Kind.CALL, op

@@ -9,9 +9,10 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
+from torchyard.torch_compat import without_torch_function
 from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels._torch_compat import tree_map_only
 from torchyard_kernels.linear._errors import PackedWriteError
 from torchyard_kernels.linear._weights.packed_weight import CONVERTIBLE, PackedWeight
 from torchyard_kernels.linear._weights.product import packed_linear, packed_product
@@ -32,7 +33,6 @@ _LIKE: Final = tuple(
 )
 _REFUSED: Final = ("aten::set_", "aten::resize_", "aten::resize_as_")
 _linear: Final[Any] = torch.nn.functional.linear
-_plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
 _View = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int | None]
 
 
@@ -201,7 +201,7 @@ class PackedTensor(Tensor):
                 found = _exported(*args, **(kwargs or {}))
                 if found is not None:
                     return found
-            with _plain_functions():
+            with without_torch_function():
                 return func(*args, **(kwargs or {}))
         if func is _linear:
             found = _multiplied(*args, **(kwargs or {}))
@@ -211,7 +211,7 @@ class PackedTensor(Tensor):
             return SETTERS[func](*args, **(kwargs or {}))
         elif func in METHODS and isinstance(args[0], cls) and args[0]._storage.part is not None:
             return METHODS[func](*args, **(kwargs or {}))
-        with _plain_functions():
+        with without_torch_function():
             return func(*args, **(kwargs or {}))
 
     @classmethod

@@ -8,13 +8,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard.torch_compat import without_torch_function
 from torchyard_kernels.linear._weights.packed_weight import CONVERTIBLE, PackedWeight
 from torchyard_kernels.linear._weights.product import packed_linear
 
 __all__ = ["SharedWeight"]
 
 _linear: Final[Any] = torch.nn.functional.linear
-_plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
 _DATA: Final[Any] = Tensor.data
 
 
@@ -52,7 +52,7 @@ class SharedWeight(Tensor):
 
     def packed_copy(self) -> PackedWeight:
         """Return the packed copy of the numbers as they are now."""
-        with _plain_functions():
+        with without_torch_function():
             key = self._replaced, self.data_ptr(), self._version, self.shape, self.stride()
             known = self._copy
             if known is not None and known[0] == key:
@@ -85,7 +85,7 @@ class SharedWeight(Tensor):
             func = Tensor.detach
         elif func == _DATA.__set__:
             args[0]._replaced += 1
-        with _plain_functions():
+        with without_torch_function():
             return func(*args, **kwargs)
 
 
@@ -95,7 +95,7 @@ def _multiplied(input: Any, weight: Any, bias: Any = None) -> Tensor | None:
         return None
     if weight.requires_grad and torch.is_grad_enabled():
         return None
-    with _plain_functions():
+    with without_torch_function():
         packable = weight.ndim == 2 and weight.dtype in CONVERTIBLE and weight.device.type != "meta"
         # Without a version counter a change would not be noticed.
         packable = packable and not weight.is_inference()

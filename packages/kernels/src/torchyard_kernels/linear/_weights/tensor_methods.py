@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import torch
 from torch import Tensor
 
+from torchyard.torch_compat import without_torch_function
 from torchyard_kernels.linear._errors import PackedWriteError
 from torchyard_kernels.linear._weights.storage import WeightStorage
 
 __all__ = ["METHODS", "SETTERS"]
-
-_plain_functions: Final[Any] = torch._C.DisableTorchFunctionSubclass
 
 
 def _set_data(weight: Any, value: Any) -> None:
@@ -24,7 +22,7 @@ def _set_data(weight: Any, value: Any) -> None:
     storage: WeightStorage | None = getattr(value, "_storage", None)
     if storage is not None and (storage.part is None or value._views):
         storage, value = None, value.unpack()
-    with _plain_functions():
+    with without_torch_function():
         Tensor.data.__set__(weight, value)  # type: ignore[attr-defined]
     weight._storage = WeightStorage(None, value.detach()) if storage is None else storage
     weight._views = ()
@@ -34,7 +32,7 @@ def _set(weight: Any, *source: Any, **others: Any) -> Any:
     if len(source) == 1 and isinstance(source[0], Tensor) and not others:
         _set_data(weight, source[0])
         return weight
-    with _plain_functions():
+    with without_torch_function():
         return Tensor.set_(weight, *source, **others)
 
 
