@@ -28,6 +28,7 @@ from benchmarks.kernels.topk import measure_topk
 from benchmarks.measuring.cases import Case
 from benchmarks.measuring.limits import Limits, Probe
 from benchmarks.measuring.measure import Effort, Row, WrongResultError, measure
+from benchmarks.overhead.call_files import main as count_files
 from benchmarks.overhead.calls import measure_calls
 from benchmarks.reporting.plot import draw_short
 from benchmarks.reporting.report import (
@@ -212,4 +213,5 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_main())
+    # Counts, which need no measuring.
+    sys.exit(count_files(sys.argv[2:]) if sys.argv[1:2] == ["call-files"] else _main())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +20,15 @@ from benchmarks.measuring.findings import Finding, at_most
 from benchmarks.measuring.measure import WrongResultError
 from torchyard import use
 from torchyard.dispatch import decision_cache
+from torchyard_attention import flex_attention
 
 __all__ = ["around", "measure_calls"]
 
 _OURS: Final = "torchyard"
 # Microseconds that a call may cost beside its arithmetic.
 _ASKED: Final = 3.0
+# And how many times the stock op's time a whole call may take.
+_OF_STOCK: Final = 1.5
 # So few at a time that both are timed at one speed of the processor, which changes.
 _AT_A_TIME: Final = 10
 _TURNS: Final = 1500
@@ -91,7 +95,37 @@ def measure_calls(*, quick: bool, progress: Callable[[str], None]) -> list[Findi
             # Decides, where nothing has.
             call()
             _take_turns(call, alone, spent, 4 if quick else _TURNS // _PASSES)
-    return [found for case, _, _, spent in cases for found in _told(case, "the kernel", spent)]
+    found = [found for case, _, _, spent in cases for found in _told(case, "the kernel", spent)]
+    return [*found, *_beside_stock(10 if quick else _TURNS)]
+
+
+def _beside_stock(turns: int) -> Iterator[Finding]:
+    """Yield how many times as long a whole call takes as the stock op's; the best of both."""
+    for case, (ours, stock) in _stock().items():
+        best = [math.inf, math.inf]
+        for _ in range(turns):
+            for place, call in enumerate((ours, stock)):
+                call()
+                start = time.perf_counter()
+                for _ in range(_AT_A_TIME):
+                    call()
+                best[place] = min(best[place], time.perf_counter() - start)
+        yield at_most(case, _OURS, "times the stock op", best[0] / best[1], _OF_STOCK)
+
+
+def _stock() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    query, rows = torch.randn(1, 1, 1, 8), torch.randn(4, 16)
+    x, weight = torch.randn(1, 8), torch.randn(8, 8)
+    theirs = torch.nn.GRU(8, 8)
+    ours = kernels.nn.from_torch(theirs)
+    given = torch.randn(1, 1, 8), torch.zeros(1, 1, 8)
+    attend = F.scaled_dot_product_attention
+    return {
+        "attention": (partial(flex_attention, *[query] * 3), partial(attend, *[query] * 3)),
+        "linear": (partial(kernels.linear, x, weight), partial(F.linear, x, weight)),
+        "topk": (partial(kernels.topk, rows, 3), partial(torch.topk, rows, 3)),
+        "GRU": (partial(ours, *given), partial(theirs, *given)),
+    }
 
 
 def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
