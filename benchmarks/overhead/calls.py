@@ -121,7 +121,10 @@ def _stock() -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     given = torch.randn(1, 1, 8), torch.zeros(1, 1, 8)
     attend = F.scaled_dot_product_attention
     return {
-        "attention": (partial(flex_attention, *[query] * 3), partial(attend, *[query] * 3)),
+        "attention": (
+            partial(flex_attention, query, query, query),
+            partial(attend, query, query, query),
+        ),
         "linear": (partial(kernels.linear, x, weight), partial(F.linear, x, weight)),
         "topk": (partial(kernels.topk, rows, 3), partial(torch.topk, rows, 3)),
         "GRU": (partial(ours, *given), partial(theirs, *given)),

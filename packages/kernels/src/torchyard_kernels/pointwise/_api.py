@@ -21,7 +21,7 @@ from torchyard_programs import result_count as count_results
 __all__ = ["foreach_map", "foreach_map_", "write"]
 
 # A repeated call does not read the program again.
-_result_count = lru_cache(maxsize=1024)(count_results)
+_known_count = lru_cache(maxsize=1024)(count_results)
 
 
 def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None = None) -> Any:
@@ -176,3 +176,8 @@ def _check_out(
         tensors = [*arguments.tensors, *captured, *(tensor for result in out for tensor in result)]
         if any(tensor.requires_grad for tensor in tensors):
             refuse_gradient()
+
+
+def _result_count(text: str) -> int | None:
+    # Dynamo warns of a cache.
+    return count_results(text) if is_dynamo_compiling() else _known_count(text)
