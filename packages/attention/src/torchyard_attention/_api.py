@@ -1,4 +1,4 @@
-"""``flex_attention``: torch's signature, served by the best implementation for the request."""
+"""``flex_attention``: torch's signature, computed by the best implementation for the request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torchyard import Decision, note_use, registry
 from torchyard import arguments as checks
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._block_mask._operand import as_block_mask, mask_operand, path_mask
-from torchyard_attention._mods._recordings import Recording, kept, recorded
+from torchyard_attention._mods._recordings import Recording, cached_recording, recorded
 from torchyard_attention._mods._trace import lse_dtype
 from torchyard_attention._ops import _attention
 from torchyard_attention._ops._arguments import score_mod_of
@@ -92,8 +92,8 @@ def flex_attention(
         enable_gqa: whether Hkv may be smaller than Hq, and divide it.
         return_lse: whether to return (out, lse). torch calls it deprecated; see return_aux.
         kernel_options: integers by name. Those named ``<plugin>.<name>``, such as
-            ``cpu.rows_per_item``, tune that plugin's kernels where they serve the call; the others
-            are torch's, accepted and without effect, but for a BACKEND, which is refused: demand
+            ``cpu.rows_per_item``, tune that plugin's kernels where they compute the call. The
+            others are torch's: accepted and ignored, except a BACKEND, which is refused; demand
             an implementation instead.
         return_aux: which auxiliary outputs to return, as (out, AuxOutput).
         implementation: demand this implementation of ``attention/1``; an error where it cannot.
@@ -107,7 +107,7 @@ def flex_attention(
     Raises:
         ValueError, TypeError: an argument does not fit; names it.
         ProgramError: score_mod does something that cannot be recorded.
-        torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
+        torchyard.UnsupportedError: no implementation supports the call; shows every candidate.
     """
     if return_lse is True and return_aux is not None:
         raise ValueError(
@@ -119,7 +119,7 @@ def flex_attention(
     # A repeated call without gradients needs no more than its kernel.
     plain = implementation is None and kernel_options is None and type(dropout_p) is float
     if plain and dropout_p == 0.0 and not torch.compiler.is_compiling():
-        score = None if score_mod is None else kept(score_mod)
+        score = None if score_mod is None else cached_recording(score_mod)
         if score is not None or score_mod is None:
             known = _try_fast_path(
                 query, key, value, score, block_mask, scale, enable_gqa, return_lse, return_aux

@@ -16,7 +16,7 @@ __all__ = ["torchyard_workloads"]
 
 _KEYS: Final = 4096
 _HEADS, _KV_HEADS, _HEAD_DIM = 32, 8, 128
-# Caches that are read by turns, so that each comes from memory: 256 MiB in all.
+# Caches that are read one after another, so that each comes from memory: 256 MiB in all.
 _CACHED_BYTES: Final = 256 << 20
 
 _PROMPT: Final = 2048

@@ -51,7 +51,7 @@ def gathered(call: AttentionCall) -> AttentionCall:
 
 
 def _ends_mask(lengths: Tensor, q_length: int, kv_length: int) -> MaskBlocks:
-    """Return the mask that hides what lies beyond each sequence's length."""
+    """Return the mask that hides the keys beyond each sequence's length."""
     keys, batch, device = _KEYS_PER_BLOCK, lengths.shape[0], lengths.device
     rows = max(1, min(_ROWS_PER_BLOCK, q_length))
     q_blocks, kv_blocks = -(-q_length // rows), -(-kv_length // keys)

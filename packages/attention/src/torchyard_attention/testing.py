@@ -61,8 +61,8 @@ def make_call(
         block_size, separate_full_blocks: of the mask, see :func:`mask_blocks`.
         score_mod: ``(score, b, h, q_idx, kv_idx) -> score``; None: none.
         scale: of the raw scores; None: 1 / sqrt(head_dim).
-        lse, max_scores: whether the result shall hold them.
-        captured_grad: whether a backward shall return the gradients of the floating point tensors
+        lse, max_scores: whether the result holds them.
+        captured_grad: whether a backward returns the gradients of the floating point tensors
             that score_mod captures.
         dropout_p: with what probability a weight is dropped; the mask follows from ``seed``.
     """

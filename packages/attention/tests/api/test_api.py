@@ -80,7 +80,7 @@ def test_return_lse_gives_a_pair():
     assert lse.shape == (2, 4, 33)
 
 
-def test_one_batch_of_keys_serves_every_batch_of_queries():
+def test_one_batch_of_keys_is_used_for_every_batch_of_queries():
     query, key, value = tensors()
     shared = flex_attention(query, key[:1], value[:1])
     torch.testing.assert_close(shared[1:], flex_attention(query[1:], key[:1], value[:1]))

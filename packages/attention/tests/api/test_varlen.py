@@ -205,7 +205,7 @@ def test_nested_tensors_come_back_nested(heads_first: bool) -> None:
     )
 
 
-def test_it_compiles_to_one_graph_and_serves_other_lengths() -> None:
+def test_it_compiles_to_one_graph_for_all_lengths() -> None:
     compiled = torch.compile(varlen_attention, fullgraph=True, backend="aot_eager")
     for lengths in ([3, 10, 7], [15, 0, 5]):
         query, key, value = inputs(lengths, lengths)

@@ -22,7 +22,7 @@ def test_positions_beyond_memory_are_refused_with_what_they_take(mod, length, mo
     before = time.process_time()
     with pytest.raises(ValueError, match=rf"Q_LEN, KV_LEN: .* {length} x {length} .* takes .* GiB"):
         create_block_mask(mod, None, None, length, length, device="cpu")
-    # Unbounded it would take years; the least that tells is far above what it takes.
+    # Unbounded it would take years; the limit is far above what it takes.
     assert time.process_time() - before < 60
 
 

@@ -58,7 +58,7 @@ def _expected(query, key, visible):
     return scores.softmax(-1).nan_to_num() @ key
 
 
-def _assert_serves(mask, visible):
+def _assert_computes(mask, visible):
     out, query, key = _attend(mask)
     torch.testing.assert_close(out, _expected(query, key, visible))
 
@@ -133,7 +133,7 @@ def test_a_mask_without_lists_of_full_blocks_has_none_whatever_becomes_of_it():
         assert fields(mask) == fields(theirs)
         assert mask.to_dense().equal(theirs.to_dense())
         assert mask.sparsity() == pytest.approx(theirs.sparsity())
-        _assert_serves(mask, create_mask(pairs, 1, 2, 256, 256, device="cpu"))
+        _assert_computes(mask, create_mask(pairs, 1, 2, 256, 256, device="cpu"))
     for mask in (whole[:, 1], whole._adjust(128, 96), whole.part([1, 2], [0, 1])):
         assert mask.full_kv_num_blocks is mask.full_q_indices is None
         assert mask.q_indices is not None
@@ -160,7 +160,7 @@ def test_lists_by_columns_can_be_left_out_afterwards():
 def test_a_block_far_longer_than_the_sequence_costs_no_memory_for_the_rest(size):
     mask = create_block_mask(causal, 1, 1, 100, 90, device="cpu", BLOCK_SIZE=size)
     assert mask.bits.numel() <= 1 << 22
-    _assert_serves(mask, create_mask(causal, 1, 1, 100, 90))
+    _assert_computes(mask, create_mask(causal, 1, 1, 100, 90))
 
 
 def test_torchs_empty_mask_shows_everything():
@@ -195,7 +195,7 @@ def test_adjust_gives_the_mask_of_the_first_queries_and_keys(lengths):
     assert found.shape == (2, 3, *lengths)
     assert found.mask_mod is sparse
     visible = create_mask(sparse, 2, 3, 300, 290)[..., : lengths[0], : lengths[1]]
-    _assert_serves(found, visible)
+    _assert_computes(found, visible)
     with pytest.raises(ValueError, match=r"expected lengths up to \(300, 290\), got \(301, 1\)"):
         mask._adjust(301, 1)
 
@@ -218,23 +218,23 @@ def test_a_row_of_blocks_takes_another_function_and_length(lengths_first):
     else:
         row.mask_mod = placed
         row.seq_lengths = (1, 256)
-    _assert_serves(row, torch.arange(256) <= 130)
+    _assert_computes(row, torch.arange(256) <= 130)
     # What it captures is followed, as in any mask.
     position.fill_(200)
-    _assert_serves(row, torch.arange(256) <= 200)
+    _assert_computes(row, torch.arange(256) <= 200)
     row.mask_mod = lambda b, h, q, k: k == 7
-    _assert_serves(row, (torch.arange(256) == 7) | (torch.arange(256) < 128))
+    _assert_computes(row, (torch.arange(256) == 7) | (torch.arange(256) < 128))
 
 
 def test_a_causal_mask_that_takes_another_function_is_causal_no_longer():
     mask = create_block_mask(causal, None, None, 96, 96, device="cpu")
-    _assert_serves(mask, torch.ones(96, 96, dtype=torch.bool).tril())
+    _assert_computes(mask, torch.ones(96, 96, dtype=torch.bool).tril())
     mask.mask_mod = lambda b, h, q, k: (q >= k) & (k != 3)
     visible = torch.ones(96, 96, dtype=torch.bool).tril()
     visible[:, 3] = False
-    _assert_serves(mask, visible)
+    _assert_computes(mask, visible)
     mask.seq_lengths = (90, 96)
-    _assert_serves(mask, visible[:90])
+    _assert_computes(mask, visible[:90])
 
 
 def test_decoding_with_a_row_of_blocks_is_one_graph():
@@ -266,7 +266,7 @@ def test_what_cannot_be_assigned_is_refused(name, value, error, message):
     mask = create_block_mask(causal, None, None, 100, 100, device="cpu")
     with pytest.raises(error, match=message):
         setattr(mask, name, value)
-    _assert_serves(mask, torch.ones(100, 100, dtype=torch.bool).tril())
+    _assert_computes(mask, torch.ones(100, 100, dtype=torch.bool).tril())
 
 
 @pytest.mark.parametrize(
@@ -289,10 +289,10 @@ def test_an_index_that_is_none_is_refused(index, error, message):
 def test_index_tensors_of_no_dimension_and_of_bool_pick_rows():
     mask, _ = _both()
     visible = create_mask(sparse, 2, 3, 300, 290)
-    _assert_serves(mask[torch.tensor(1), 0:2], visible[1:, :2])
+    _assert_computes(mask[torch.tensor(1), 0:2], visible[1:, :2])
     rows = torch.zeros(10, dtype=torch.bool)
     rows[[2, 5]] = True
-    _assert_serves(mask[:, :, rows], torch.cat([visible[:, :, 64:96], visible[:, :, 160:192]], 2))
+    _assert_computes(mask[:, :, rows], torch.cat([visible[:, :, 64:96], visible[:, :, 160:192]], 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
@@ -336,7 +336,7 @@ def test_a_mask_is_pickled_without_code(name):
     names = [str(argument) for opcode, argument, _ in pickletools.genops(stored) if argument]
     assert not any("marshal" in name or "CodeType" in name for name in names)
     found = pickle.loads(stored)
-    _assert_serves(found, visible)
+    _assert_computes(found, visible)
     # The function lives on: it can be evaluated elsewhere, and what it captures is followed.
     assert torch.equal(create_mask(found.mask_mod, 2, 3, 300, 290), visible)
     assert (type(found.mask_mod) is type(mod)) == ("lambda" not in name and name != "combined")
@@ -360,7 +360,7 @@ def test_a_copy_a_moved_mask_and_a_mapped_one_do_not_trust_bits_that_are_out_of_
         mask[:],
         mask._adjust(64, 290),
     ):
-        _assert_serves(made, visible)
+        _assert_computes(made, visible)
     assert copy.deepcopy(mask).mask_mod is mask.mask_mod
 
 

@@ -86,10 +86,10 @@ _TREES = st.recursive(
 )
 
 
-@given(tree=_TREES, tells=st.sets(st.sampled_from(("B", "H"))), block=st.sampled_from((32, 128)))
+@given(tree=_TREES, sized=st.sets(st.sampled_from(("B", "H"))), block=st.sampled_from((32, 128)))
 @settings(max_examples=25, deadline=None)
-def test_a_mask_is_right_for_every_batch_and_head_or_refused_where_it_is_used(tree, tells, block):
-    sizes = (_BATCH if "B" in tells else None, _HEADS if "H" in tells else None)
+def test_a_mask_is_right_for_every_batch_and_head_or_refused_where_it_is_used(tree, sized, block):
+    sizes = (_BATCH if "B" in sized else None, _HEADS if "H" in sized else None)
     mask = create_block_mask(_mod_of(tree), *sizes, _ROWS, _KEYS, device="cpu", BLOCK_SIZE=block)
     dense = _spelled_out(mask)
     for b in range(dense.shape[0]):
@@ -98,8 +98,8 @@ def test_a_mask_is_right_for_every_batch_and_head_or_refused_where_it_is_used(tr
 
     query = torch.randn(_BATCH, _HEADS, _ROWS, 8, dtype=torch.float64)
     key = torch.randn(_BATCH, _HEADS, _KEYS, 8, dtype=torch.float64)
-    if not _read(tree) <= tells:
-        (first, *_) = sorted(_read(tree) - tells)
+    if not _read(tree) <= sized:
+        (first, *_) = sorted(_read(tree) - sized)
         with pytest.raises(ValueError, match=rf"block_mask: its mask_mod reads .* give {first}="):
             flex_attention(query, key, key, block_mask=mask)
         return
@@ -111,7 +111,7 @@ def test_a_mask_is_right_for_every_batch_and_head_or_refused_where_it_is_used(tr
     torch.testing.assert_close(flex_attention(query, key, key, block_mask=mask), expected)
 
 
-def test_a_mask_of_head_0_is_refused_after_the_same_call_with_another_mask_was_served():
+def test_a_mask_of_head_0_is_refused_after_the_same_call_with_another_mask():
     # The second call of a kind goes to its kernel without the usual checks.
     x = torch.randn(1, 4, 64, 16)
     of_all = create_block_mask(lambda b, h, q, k: q >= k, None, None, 64, 64, device="cpu")

@@ -19,7 +19,7 @@ def _recorded(function: Mod) -> tuple[str, list[Tensor]]:
     """Record, by what was kept or not, and hold the result against a recording made now."""
     return held(
         function,
-        recordings.kept,
+        recordings.cached_recording,
         lambda mod: recordings.recorded(mod, torch.float32, _CPU),
         lambda mod: trace(mod, "score_mod", SCORE_INPUTS, torch.float32, _CPU),
     )
@@ -28,7 +28,7 @@ def _recorded(function: Mod) -> tuple[str, list[Tensor]]:
 def _keep(function: Mod) -> bool:
     for _ in range(3):
         _recorded(function)
-    return recordings.kept(function) is not None
+    return recordings.cached_recording(function) is not None
 
 
 _KEPT: dict[str, Mod] = {
@@ -45,7 +45,7 @@ _KEPT: dict[str, Mod] = {
 
 
 @pytest.mark.parametrize("name", _KEPT)
-def test_what_does_the_same_again_is_kept(name: str) -> None:
+def test_what_does_the_same_again_is_cached(name: str) -> None:
     assert _keep(_KEPT[name])
 
 
@@ -60,12 +60,12 @@ def test_a_state_of_torchs_is_read_in_every_call() -> None:
                 text, _captured = _recorded(mod)
             found.append(text)
     assert found[0] == found[2] != found[1] == found[3]
-    assert recordings.kept(mod) is None
+    assert recordings.cached_recording(mod) is None
 
 
 def test_a_shape_that_nobody_asks_for_may_be_another() -> None:
     assert _keep(scores.learnable_bias(torch.randn(3, 4)))
-    assert recordings.kept(scores.learnable_bias(torch.randn(5, 6))) is not None
+    assert recordings.cached_recording(scores.learnable_bias(torch.randn(5, 6))) is not None
 
 
 def test_a_score_of_another_dtype_is_recorded_at_every_call() -> None:
@@ -95,7 +95,7 @@ def test_a_tensors_new_values_are_read() -> None:
 def test_the_text_of_what_was_kept_is_one_object() -> None:
     first, second = scores.softcap(11.0), scores.softcap(11.0)
     assert _keep(first)
-    texts = [found[0] for mod in (first, second) if (found := recordings.kept(mod))]
+    texts = [found[0] for mod in (first, second) if (found := recordings.cached_recording(mod))]
     assert len({id(text) for text in texts}) == 1 < len(texts)
-    assert recordings.is_kept(texts[0])
-    assert not recordings.is_kept("".join(texts[0]))
+    assert recordings.is_cached(texts[0])
+    assert not recordings.is_cached("".join(texts[0]))

@@ -70,8 +70,8 @@ def test_tile_evaluation_equals_torchs_own_vmap(name):
 
     result = traced(function).apply(score, *indices())
 
-    # A float64 scalar meets a float32 score: the program computes in float64, torch's vmap rounds
-    # the scalar first. Everything else is the same to the bit.
+    # A float64 scalar is combined with a float32 score: the program computes in float64, torch's
+    # vmap rounds the scalar first. Everything else is the same to the bit.
     rtol = torch.finfo(torch.float32).eps if name == "float64 scalar" else 0
     expected = expected.to(torch.float32).expand(SIZES)
     torch.testing.assert_close(result, expected, rtol=rtol, atol=0)

@@ -132,7 +132,7 @@ def test_a_checkpoint_computes_it_again(use_reentrant: bool) -> None:
     if not use_reentrant:
         _same(_gradients(inputs, outputs), expected)
         return
-    # A reentrant one serves backward() alone.
+    # A reentrant one works with backward() alone.
     generator = torch.Generator().manual_seed(1)
     slopes = [torch.randn(tensor.shape, generator=generator) for tensor in outputs]
     torch.autograd.backward(outputs, slopes)

@@ -43,7 +43,7 @@ def _query() -> Tensor:
     return torch.randn(1, 2, 3, 4)
 
 
-def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: Spy) -> None:
+def test_the_fast_path_returns_the_form_that_was_asked_for(spy: Spy) -> None:
     query = _query()
     out, lse = torch.zeros(1), torch.ones(1)
     spy.answer = out
@@ -61,7 +61,7 @@ def test_what_is_served_is_returned_in_the_form_that_was_asked_for(spy: Spy) -> 
     ]
 
 
-def test_a_call_that_is_not_served_goes_the_other_way(spy: Spy) -> None:
+def test_a_call_that_the_path_does_not_compute_takes_the_slow_path(spy: Spy) -> None:
     query = _query()
     expected = torch.nn.functional.scaled_dot_product_attention(query, query, query)
     torch.testing.assert_close(flex_attention(query, query, query), expected)

@@ -29,7 +29,7 @@ ORDERS = [(*first, 3) for first in itertools.permutations(range(3))]
 def test_out_has_querys_strides_as_torchs_has(order):
     query, key, value = (laid_out(order, seed=seed) for seed in range(3))
     expected = flex_attention(*(tensor.contiguous() for tensor in (query, key, value)))
-    for _ in range(3):  # decided, then served without a decision
+    for _ in range(3):  # by the slow path, then by the fast one
         out = flex_attention(query, key, value)
         assert out.stride() == query.stride() == stock(query, key, value).stride()
         torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-6)

@@ -43,7 +43,7 @@ def _given(query: Tensor, *rest: Any) -> list[Any]:
     return flattened(checked_call(query, query, query, *rest))
 
 
-def test_what_is_served_is_returned_as_the_fake_promises(spy: Spy) -> None:
+def test_the_fast_path_returns_what_the_fake_promises(spy: Spy) -> None:
     query = _query()
     given = _given(query)
     spy.answer = torch.zeros(1, 2, 3, 4)
@@ -53,9 +53,9 @@ def test_what_is_served_is_returned_as_the_fake_promises(spy: Spy) -> None:
     assert lse.dtype == max_scores.dtype == torch.float32
     assert lse is not max_scores
     spy.answer = (out, torch.ones(1, 2, 3))
-    served = _OP(*given, True, *_REST[1:])
-    assert torch.equal(served[1], spy.answer[1])
-    assert served[2].shape == (0,)
+    found = _OP(*given, True, *_REST[1:])
+    assert torch.equal(found[1], spy.answer[1])
+    assert found[2].shape == (0,)
     expected = (None, 0.5, True, False, None), (None, 0.5, True, True, None)
     assert tuple(asked[3:] for asked in spy.asked) == expected
 
@@ -119,7 +119,7 @@ def test_a_score_of_doubles_is_not_handed_over(spy: Spy) -> None:
     assert not spy.asked
 
 
-def test_what_was_decided_of_a_score_can_be_known_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_enabled_score_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Spy()
     # The forward that is chosen offers the spy.
     chosen = type(

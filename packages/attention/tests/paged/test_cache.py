@@ -225,7 +225,7 @@ def test_what_does_not_fit_a_step_is_named(
         step.attention(**({"query": torch.zeros(3, 4, DIM)} | how))
 
 
-def test_sdpa_serves_one_sequence_and_says_why_not_several() -> None:
+def test_sdpa_computes_one_sequence_and_says_why_not_several() -> None:
     cache = empty_cache(value_dim=DIM)
     sequences = [cache.open(), cache.open()]
     key = torch.randn(24, KV_HEADS, DIM)

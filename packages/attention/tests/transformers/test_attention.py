@@ -139,7 +139,7 @@ def test_masks_of_a_user_may_be_the_same_for_every_query() -> None:
     _check(attention(None, Layer(), *_inputs(), added), _written_out(*_inputs(), visible=visible))
 
 
-def test_a_boolean_mask_is_made_a_block_mask_once_and_anew_when_it_changed() -> None:
+def test_a_boolean_mask_is_made_a_block_mask_once_and_again_when_it_changed() -> None:
     visible = CAUSAL[None, None].clone()
     query, key, _ = _inputs()
     kept = [_given.given_mask(Layer(), query, key, visible, None, None).blocks for _ in range(2)]

@@ -177,7 +177,7 @@ def test_a_long_prompt_is_evaluated_nowhere(function, monkeypatch: pytest.Monkey
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a mask was evaluated")
 
-    _mask._kept.cache_clear()
+    _mask._cached_mask.cache_clear()
     monkeypatch.setattr("torchyard_attention._mask_blocks._structured.block_bits", refuse)
     monkeypatch.setattr("torchyard_attention._mask_blocks._evaluation.evaluate_mask", refuse)
     listed = torch.ones((1, 65_536), dtype=torch.bool)
@@ -227,7 +227,7 @@ def test_a_step_of_decoding_asks_only_whether_all_listed_keys_are_shown() -> Non
         assert ran.names == wanted
 
 
-def test_a_causal_prompt_is_the_causal_mask_and_is_kept() -> None:
+def test_a_causal_prompt_is_the_causal_mask_and_is_cached() -> None:
     function = masking.sliding_window_causal_mask_function(512)
     first = prepare(1, 300, 1000, 0, 0, function)
     assert first.blocks is not None
@@ -267,7 +267,7 @@ def test_padding_of_any_form_hides_what_is_padding() -> None:
         Step(1, 5, 6, 1, 0).check(masking.causal_mask_function, listed[row : row + 1])
 
 
-def test_what_transformers_says_anew_of_a_mask_is_refused() -> None:
+def test_an_argument_that_a_newer_transformers_passes_is_refused() -> None:
     with pytest.raises(UnsupportedArgumentError, match="strides: this transformers passes it"):
         prepare(1, 4, 4, 0, 0, masking.causal_mask_function, strides=3)
     prepare(1, 4, 4, 0, 0, masking.causal_mask_function, strides=None, use_vmap=True)

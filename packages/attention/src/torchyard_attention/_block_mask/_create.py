@@ -53,11 +53,11 @@ def create_block_mask(
 
     Args:
         mask_mod: ``(b, h, q_idx, kv_idx) -> bool``: whether a query sees a key.
-        B: batches that the function tells apart; None: it tells none apart. Where it reads ``b``
-            all the same, the mask is that of batch 0 and serves no query of several batches.
+        B: batches that the function distinguishes; None: none. If it reads ``b`` all the same, the
+            mask is that of batch 0 and is refused for a query of several batches.
         H: query heads likewise.
         Q_LEN, KV_LEN: Sq and Sk.
-        device: where the mask lies; None: torch's current accelerator, else cpu.
+        device: of the mask; None: torch's current accelerator, else cpu.
         BLOCK_SIZE: rows and keys per block. What is over 4096 and longer than the sequence is made
             as long as the longer of these.
         _compile: accepted for torch's signature; there is nothing to compile.

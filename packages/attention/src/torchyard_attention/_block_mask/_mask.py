@@ -38,8 +38,8 @@ class BlockMask(MaskBits):
     bits of its partial blocks.
 
     With Bm in {1, B}, Hm in {1, Hq}, BQ rows and BK keys per block, Qb and Kb blocks. ``mask_mod``
-    and ``seq_lengths`` can be assigned; the lists say the same then, and the bits of partial blocks
-    are evaluated anew. Anything else is fixed.
+    and ``seq_lengths`` can be assigned; the lists stay the same then, and the bits of partial
+    blocks are evaluated again. Everything else is fixed.
 
     Attributes:
         seq_lengths: (Sq, Sk).
@@ -59,8 +59,8 @@ class BlockMask(MaskBits):
         mask_versions: their versions when the bits were made, so that a tensor that was changed
             in place since then is noticed.
         causal: whether the mask is exactly ``q >= k``.
-        of_first: whether mask_mod tells batches, and heads, apart, and the mask is that of the
-            first one alone. Such a mask serves no query of several.
+        of_first: whether mask_mod reads the batch, and the head, and the mask is that of the first
+            one alone. Such a mask is refused for a query of several.
         dq_write_order, dq_write_order_full, dq_kv_order, dq_kv_order_spt: as torch's; kept and
             handed on, and read by nothing here.
     """
@@ -319,7 +319,7 @@ class BlockMask(MaskBits):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        # Counters of the tensors that were read begin anew.
+        # The tensors that were read have new version counters.
         self._mask_versions = versions(self._mask_captured)
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ __all__ = ["as_block_mask", "mask_operand", "path_mask"]
 
 # What torch's own block mask holds once it was sliced: a function that only raises.
 _SLICED_MASK_MOD: Final = "_sliced_mask_mod_error"
-# The block size by which torch tells a mask that shows everything, whatever the lengths.
+# The block size by which torch marks a mask that shows everything, whatever the lengths.
 _OF_EMPTY_MASK: Final = (1 << 30, 1 << 30)
 
 

@@ -21,7 +21,7 @@ __all__ = ["cut_bits", "parts_of", "taken"]
 def taken(
     index: Any, shape: Sequence[int], mask: BlockMask
 ) -> tuple[tuple[slice | Tensor, ...], int, bool]:
-    """Return what an index takes of lists [Bm, Hm, Qb].
+    """Return what an index selects from lists [Bm, Hm, Qb].
 
     Returns:
         An index that keeps all dimensions, how many queries it takes, and whether its rows are the
@@ -33,7 +33,7 @@ def taken(
             f"BlockMask[...]: expected batch, head and row of blocks, got {len(picks)} indices"
         )
     padded = (*picks, slice(None), slice(None), slice(None))[:3]
-    place = tuple(_kept(item, size) for item, size in zip(padded, shape, strict=True))
+    place = tuple(_as_slice(item, size) for item, size in zip(padded, shape, strict=True))
     rows, q_length = mask.BLOCK_SIZE[0], mask.seq_lengths[0]
     picked = place[2]
     if isinstance(picked, Tensor) and torch.compiler.is_compiling():
@@ -58,7 +58,7 @@ def taken(
     return place, sum(heights), blocks == list(range(len(blocks)))
 
 
-def _kept(item: Any, size: int) -> slice | Tensor:
+def _as_slice(item: Any, size: int) -> slice | Tensor:
     """Return an index of one dimension that keeps the dimension."""
     of = "BlockMask[...]"
     if isinstance(item, Tensor):
@@ -123,7 +123,7 @@ def cut_bits(
     lengths: tuple[int, int],
     block_size: tuple[int, int],
 ) -> Tensor:
-    """Return the bits of partial blocks, in list order, without what lies beyond the lengths.
+    """Return the bits of partial blocks, in list order, without what is beyond the lengths.
 
     Hidden blocks may stay among them.
     """

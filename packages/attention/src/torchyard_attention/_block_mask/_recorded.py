@@ -74,7 +74,7 @@ def is_importable(mask_mod: Any) -> bool:
 
 
 def of_first(text: str, kv_num_blocks: Tensor) -> tuple[bool, bool]:
-    """Return whether a program tells batches, and heads, apart that the lists do not."""
+    """Return whether a program reads the batch, and the head, where the lists have only one."""
     batch, heads = kv_num_blocks.shape[:2]
     return batch == 1 and reads(text, "b"), heads == 1 and reads(text, "h")
 

@@ -43,7 +43,7 @@ def check_memory(
         sizes: (Bm, Hm, Sq, Sk).
         block_size: (BQ, BK).
         needed: bytes.
-        device: where the mask lies; of others than the CPU nothing is known.
+        device: of the mask; memory is known for the CPU alone.
     """
     present = _physical_memory()
     if device.type == "cpu" and present is not None and needed > present:

@@ -41,7 +41,7 @@ def blocks_of(
         captured: its captured tensors.
         sizes: (Bm, Hm, Sq, Sk).
         block_size: (BQ, BK).
-        device: where the result lies.
+        device: of the result.
 
     Raises:
         ValueError: it takes more memory than there is, or more than ``MOST_PAIRS`` evaluations.

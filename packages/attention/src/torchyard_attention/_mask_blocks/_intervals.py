@@ -1,9 +1,9 @@
-"""What a mask says of itself by rows of blocks: intervals of keys.
+"""What a mask knows about its structure, by rows of blocks: intervals of keys.
 
-A mask that knows its structure tells, for each row of blocks, keys outside of which no query of the
-row sees anything, and keys that every query of the row sees. Only the blocks between the two are
-evaluated. Both claims may be cautious: ``some`` too large and ``whole`` too small cost evaluations
-and never change a mask.
+A mask that knows its structure returns two sets of keys for each row of blocks: a superset of the
+keys that any query of the row sees, and a subset of the keys that every query of the row sees. Only
+the blocks between the two are evaluated. Both may be conservative: a ``some`` that is too large and
+a ``whole`` that is too small cost evaluations and never change a mask.
 """
 
 from __future__ import annotations

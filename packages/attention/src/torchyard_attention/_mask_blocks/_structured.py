@@ -59,10 +59,10 @@ def blocks_within(
     Args:
         text: the mask's program.
         captured: its captured tensors.
-        visibility: tells what is known of the mask.
+        visibility: returns what is known about the mask.
         sizes: (Bm, Hm, Sq, Sk).
         block_size: (BQ, BK).
-        device: where the result lies.
+        device: of the result.
 
     Raises:
         ValueError: it takes more memory than there is.
@@ -175,7 +175,7 @@ class _Exact:
     """What each query sees, where the structure knows it.
 
     Attributes:
-        span: the rows of blocks [first, last) whose queries it tells of.
+        span: the rows of blocks [first, last) whose queries it describes.
         known: whether it is known of all of them.
     """
 
@@ -334,7 +334,7 @@ def _ranges(
     cut = torch.arange(q_blocks, device=whole.end.device) * rows + rows > q_length
     whole_end = whole.end.div(keys, rounding_mode="floor").masked_fill(cut[:, None], 0)
     some_start = some.start.div(keys, rounding_mode="floor")
-    # Intervals apart by keys may meet in a block.
+    # Intervals that share no key may share a block.
     return Visibility(
         Intervals(
             spread(some_start), spread(torch.where(some.end > some.start, -(-some.end // keys), 0))

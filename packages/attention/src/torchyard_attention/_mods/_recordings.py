@@ -1,4 +1,4 @@
-"""Programs of score_mods, kept where a function can be known to do the same again."""
+"""Programs of score_mods, cached where a function is known to do the same again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torchyard_attention._mods._trace import SCORE_INPUTS, trace
 from torchyard_programs import Recordings
 
-__all__ = ["Recording", "is_kept", "kept", "one_text", "recorded"]
+__all__ = ["Recording", "cached_recording", "is_cached", "one_text", "recorded"]
 
 # A program and the tensors that it captures, in its order.
 Recording: TypeAlias = tuple[str, tuple[Tensor, ...]]
@@ -22,7 +22,7 @@ _ROLE: Final = "score_mod"
 def recorded(
     function: Callable[..., Any], dtype: torch.dtype, device: torch.device
 ) -> tuple[str, list[Tensor]]:
-    """Record a score_mod, or take what was kept of one that does the same.
+    """Record a score_mod, or take the cached recording of one that does the same.
 
     Args:
         function: the score_mod.
@@ -39,7 +39,7 @@ def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, li
 
 
 _RECORDINGS: Final = Recordings(_record)
-# For float32 scores; see Recordings. That nothing is being compiled is for the caller to know.
-kept: Final[Callable[[Callable[..., Any]], Recording | None]] = _RECORDINGS.kept
-is_kept: Final = _RECORDINGS.is_kept
+# For float32 scores; see Recordings. The caller makes sure that nothing is being compiled.
+cached_recording: Final[Callable[[Callable[..., Any]], Recording | None]] = _RECORDINGS.kept
+is_cached: Final = _RECORDINGS.is_kept
 one_text: Final = _RECORDINGS.one_text

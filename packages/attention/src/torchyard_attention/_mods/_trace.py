@@ -36,9 +36,9 @@ def trace(
         function: a score_mod or mask_mod, in torch.nn.attention.flex_attention's form.
         role: its name in messages.
         inputs: the references that it is called with.
-        score_dtype: what ``score.dtype`` shall say.
-        device: what ``.device`` shall say.
-        anywhere: whether captured tensors may lie on any device, since the caller moves them.
+        score_dtype: what ``score.dtype`` returns.
+        device: what ``.device`` returns.
+        anywhere: whether captured tensors may be on any device, since the caller moves them.
 
     Returns:
         The program's text and the captured tensors, in the program's order.

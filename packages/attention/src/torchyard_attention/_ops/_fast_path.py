@@ -11,7 +11,7 @@ from torch import Tensor
 from torchyard.dispatch import FastPath
 from torchyard.torch_compat import deterministic_algorithms
 from torchyard_attention._mask_blocks._source import stale
-from torchyard_attention._mods._recordings import Recording, is_kept, one_text
+from torchyard_attention._mods._recordings import Recording, is_cached, one_text
 from torchyard_attention._mods._trace import IDENTITY, lse_dtype
 from torchyard_attention._ops._arguments import COMMON, SCORE_TEXT
 from torchyard_attention._ops._layout import in_order
@@ -77,7 +77,7 @@ def enable(
     if request.grad or request.score is ScoreKind.GENERAL:
         return
     # Another call finds this one's program only where the recording was stored.
-    if call.score_mod is None or is_kept(call.score_mod.text):
+    if call.score_mod is None or is_cached(call.score_mod.text):
         FAST_PATH.enable(cache, forward, request, call)
 
 

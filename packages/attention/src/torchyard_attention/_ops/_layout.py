@@ -1,4 +1,4 @@
-"""How out lies in memory: its dimensions in the order of query's."""
+"""The memory layout of out: its dimensions in the order of query's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["empty_in_order", "in_order"]
 def in_order(out: Tensor, query: Tensor) -> Tensor:
     """Return out in query's stride order, as torch's flex_attention returns it.
 
-    So what a model transposed before attention it can transpose back and view, without a copy.
-    What lies so already is returned itself.
+    So a model that transposed before attention can transpose back and view, without a copy. An out
+    that has that layout already is returned itself.
     """
     order = _order(query)
     if order is None:
@@ -25,7 +25,7 @@ def in_order(out: Tensor, query: Tensor) -> Tensor:
 
 
 def empty_in_order(shape: Sequence[int], query: Tensor) -> Tensor:
-    """Return a tensor without values that lies as :func:`in_order` returns one."""
+    """Return a tensor without values, with the layout that :func:`in_order` gives."""
     order = _order(query)
     if order is None:
         return query.new_empty(shape)
@@ -37,7 +37,7 @@ def _order(query: Tensor) -> tuple[int, ...] | None:
 
     Dimensions that share memory, those of an expanded tensor, keep their places among equals.
     """
-    # Says nothing of dimensions of size 1, whose strides mean nothing.
+    # Ignores dimensions of size 1, whose strides are arbitrary.
     if query.is_contiguous():
         return None
     strides = query.stride()

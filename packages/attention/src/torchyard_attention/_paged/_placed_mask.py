@@ -93,10 +93,10 @@ def placed_mask(
     """Return which keys the queries at some places see, as blocks.
 
     Args:
-        places: where the queries stand.
+        places: the positions of the queries.
         mask_mod: of ``(b, h, q_idx, kv_idx)``, indices being positions; None shows everything.
         causal: hide later positions too.
-        heads: query heads; the mask tells them apart only where mask_mod does.
+        heads: query heads; the mask distinguishes them only where mask_mod does.
         kv_length: Sk, at least the longest sequence.
     """
     mask = _PlacedMask(mask_mod, causal, places)

@@ -29,8 +29,8 @@ class Group:
 
     Attributes:
         rows: int64 [B * count]: which of the step's packed rows are theirs; None: all, in order.
-        places: where their queries stand.
-        table: int32 [B, N]: their pages, 0 behind the last.
+        places: the positions of their queries.
+        table: int32 [B, N]: their pages, 0 after the last.
         lengths: int32 [B]: their keys.
         causal: what their queries see of each other; None for one query, which sees everything.
     """
@@ -47,9 +47,9 @@ class PagedStep:
     """The last positions of some sequences of a PagedKVCache, for all of its layers.
 
     Made by ``PagedKVCache.extend``, once per step of a model; each layer then writes its keys and
-    values, and attends. It serves until the cache is changed again: opening, forking, extending,
-    truncating or closing any sequence ends it. ``write`` and ``attention`` can stand in a graph of
-    torch.compile(fullgraph=True), with the step as an argument.
+    values, and attends. It is valid until the cache is changed again: opening, forking, extending,
+    truncating or closing any sequence ends it. ``write`` and ``attention`` can be part of a graph
+    of torch.compile(fullgraph=True), with the step as an argument.
 
     Attributes:
         counts: how many positions each sequence has in this step.
@@ -128,7 +128,7 @@ class PagedStep:
         Raises:
             ValueError, TypeError: an argument does not fit, or the step has ended.
             ProgramError: score_mod or mask_mod does something that cannot be recorded.
-            torchyard.UnsupportedError: no implementation may serve the call.
+            torchyard.UnsupportedError: no implementation supports the call.
         """
         of = "PagedStep.attention"
         layer = self._checked_layer(of, layer)

@@ -82,7 +82,7 @@ def attention_gradients(
 
     Raises:
         ValueError, TypeError: an argument does not fit; names it.
-        torchyard.UnsupportedError: no implementation may serve the call.
+        torchyard.UnsupportedError: no implementation supports the call.
     """
     of = "attention_gradients"
     given = {"out": out, "lse": lse, "grad_out": grad_out, "grad_lse": grad_lse}

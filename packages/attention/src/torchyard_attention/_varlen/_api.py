@@ -52,7 +52,7 @@ def varlen_attention(
         cu_seqlens_k: likewise for keys and values; None: as cu_seqlens_q.
         max_seqlen_q, max_seqlen_k: no sequence is longer. Checked, and not needed.
         causal: hide later keys. The ends of a sequence's queries and keys are aligned: its last
-            query sees all of its keys, as when new queries meet a cache of keys.
+            query sees all of its keys, as when new queries attend to a cache of keys.
         score_mod: as for flex_attention; ``b`` is the number of the sequence, ``q_idx`` and
             ``kv_idx`` count from the sequence's own first query and key. It may be evaluated, with
             no effect, on a query and a key of two sequences.

@@ -18,7 +18,7 @@ and gradients, reaches the gradient of a key or value that it does not see. Scor
 are float32, or float64 where the inputs are. Source: FlashAttention-2 (arXiv 2307.08691) section 2
 and FlexAttention (arXiv 2412.05496) section 3; empty rows as torch.nn.attention.flex_attention.
 
-This module is what a plugin needs to serve attention. It imports torch only for type checkers.
+This module is what a plugin needs to implement attention. It imports torch only for type checkers.
 """
 
 from __future__ import annotations

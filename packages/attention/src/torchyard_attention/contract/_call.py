@@ -120,8 +120,8 @@ class KeyPages:
     """The pages of each sequence's keys and values in a cache.
 
     The call's key is then [pages, Hkv, page size, D] and its value [pages, Hkv, page size, V]; key
-    k of batch b is ``key[table[b, k // page size], :, k % page size]``. Masks and score_mods know
-    nothing of pages: their key indices are k.
+    k of batch b is ``key[table[b, k // page size], :, k % page size]``. Masks and score_mods
+    do not depend on pages: their key indices are k.
 
     Attributes:
         table: int32 [B, N]: each sequence's pages, in order. The entries after its last page

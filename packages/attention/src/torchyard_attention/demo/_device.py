@@ -50,7 +50,7 @@ def parse_device(text: str) -> Machine:
     """Read ``auto`` or a device type, and ask the registry whether it can be used.
 
     ``auto`` is an accelerator of torch's own, else the cpu. A device on torch's slot for devices
-    outside of its tree says nothing of its speed, and must be asked for by name.
+    outside of its tree may be slow, and must be asked for by name.
 
     Raises:
         DeviceError: it is unknown or not available.

@@ -27,7 +27,7 @@ class Ring:
 
     def __init__(self, size: Size, like: Tensor) -> None:
         shape = (size.layers, 2, 1, size.heads, size.window, size.head_dim)
-        self._kept = like.new_zeros(shape)
+        self._cache = like.new_zeros(shape)
         self._window = size.window
         self.position = 0
 
@@ -37,7 +37,7 @@ class Ring:
         A whole prompt attends to itself; a single later position to all that is kept.
         """
         new = key.shape[2]
-        kept = self._kept[layer]
+        kept = self._cache[layer]
         if new == 1:
             slot = self.position % self._window
             kept[0, :, :, slot] = key[:, :, 0]

@@ -44,7 +44,7 @@ class Report:
         parameters: int,
         decisions: dict[str, Decision],
     ) -> None:
-        """Say what is about to be done, with what, and which implementations will serve it."""
+        """Say what is about to be done, with what, and which implementations will compute it."""
         size, total = settings.size, len(text.train) + len(text.held_out)
         self._heading("What runs")
         lines = Table.grid(padding=(0, 2))
@@ -62,7 +62,7 @@ class Report:
         }.items():
             lines.add_row(Styled(name, style="dim"), words)
         self._console.print(lines)
-        self._heading("Which implementation serves it, and why")
+        self._heading("Which implementation computes it, and why")
         for part, decision in decisions.items():
             self._decision(part, decision)
 
@@ -101,7 +101,7 @@ class Report:
             yield
 
     def trained(self, curve: Curve, unigram: float, table: Path, plot: Path | None) -> None:
-        """Say how the losses fell, and where the curve lies."""
+        """Say how the losses fell, and where the curve was saved."""
         rows = Table(box=None, pad_edge=False)
         for heading in ("loss, nats per byte", "start", "end"):
             rows.add_column(heading, justify="left" if heading.startswith("loss") else "right")

@@ -31,7 +31,7 @@ class Result:
         written: the text that continues the prompt.
         pace: bytes written per second.
         comparison: ours beside stock torch; None where there was nothing to compare with.
-        decisions: which implementation served what, and why.
+        decisions: which implementation computed what, and why.
         table, plot: the curve's files; no plot without matplotlib.
         problem: why there is no comparison; else empty.
         seconds: of the whole run.

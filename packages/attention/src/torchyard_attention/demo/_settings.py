@@ -1,4 +1,4 @@
-"""What a run of the demo is told."""
+"""The settings of a run of the demo."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _JUDGED_SEQUENCES = 8
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where the training stands.
+    """How far the training is.
 
     Attributes:
         share: from 0 to 1.

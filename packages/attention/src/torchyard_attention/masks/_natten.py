@@ -16,7 +16,7 @@ from torchyard_attention._mask_blocks._intervals import (
 )
 from torchyard_attention._validation import positions
 
-# A row of blocks that meets more rows of the image's keys is given one interval for all of them.
+# A row of blocks that spans more rows of the image's keys gets one interval for all of them.
 _MOST_ROWS = 32
 
 

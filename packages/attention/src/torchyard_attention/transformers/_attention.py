@@ -39,7 +39,7 @@ _OF_OUTPUTS: Final = (
 _HINTS: Final = "deterministic layer_idx max_length_k max_length_q".split()
 _WITHOUT_EFFECT: Final = frozenset([*_OF_CACHES, *_OF_INPUTS, *_OF_OUTPUTS, *_HINTS])
 
-# What says that several sequences lie in one row. transformers' masks learn it from position_ids;
+# What says that several sequences are in one row. transformers' masks learn it from position_ids;
 # without a mask, as in continuous batching, the first two say all of it.
 _OF_PACKED: Final = ("cu_seq_lens_q", "cu_seq_lens_k", "seq_idx")
 
@@ -92,7 +92,7 @@ def attention(
 
     Raises:
         UnsupportedArgumentError: the model wants something else; names it.
-        torchyard.UnsupportedError: no implementation may serve the call.
+        torchyard.UnsupportedError: no implementation supports the call.
     """
     pages: Pages | None = kwargs.pop(PAGES, None)
     _refuse(module, output_attentions, kwargs)
@@ -203,6 +203,6 @@ def _check_packed(kwargs: dict[str, Any], packed: bool) -> None:
         one = marks.numel() <= 2 if name != "seq_idx" else bool((marks == marks[..., :1]).all())
         if not one:
             raise UnsupportedArgumentError(
-                f"{name}: says that several sequences lie in one row, and the mask does not; pass "
-                "position_ids that begin anew with each sequence, and no attention_mask"
+                f"{name}: says that several sequences are in one row, and the mask does not; pass "
+                "position_ids that restart with each sequence, and no attention_mask"
             )

@@ -65,7 +65,7 @@ def _switch(stock: Any) -> Any:
 
 
 def _update(stock: Any) -> Any:
-    """Return the cache's update, which tells a registered attention where the pages are."""
+    """Return the cache's update, which passes the pages to a registered attention."""
 
     def update(
         cache: Any, key_states: Tensor, value_states: Tensor, layer_idx: int, kwargs: dict[str, Any]

@@ -56,7 +56,7 @@ def prepare(
         q_offset, kv_offset: the positions of the first query and of the first key.
         mask_function: ``(b, h, q, k) -> bool`` on positions; None: causal.
         attention_mask: bool [B, positions]: False at padding. Positions beyond are padding.
-        device: where the mask lies.
+        device: of the mask.
         kwargs: what other attentions' masks want to know.
 
     Raises:
@@ -111,14 +111,14 @@ def band_blocks(
     band = Band(low, high).within(q_length, kv_length)
     if band == Band():
         return None
-    make = _kept if q_length * kv_length <= _MOST_KEPT else _kept.__wrapped__
+    make = _cached_mask if q_length * kv_length <= _MOST_KEPT else _cached_mask.__wrapped__
     return make(q_length, kv_length, band, device)
 
 
 @lru_cache(maxsize=8)
-def _kept(q_length: int, kv_length: int, band: Band, device: torch.device) -> BlockMask:
+def _cached_mask(q_length: int, kv_length: int, band: Band, device: torch.device) -> BlockMask:
     exact = masks.causal if band == Band(high=1) else band
-    # Made under inference_mode it could not serve training later.
+    # A mask made under inference_mode could not be used in training later.
     with torch.inference_mode(False), torch.no_grad():
         return create_block_mask(exact, None, None, q_length, kv_length, device=device)
 
@@ -161,7 +161,7 @@ def _listed(attention_mask: Tensor | None, place: Place) -> Tensor | None:
 
 
 def _padding(listed: Tensor) -> KeysBetween | KeysListed:
-    """Return the mask of the keys that are listed: a range per batch where they lie together."""
+    """Return the mask of the keys that are listed: a range per batch where they are adjacent."""
     count = listed.sum(dim=1)
     flags = listed.to(torch.uint8)
     first = flags.argmax(dim=1)
@@ -196,7 +196,7 @@ def _of_one_query(visible: Tensor) -> BlockMask | None:
 
 
 def _forgetful(mask: BlockMask) -> BlockMask:
-    """Return a mask without the tensors that it was made from: it serves one step.
+    """Return a mask without the tensors that it was made from: it is used for one step.
 
     Otherwise every layer would look whether they were changed, and recompute the bits where that
     cannot be told, as under inference_mode.

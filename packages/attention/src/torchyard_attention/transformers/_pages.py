@@ -1,4 +1,4 @@
-"""A step of transformers' continuous batching whose keys are read where they lie, in pages."""
+"""A step of transformers' continuous batching whose keys are read in place, in pages."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from torchyard_attention.transformers._mask import prepare
 # transformers looks for these in the name and then takes the attention for another.
 _TAKEN: Final = ("eager", "sdpa", "flash", "flex_attention", "paged", "/")
 
-# What transformers tells a mask function since its masks begin at offsets.
+# What transformers passes to a mask function since its masks begin at offsets.
 _MASK_ARGUMENTS: Final = ("batch_size", "q_length", "kv_length", "q_offset", "kv_offset")
 
 
 def register(name: str = "torchyard", *, implementation: str | None = None) -> None:
     """Register attention and its masks with transformers.
 
-    Afterwards ``attn_implementation=name`` serves any model that takes the attention interface,
+    Afterwards ``attn_implementation=name`` works for any model that takes the attention interface,
     also in ``generate_batch``, transformers' continuous batching.
     Both are registered together, because without its mask function an attention gets no mask, and
     nothing says so. Registering again replaces. A model that is built with the name later and does

@@ -1,6 +1,7 @@
 """Masks over the queries and keys of one call, as transformers' patterns become.
 
-Indices count from the call's first query and first key; a :class:`Place` says where these lie.
+Indices count from the call's first query and first key; a :class:`Place` holds their
+positions.
 """
 
 from __future__ import annotations

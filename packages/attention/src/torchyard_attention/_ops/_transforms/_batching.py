@@ -165,7 +165,7 @@ def _placed(
         return function(score, b % inner, h, q_idx, kv_idx, *used)
 
     found, order = trace(placed, "score_mod", SCORE_INPUTS, lse_dtype(query), query.device)
-    # The tensors keep their places, whichever of them the new program meets first.
+    # The tensors keep their places, whatever the order in which the new program uses them.
     place_of = {id(tensor): place for place, tensor in enumerate(captured)}
     places = [place_of[id(tensor)] for tensor in order]
     return re.sub(r'"\$(\d+)"', lambda met: f'"${places[int(met[1])]}"', found), captured

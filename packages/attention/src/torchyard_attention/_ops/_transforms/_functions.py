@@ -204,8 +204,8 @@ class _Gradients(torch.autograd.Function):
 
 
 def _as_function(ctx: Any) -> tuple[tuple[Tensor, ...], Any, list[int]]:
-    """Return the tensors that gradients depend on, gradients as a function of them, and where each
-    of them stands among the inputs."""
+    """Return the tensors that gradients depend on, gradients as a function of them, and the
+    index of each of them among the inputs."""
     grad_out, grad_lse, *given = ctx.saved_tensors
     call = ctx.plan.call(given)
     captured = captured_of(call)

@@ -50,7 +50,7 @@ class Ours:
         return attend
 
     def decisions(self, query: Tensor) -> dict[str, Decision]:
-        """Return which implementation serves each part of a run, and why.
+        """Return which implementation computes each part of a run, and why.
 
         Args:
             query: [B, H, S, D] as in training; its values do not matter.

@@ -186,9 +186,9 @@ class Stock:
     """A formulation of a whole sequence and one of a single query.
 
     Args:
-        training: serves sequences; for prompts of other lengths the dense bias does.
+        training: computes sequences; for prompts of other lengths the dense bias does.
         dense: the dense bias.
-        decoding: serves one query.
+        decoding: computes one query.
         length: the training sequences' length.
     """
 
