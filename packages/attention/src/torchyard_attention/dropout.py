@@ -1,8 +1,8 @@
-"""Which attention weights dropout keeps: a function of a seed and a pair's place alone.
+"""The dropout mask of attention weights: a function of a seed and a pair's indices alone.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) in torch's
-int64 arithmetic, so that every implementation, tile and thread, forward and backward, finds the
-same mask without keeping it. The counter is ``(k // 4, q, b * Hq + h, low word of seed[1])``, the
+int64 arithmetic, so that every implementation, tile and thread, forward and backward, computes the
+same mask without storing it. The counter is ``(k // 4, q, b * Hq + h, low word of seed[1])``, the
 key is the two words of ``seed[0]``, and the ``k % 4``-th word of the result decides.
 """
 

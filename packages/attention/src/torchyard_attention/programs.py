@@ -1,8 +1,8 @@
 """Score programs as plugins read them: their steps and the dtypes of what they give.
 
 A kernel library that computes a score_mod by itself starts here: :func:`typed_program` turns the
-text of a ``ScoreMod``, or of a request, into steps. What the words mean is said by torch: each is
-the torch function of that name on scalars. Functions of other inputs: ``torchyard_programs``.
+text of a ``ScoreMod``, or of a request, into steps. Each operation is the torch
+function of that name on scalars. Functions of other inputs: ``torchyard_programs``.
 """
 
 from __future__ import annotations

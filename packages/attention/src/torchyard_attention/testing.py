@@ -1,4 +1,4 @@
-"""Calls to test implementations with. Needs no pytest.
+"""Calls that implementations are tested with. Needs no pytest.
 
 A plugin's author builds calls with :func:`make_call`, runs their implementation and judges what it
 returned with :mod:`torchyard_attention.tolerance`.

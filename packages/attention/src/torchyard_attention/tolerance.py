@@ -1,4 +1,4 @@
-"""How far from the float64 reference a result may lie.
+"""How far from the float64 reference a result may be.
 
 The ruler is the error of a naive computation of the same call: dense, every product and sum rounded
 to the inputs' dtype, as a few lines of eager torch do it. An implementation may be twice as far off

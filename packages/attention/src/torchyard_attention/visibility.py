@@ -1,4 +1,4 @@
-"""Masks as dense booleans: what MaskBlocks means, written out."""
+"""Masks as dense booleans: the meaning of MaskBlocks."""
 
 from __future__ import annotations
 

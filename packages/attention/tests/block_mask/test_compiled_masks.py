@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from torchyard_attention import create_block_mask, flex_attention
+from torchyard_attention import create_block_mask, flex_attention, masks
 
 
 def _dense(query, key, visible, score):
@@ -58,6 +58,19 @@ def test_a_mask_mod_that_holds_sizes_is_compiled_once_for_every_length():
         expected = _dense(query, key, visible, lambda scores: scores)
         torch.testing.assert_close(compiled(query, key), expected)
     assert count.frame_count == 2
+
+
+@pytest.mark.parametrize("batches", [None, 2])
+def test_one_padding_length_is_that_of_every_batch(batches):
+    def attend(x, lengths):
+        mask = create_block_mask(masks.padding(lengths), batches, None, 150, 150, device="cpu")
+        return flex_attention(x, x, x, block_mask=mask)
+
+    x = torch.randn(2, 2, 150, 16, dtype=torch.float64)
+    expected = _dense(x, x, torch.arange(150) < 70, lambda scores: scores)
+    compiled = torch.compile(attend, fullgraph=True, backend="aot_eager")
+    for function in (attend, compiled):
+        torch.testing.assert_close(function(x, torch.tensor([70])), expected)
 
 
 def test_making_a_mask_and_attending_with_it_is_one_graph_without_fullgraph():

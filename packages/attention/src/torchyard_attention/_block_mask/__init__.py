@@ -1,4 +1,4 @@
-"""Block masks: the class, how one is made, and what it is to trees of tensors."""
+"""Block masks: the class, its constructors, and its registration as a tree of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a block mask's lists of blocks say, in each of torch's forms."""
+"""The lists of blocks of a block mask, in each of torch's forms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _cells(of: str, name: str, value: object) -> int:
 
 
 class BlockLists:
-    """Which blocks of a mask are visible, whole or in part; see :class:`BlockMask`."""
+    """Which blocks of a mask are visible, fully or in part; see :class:`BlockMask`."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class BlockLists:
         return self._block_size
 
     def _drop_columns(self, lists: None) -> None:
-        """Leave out the lists by columns, of which some callers have no need."""
+        """Leave out the lists by columns, which some callers do not need."""
         if lists is not None:
             raise TypeError(
                 f"BlockMask: lists by columns follow from those by rows; expected None, which "
@@ -161,7 +161,7 @@ class BlockLists:
         return (*self.kv_num_blocks.shape[:2], *self._seq_lengths)
 
     def numel(self) -> int:
-        """Return how many (query, key) pairs the mask speaks of."""
+        """Return how many (query, key) pairs the mask covers."""
         batch, heads, q_length, kv_length = self.shape
         return batch * heads * q_length * kv_length
 

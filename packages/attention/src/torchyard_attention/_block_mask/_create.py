@@ -1,4 +1,4 @@
-"""create_block_mask: from a function of indices to a block mask."""
+"""``create_block_mask``: a block mask from a function of indices."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def create_block_mask(
     """Build a block mask from a function of indices, as torch's function of the same name.
 
     The function is recorded, not run per pair. A mask that knows its structure (those of
-    ``torchyard_attention.masks``, and what and_masks and or_masks make of them) is evaluated only
-    in blocks of which its structure is unsure; any other function one stripe of blocks at a time.
+    ``torchyard_attention.masks``, and combinations of them by and_masks and or_masks) is evaluated
+    only in blocks that its structure leaves open; any other function one stripe of blocks at a time.
     The result is the same. No Sq x Sk mask is ever held, with or without compilation. Inside of
     torch.compile, torch.export and with fake tensors every mask is evaluated by stripes.
 
@@ -113,7 +113,7 @@ def create_block_mask(
 
 
 def default_device() -> torch.device:
-    """Return the device that a mask lies on where none is named."""
+    """Return the device of a mask where none is named."""
     return torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
 
 

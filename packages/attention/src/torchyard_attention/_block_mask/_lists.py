@@ -53,7 +53,7 @@ class WriteOrder(NamedTuple):
     def given(
         cls, partial: Tensor | None, full: Tensor | None, order: Tensor | bool | None
     ) -> WriteOrder:
-        """Return what ``BlockMask.from_kv_blocks`` is given.
+        """Return the order from the arguments of ``BlockMask.from_kv_blocks``.
 
         Raises:
             ValueError: there is an order for full blocks alone.
@@ -116,7 +116,7 @@ def pair_of(block_size: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def fitted(block_size: tuple[int, int], lengths: tuple[int, int]) -> tuple[int, int]:
-    """Return a block size without what reaches far beyond the sequences.
+    """Return a block size limited to little more than the sequences.
 
     torch's empty masks are one block of 2**30 x 2**30, and every partial block has its bits.
     """
@@ -139,7 +139,7 @@ def checked_lists(
     block_size: int | tuple[int, int],
     seq_lengths: tuple[int, int] | None,
 ) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], tuple[int, int], tuple[int, int]]:
-    """Return the four lists as a mask holds them, (Sq, Sk) and (BQ, BK).
+    """Return the four lists as a mask stores them, (Sq, Sk) and (BQ, BK).
 
     Raises:
         ValueError, TypeError: shapes or dtypes do not fit; names the argument.

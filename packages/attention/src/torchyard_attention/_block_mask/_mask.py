@@ -186,7 +186,7 @@ class BlockMask(MaskBits):
     ) -> BlockMask:
         """Return the mask of some batches, heads and rows of blocks; dimensions stay.
 
-        Unlike torch's, the result can be used: the bits of its blocks come along, and its
+        Unlike torch's, the result can be used: it includes the bits of its blocks, and its
         seq_lengths are those of its rows. Only whole rows of blocks can be taken, from the first to
         the last of them in order.
 
@@ -223,8 +223,8 @@ class BlockMask(MaskBits):
     def part(self, q_blocks: Sequence[int], kv_blocks: Sequence[int]) -> BlockMask:
         """Return the mask of some rows and columns of blocks, as they follow one another.
 
-        The result speaks of a sequence that holds those blocks alone: its query i is the i-th
-        query of the listed blocks. It holds bits of its own, those of its partial blocks.
+        The result is the mask of a sequence of those blocks alone: its query i is the i-th query of
+        the listed blocks. It has its own copy of the bits of its partial blocks.
 
         Args:
             q_blocks, kv_blocks: numbers of blocks, each at most once, in any order. The last block
@@ -265,7 +265,7 @@ class BlockMask(MaskBits):
     def without_program(self) -> BlockMask:
         """Return the mask without the function and the tensors that it was made from.
 
-        What it captures can change as it likes then: nobody looks.
+        Changes of the captured tensors then have no effect.
         """
         return self._like(self.block_tensors(), self._seq_lengths, program=False)
 

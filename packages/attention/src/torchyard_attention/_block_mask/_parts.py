@@ -104,7 +104,7 @@ def parts_of(
 
 
 def _slots(mask: BlockMask, kv_blocks: int) -> Tensor:
-    """Return where in ``bits`` each block lies, -1 for those that are not partial.
+    """Return the offset of each block in ``bits``, -1 for those that are not partial.
 
     int64 [Bm, Hm, Qb, Kb].
     """
@@ -125,7 +125,7 @@ def cut_bits(
 ) -> Tensor:
     """Return the bits of partial blocks, in list order, without what is beyond the lengths.
 
-    Hidden blocks may stay among them.
+    Blocks that are now hidden may be among them.
     """
     place = torch.arange(kv_indices.shape[-1], device=bits.device)
     where = (place < kv_num_blocks[..., None]).nonzero(as_tuple=True)

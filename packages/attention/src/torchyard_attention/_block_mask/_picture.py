@@ -58,7 +58,7 @@ def _drawn(visible: Tensor, grid: tuple[int, int]) -> str:
 
 
 def described(mask: BlockMask) -> str:
-    """Return what is printed of a mask: its sizes, and its picture where there is data."""
+    """Return the repr of a mask: its sizes, and its picture where there is data."""
     function = mask.mask_mod
     name = getattr(function, "__name__", None if function is None else type(function).__name__)
     sizes = f"shape={mask.shape}, BLOCK_SIZE={mask.BLOCK_SIZE}, mask_mod={name}"

@@ -39,7 +39,7 @@ def record_mask(mask_mod: MaskMod, device: torch.device) -> tuple[str, list[Tens
 class RecordedMask:
     """A mask function that was read back from its program.
 
-    It stands for a function that cannot be stored, such as a lambda: its program can, and is data.
+    It replaces a function that cannot be stored, such as a lambda; its program can, as data.
 
     Attributes:
         text: the program.

@@ -1,4 +1,4 @@
-"""A block mask as a tree of tensors, to torch.export and to whoever maps over a model's inputs."""
+"""A block mask as a tree of tensors, for torch.export and functions that map over trees."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def _unflatten(leaves: Any, context: Any) -> BlockMask:
 
 
 def register() -> None:
-    """Tell torch's trees of block masks."""
+    """Register block masks with torch's trees."""
     register_tree(BlockMask, _flatten, _unflatten, "torchyard_attention.BlockMask")

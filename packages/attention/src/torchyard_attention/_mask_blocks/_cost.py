@@ -1,4 +1,4 @@
-"""What a mask may cost to make: it is known before anything is made."""
+"""Limits of the work and memory that a mask may take, checked before it is made."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _spelled(sizes: tuple[int, int, int, int]) -> str:
 
 @lru_cache(maxsize=1)
 def _physical_memory() -> int | None:
-    """Return the machine's memory in bytes; None where the system does not tell."""
+    """Return the machine's memory in bytes; None where the system does not report it."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

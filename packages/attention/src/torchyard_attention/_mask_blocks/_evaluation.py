@@ -1,7 +1,7 @@
 """From a mask_mod's program to mask blocks, one stripe of block rows at a time.
 
-Never holds a Sq x Sk mask: a stripe of block rows is evaluated, each block is found hidden, partial
-or full, and of the partial ones the bits are kept.
+Never holds a Sq x Sk mask: a stripe of block rows is evaluated, each block is classified as hidden,
+partial or full, and the bits of the partial ones are stored.
 """
 
 from __future__ import annotations

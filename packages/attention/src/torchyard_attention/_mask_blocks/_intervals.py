@@ -24,7 +24,7 @@ _MOST: Final = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockRows:
-    """The rows of blocks that a mask is asked about.
+    """The rows of blocks that a visibility is computed for.
 
     Attributes:
         first: int64 [Qb]: each row's first query; ascending, without gaps, not always from 0.
@@ -81,7 +81,7 @@ class Intervals:
         )
 
     def covering(self) -> Intervals:
-        """Return merged intervals that hold these keys, and others where they are very many."""
+        """Return merged intervals that hold these keys, and more if there are very many."""
         merged = self.merged()
         if merged.start.shape[-1] <= _MOST:
             return merged
@@ -90,7 +90,7 @@ class Intervals:
         return Intervals(start, end)
 
     def within(self) -> Intervals:
-        """Return merged intervals of these keys; the longest ones where they are very many."""
+        """Return merged intervals of these keys; the longest ones if there are very many."""
         merged = self.merged()
         if merged.start.shape[-1] <= _MOST:
             return merged
@@ -161,7 +161,7 @@ class StructuredMask(Protocol):
         """Return whether a query sees a key, as any mask_mod."""
 
     def visibility(self, rows: BlockRows) -> Visibility | None:
-        """Return what is known by rows of blocks; None where nothing is."""
+        """Return the visibility by rows of blocks; None where it is unknown."""
 
 
 def repeated(lengths: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,5 +183,5 @@ def nothing_whole(visibility: Visibility) -> Visibility:
 
 
 def visibility_of(mask_mod: Any, rows: BlockRows) -> Visibility | None:
-    """Return what a mask_mod knows of its structure; None for a plain function."""
+    """Return the visibility of a mask_mod; None for a plain function."""
     return mask_mod.visibility(rows) if isinstance(mask_mod, StructuredMask) else None

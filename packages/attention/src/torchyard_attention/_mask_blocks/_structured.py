@@ -1,8 +1,8 @@
 """From a mask's structure to mask blocks, in time and memory linear in the blocks that are touched.
 
-Blocks that the structure calls hidden or visible whole are never looked at. The bits of the others
-are written from the structure too, where it says exactly what each query sees; where it does not,
-the mask's program is evaluated on these blocks.
+Blocks that are hidden or fully visible by the structure are not evaluated. The bits of the others
+also follow from the structure where it is exact; where it is not, the mask's program is evaluated
+on these blocks.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def blocks_within(
     block_size: tuple[int, int],
     device: torch.device,
 ) -> MaskBlocks | None:
-    """Return a mask as blocks, the same bit by bit as ``_mask_blocks.blocks_of``; None if nothing
-    is known of its structure.
+    """Return a mask as blocks, the same bit by bit as ``_mask_blocks.blocks_of``; None if
+    its structure is unknown.
 
     Args:
         text: the mask's program.

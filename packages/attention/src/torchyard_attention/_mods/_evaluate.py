@@ -83,7 +83,7 @@ def evaluate_mask_blocks(
 
 
 def _visible(result: Tensor) -> Tensor:
-    """Return what a mask's program gave; refuse what is not bool."""
+    """Return the result of a mask's program; refuse what is not bool."""
     if result.dtype != torch.bool:
         raise ProgramError(
             f"mask_mod: expected bool, True where a query sees a key, got {result.dtype}; compare, "
@@ -118,7 +118,7 @@ def evaluate_tile(
 def scalar_function(text: str) -> _TensorFunction:
     """Return the program as a function of (score, b, h, q, k, *captured), all of them scalars.
 
-    One function object per text, so that whoever compiles it compiles once.
+    One function object per text, so that it is compiled once.
     """
     return build(parse(text), SCORE_INPUTS)
 
@@ -136,7 +136,7 @@ def infer_dtypes(text: str, dtype: torch.dtype, traits: Traits) -> dict[str, tor
 
 
 def score_inputs(dtype: torch.dtype, ndim: int = 0) -> tuple[Input, ...]:
-    """Return what a program is given, for scores of a dtype."""
+    """Return the inputs of a program, for scores of a dtype."""
     return tuple(Input(name, dtype if name == "s" else torch.int64, ndim) for name in SCORE_INPUTS)
 
 

@@ -66,9 +66,9 @@ _OF_THE_KIND: Final = frozenset({"new_ones", "new_zeros", "ones_like", "zeros_li
 
 
 def reads(text: str, name: str) -> bool:
-    """Return whether what a program gives depends on the value of an input.
+    """Return whether the result of a program depends on the value of an input.
 
-    Plain Python, as the tracer is. It says yes too often where a value is read and cancels out.
+    Plain Python, as the tracer is. It returns True also where a value is read and cancels out.
     """
     lines = text.split("\n")
     known = [f'"{name}"']

@@ -1,6 +1,6 @@
 """The op of attention over pages: ``torch.ops.torchyard_attention.paged_forward``.
 
-It has no gradient: what a cache holds has no history.
+It has no gradient: a cache has no history.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def paged_forward(call: AttentionCall, use: str = "") -> AttentionResult:
 
 
 def flattened(call: AttentionCall) -> list[Any]:
-    """Return the op's arguments but the demanded implementation."""
+    """Return the op's arguments except the demanded implementation."""
     score, mask, pages = call.score_mod, call.mask, call.pages
     assert pages is not None
     return [

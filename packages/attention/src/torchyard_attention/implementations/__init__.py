@@ -33,7 +33,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
 
 
 def _gathering(supports: _Supports) -> _Supports:
-    """Return the same answer; of a call with pages it says that keys are copied first."""
+    """Return the same verdict; for a call with pages it adds that keys are copied first."""
 
     def answer(request: AttentionRequest, platform: Platform) -> Verdict:
         verdict = supports(request, platform)

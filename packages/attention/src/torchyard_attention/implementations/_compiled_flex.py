@@ -1,4 +1,4 @@
-"""The forward of attention.flex: torch's template with a program and a mask that are data."""
+"""The forward of attention.flex: torch's template, with the program and the mask as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the forward and the backward over tiles have in common: scores, weights, products.
+"""Scores, weights and products of tiles, for the forward and the backward.
 
 Each step exists twice. The plain one adds -inf to hidden scores, which costs a twentieth of
 selecting (torch.where, masked_fill) on a CPU, but lets what is not finite slip from a hidden pair

@@ -1,4 +1,4 @@
-"""attention.sdpa: torch's scaled_dot_product_attention, where it keeps the contract."""
+"""attention.sdpa: torch's scaled_dot_product_attention, where it satisfies the contract."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _backward(
 
 
 def _unit_stride(tensor: Tensor) -> Tensor:
-    """Return a tensor that the op reads right: it takes the last stride for 1."""
+    """Return a tensor whose last stride is 1, as the op assumes."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -1,4 +1,4 @@
-"""Helpers around mask_mods that torch.nn.attention.flex_attention has too."""
+"""Combinations of mask_mods, as torch.nn.attention.flex_attention has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents side by side in one sequence: a query sees its own."""
+"""Several documents in one sequence: a query sees its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_IDS: Final = 1 << 30
 
 
 class _Keys:
-    """Where the documents of some keys lie; found once for ids that do not change.
+    """The places of the documents of some keys, computed once for ids that do not change.
 
     Args:
         ids: integers [S].

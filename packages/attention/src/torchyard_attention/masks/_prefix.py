@@ -35,7 +35,8 @@ class _KeysBeforeOfBatch:
     lengths: Tensor
 
     def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return kv_idx < self.lengths[b]
+        # One length is that of every batch.
+        return kv_idx < (self.lengths[0] if self.lengths.shape[0] == 1 else self.lengths[b])
 
     def visibility(self, rows: BlockRows) -> Visibility:
         end = self.lengths.to(rows.first)[:, None, None, None]
@@ -57,7 +58,7 @@ class QueriesBefore:
 
 
 def padding(lengths: int | Tensor) -> StructuredMask:
-    """Show every query the first ``lengths`` keys: one number, or one per batch, integers [B]."""
+    """Show every query the first ``lengths`` keys: one number, or integers [B] or [1]."""
     return keys_before("padding", "lengths", lengths)
 
 

@@ -1,4 +1,4 @@
-"""What a model of transformers may ask for in vain."""
+"""The errors of arguments that attention does not support."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["NoTensorError", "UnsupportedArgumentError"]
 
 
 class UnsupportedArgumentError(TorchyardError, ValueError):
-    """A model passes something that attention does not do; the message names it."""
+    """A model passes an argument that attention does not support; the message names it."""
 
 
 class NoTensorError(UnsupportedArgumentError, AttributeError):

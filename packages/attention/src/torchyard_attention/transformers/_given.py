@@ -1,4 +1,4 @@
-"""The mask of a layer, whoever made it."""
+"""The mask of a layer, made by this package, by transformers or by the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which models call the attention interface: told when a model that asks for it is built.
+"""Which models call the attention interface, checked when a model that asks for it is built.
 
 transformers accepts any registered name for any model. A model that computes attention itself then
 goes on without the attention that its user asked for, or fails with a KeyError while it is built.

@@ -1,4 +1,4 @@
-"""The mask function: from what a model of transformers knows of a step to the mask of the step."""
+"""The mask function: the mask of a step from the arguments that a model of transformers passes."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def prepare(
 
 
 def check_asked(kwargs: dict[str, Any]) -> None:
-    """Check what transformers says of a mask besides its function and its sizes.
+    """Check the arguments for a mask besides its function and its sizes.
 
     Raises:
-        UnsupportedArgumentError: it says what is not known, or the model would leave the mask out.
+        UnsupportedArgumentError: an argument is unknown, or the model would leave the mask out.
     """
     unknown = sorted(
         name for name, value in kwargs.items() if value is not None and name not in _FOR_OTHERS
@@ -106,7 +106,7 @@ def band_blocks(
 ) -> BlockMask | None:
     """Return the mask that shows query q the keys from q + low to below q + high; None for all.
 
-    Kept for the next step or the next batch of the same lengths, but for very long ones.
+    Cached for the next step or the next batch of the same lengths, except very long ones.
     """
     band = Band(low, high).within(q_length, kv_length)
     if band == Band():
@@ -145,7 +145,7 @@ def _blocks(
 
 
 def _listed(attention_mask: Tensor | None, place: Place) -> Tensor | None:
-    """Return which keys are no padding, bool [B, Sk]; None if none is."""
+    """Return which keys are not padding, bool [B, Sk]; None if all are real."""
     if attention_mask is None:
         return None
     if attention_mask.ndim != 2:
@@ -198,8 +198,8 @@ def _of_one_query(visible: Tensor) -> BlockMask | None:
 def _forgetful(mask: BlockMask) -> BlockMask:
     """Return a mask without the tensors that it was made from: it is used for one step.
 
-    Otherwise every layer would look whether they were changed, and recompute the bits where that
-    cannot be told, as under inference_mode.
+    Otherwise every layer would check whether they were changed, and recompute the bits where that
+    is unknown, as under inference_mode.
     """
     return mask.without_program()
 

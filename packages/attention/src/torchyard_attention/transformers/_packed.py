@@ -21,7 +21,7 @@ _KEPT: Any = WeakTensorKeyDictionary()
 
 
 class _Key(NamedTuple):
-    """What a kept mask is for, and the tensors' versions when it was made."""
+    """The key of a cached mask, and the tensors' versions when it was made."""
 
     versions: tuple[int, int]
     lengths: tuple[int, int]

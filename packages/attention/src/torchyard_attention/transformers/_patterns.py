@@ -65,7 +65,7 @@ def read(function: MaskFunction) -> Pattern:
 
 
 def _plain(function: MaskFunction) -> Pattern:
-    """Return the pattern of a function of which nothing is known."""
+    """Return the pattern of a function whose structure is unknown."""
 
     def at(place: Place) -> MaskMod:
         def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Any:

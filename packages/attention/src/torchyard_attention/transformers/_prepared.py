@@ -1,4 +1,4 @@
-"""A mask as a model of transformers hands it from layer to layer."""
+"""A mask as a model of transformers passes it from layer to layer."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def register(name: str = "torchyard", *, implementation: str | None = None) -> N
 
 
 def _transformers() -> Any:
-    """Return transformers if it has what is needed; told by what is there, not by its version."""
+    """Return transformers if it has what is needed, by feature, not by version."""
     try:
         transformers = import_module("transformers")
         masking = import_module("transformers.masking_utils")

@@ -1,4 +1,4 @@
-"""Masks over the queries and keys of one call, as transformers' patterns become.
+"""Masks over the queries and keys of one call, made of transformers' patterns.
 
 Indices count from the call's first query and first key; a :class:`Place` holds their
 positions.
@@ -18,7 +18,7 @@ __all__ = ["Band", "Chunks", "KeysBetween", "KeysListed", "Place"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the queries and keys of a call lie among all positions of their sequences.
+    """The positions of the queries and keys of a call in their sequences.
 
     Attributes:
         q_offset, kv_offset: the positions of the first query and the first key.
@@ -97,7 +97,7 @@ class Chunks:
     Attributes:
         size: of a chunk.
         padding: integers [B]: where each sequence begins.
-        place: where the queries and keys lie.
+        place: of the queries and keys.
     """
 
     size: int

@@ -1,1 +1,1 @@
-"""Attention under torch.func, and differentiated forwards, twice or for many slopes at once."""
+"""Attention under torch.func, and its forward-mode, higher and batched derivatives."""

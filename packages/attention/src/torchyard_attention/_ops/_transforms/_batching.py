@@ -1,8 +1,8 @@
 """Attention under torch.vmap: the mapped dimension becomes part of the batch.
 
 Query, key and value are folded into their batch dimension, and so is a score_mod: where it reads
-the batch or a tensor that is mapped over, its program is recorded again with the place in the batch
-taken apart. Programs whose captured tensors are not merely indexed, and dropout, whose mask depends
+the batch or a tensor that is mapped over, its program is recorded again with the index in the
+batch split. Programs whose captured tensors are not merely indexed, and dropout, whose mask depends
 on the place in the batch, are computed one by one.
 """
 
@@ -126,7 +126,7 @@ def _one_of(tensor: Tensor, dim: int) -> Tensor:
 
 
 def refuse_mapped_mask(call: AttentionCall) -> None:
-    """Raise TransformError for a block mask that is another for each call that vmap maps over."""
+    """Raise TransformError for a block mask that differs between the calls that vmap maps over."""
     mask = call.mask
     if mask is None:
         return

@@ -1,7 +1,7 @@
 """Ops without derivatives: under a transform they are computed where they are constant, or refused.
 
 Without this, a transform would end in torch's internal errors, or in results whose derivative is
-missing and nobody says so.
+silently missing.
 """
 
 from __future__ import annotations
