@@ -47,9 +47,9 @@ def create_block_mask(
 
     The function is recorded, not run per pair. A mask that knows its structure (those of
     ``torchyard_attention.masks``, and combinations of them by and_masks and or_masks) is evaluated
-    only in blocks that its structure leaves open; any other function one stripe of blocks at a time.
-    The result is the same. No Sq x Sk mask is ever held, with or without compilation. Inside of
-    torch.compile, torch.export and with fake tensors every mask is evaluated by stripes.
+    only in blocks that its structure leaves open, any other function one stripe of blocks at a
+    time. The result is the same. No Sq x Sk mask is ever held, with or without compilation. Inside
+    of torch.compile, torch.export and with fake tensors every mask is evaluated by stripes.
 
     Args:
         mask_mod: ``(b, h, q_idx, kv_idx) -> bool``: whether a query sees a key.
