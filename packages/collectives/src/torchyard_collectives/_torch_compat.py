@@ -80,9 +80,6 @@ _C10D_FILE: Final = str(distributed_c10d.__file__)
 DispatchKeySet = torch._C.DispatchKeySet
 
 
-# Autograd and transforms.
-
-
 def apply_at_one_level(apply: Callable[..., Any], *args: Any) -> Any:
     """Call an autograd Function in a rule for the dispatcher.
 
@@ -119,9 +116,6 @@ def is_view(tensor: Tensor) -> bool:
     return bool(tensor._is_view())
 
 
-# Process groups.
-
-
 def load_group_defaults() -> None:
     """Import a module of torch that, imported later, keeps the default group for ever.
 
@@ -140,10 +134,9 @@ def load_group_defaults() -> None:
 
 
 def own_groups() -> list[ProcessGroup]:
-    """Return the process groups that this process is in.
+    """Return this process's groups, which torch.distributed lists nowhere else.
 
-    torch.distributed lists them nowhere else. Without it: an AttributeError where a group is named
-    by its ranks, and where the recorder is switched on.
+    Without it: an AttributeError for a group named by its ranks, and in the recorder.
     """
     return list(_C10D._world.pg_map)
 
@@ -155,11 +148,7 @@ def group_by_name(name: str) -> ProcessGroup:
 
 
 def group_name(group: ProcessGroup) -> str:
-    """Return torch's name of a group; empty for one that was never given any.
-
-    torch has no name in the object for some groups made in Python, and lists them. Without the
-    list: no name.
-    """
+    """Return torch's name of a group, also of one made in Python; empty where it has none."""
     try:
         return str(group.group_name)
     except RuntimeError:
@@ -170,25 +159,20 @@ def group_name(group: ProcessGroup) -> str:
 def backends_of(group: ProcessGroup) -> str:
     """Return a group's backends, written ``device:backend,device:backend``.
 
-    torch keeps them in a table alone. Without it: an AttributeError for a tensor that is not in CPU
-    memory.
+    Without torch's table of them: an AttributeError for a tensor that is not in CPU memory.
     """
     return str(_C10D._world.pg_backend_config.get(group, ""))
 
 
 def default_store() -> Any:
-    """Return the store of the default group; without it: an AttributeError.
-
-    The flight recorder exchanges dumps through it.
-    """
+    """Return the default group's store; without it: ranks' recorders exchange no dumps."""
     return _C10D._get_default_store()
 
 
 def meshes_entered() -> Sequence[device_mesh.DeviceMesh]:
     """Return the meshes of the ``with`` blocks around the caller, outermost first.
 
-    torch has the innermost one for DTensor alone. Without it: an AttributeError where a call names
-    no group.
+    Without it: an AttributeError where a call names no group.
     """
     return device_mesh._mesh_resources.mesh_stack
 
@@ -196,7 +180,6 @@ def meshes_entered() -> Sequence[device_mesh.DeviceMesh]:
 def backend_creator(name: str) -> Any:
     """Return what makes groups of a backend that was registered from outside of torch, or None.
 
-    Backend.register_backend refuses a second registration and has no question for the first.
     Without it: an AttributeError when this package is imported.
     """
     return Backend._plugins.get(name.upper())
@@ -237,9 +220,6 @@ def wrap_backend(
     group._register_backend(torch.device(device.type), kind, made)
     group._set_group_name(_C10D.GroupName(f"{name}/{device.type}"))
     return group
-
-
-# The compiler and the profiler.
 
 
 def constant(function: Callable[P, R]) -> Callable[P, R]:
@@ -288,9 +268,6 @@ def sized_event(name: str, tensors: Sequence[Tensor]) -> AbstractContextManager[
         return profiler.record_function(name)
     made: AbstractContextManager[Any] = _SIZED(name, tensors)
     return made
-
-
-# What the flight recorder intercepts.
 
 
 def below_backend_select() -> DispatchKeySet:
@@ -348,8 +325,7 @@ def reduce_op(frame: FrameType | None) -> int | None:
     """Return the reduction of the torch.distributed function that calls, or None.
 
     An operator receives it as an object that Python cannot read, so it is read from the variable
-    ``opts`` of the function above. Calls from C++, such as DDP's reducer's, have none, and neither
-    has any call on a torch that names the variable otherwise.
+    ``opts`` of the function above. Without that variable, as for calls from C++: None.
     """
     steps = 3
     while frame is not None and steps:
@@ -368,12 +344,7 @@ def _in_contexts() -> bool:
 
 
 def _marks_constants() -> bool:
-    def marked() -> None:
-        return None
-
-    def ours() -> None:
-        return None
-
+    marked, ours = (lambda: None), (lambda: None)
     torch.compiler.assume_constant_result(marked)  # type: ignore[no-untyped-call]
     return vars(constant(ours)) == vars(marked) != {}
 

@@ -17,6 +17,7 @@ from torchyard_context_parallel._agreement import agree
 from torchyard_context_parallel._api import ATTENTION, context_parallel_attention
 from torchyard_context_parallel._place import Place
 from torchyard_context_parallel._sharding import Sharding
+from torchyard_context_parallel._torch_compat import version_of
 
 
 class Spread:
@@ -167,7 +168,7 @@ class Spread:
         Raises:
             ValueError: they are not those of this rank's part.
         """
-        if given.ndim != 2 or self._seen == (id(given), given._version):
+        if given.ndim != 2 or self._seen == (id(given), version_of(given)):
             return
         part = self.place.part
         if self.positions is None:
@@ -186,7 +187,7 @@ class Spread:
                 "context_parallel(..., position_ids=whole) and shard(whole, ...) to the model"
             )
         if not given.is_inference():
-            self._seen = (id(given), given._version)
+            self._seen = (id(given), version_of(given))
 
 
 def _told(positions: Tensor) -> str:
