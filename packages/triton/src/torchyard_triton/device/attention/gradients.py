@@ -1,4 +1,4 @@
-"""The gradients of scores, which every backward pass computes anew from the lse."""
+"""The gradients of scores, which every backward pass recomputes from the lse."""
 
 from __future__ import annotations
 
