@@ -64,7 +64,7 @@ for folder in sys.argv[1:]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forks of one")
-def test_other_sources_are_compiled_anew_and_the_same_are_not(tmp_path):
+def test_other_sources_are_compiled_again_and_the_same_are_not(tmp_path):
     schema = (
         _PACKAGE.replace("backward(Tensor grad)", "backward(Tensor grad, float by)")
         .replace("lambda grad: grad * 2", "lambda grad, by: grad * by")
@@ -88,13 +88,13 @@ def test_other_sources_are_compiled_anew_and_the_same_are_not(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     # Of AOTAutograd one graph, of Inductor the forward and the backward.
-    kept, anew = [[1, 2], [0, 0]], [[0, 0], [1, 2]]
+    cached, compiled = [[1, 2], [0, 0]], [[0, 0], [1, 2]]
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
-        [[2.0, 2.0], *anew],
-        [[4.0, 4.0], *anew],
-        [[2.0, 2.0], *kept],
-        [[4.0, 4.0], *anew],
-        [[4.0, 4.0], *kept],
+        [[2.0, 2.0], *compiled],
+        [[4.0, 4.0], *compiled],
+        [[2.0, 2.0], *cached],
+        [[4.0, 4.0], *compiled],
+        [[4.0, 4.0], *cached],
     ]
 
 

@@ -67,14 +67,14 @@ def spy() -> Iterator[_Spy]:
         cache[FAST_PATH._paths_key] = before
 
 
-def test_what_is_served_is_returned_and_nothing_else_is_looked_at(spy: _Spy) -> None:
+def test_what_a_path_computes_is_returned_unchecked(spy: _Spy) -> None:
     spy.answer = (torch.zeros(1), torch.ones(1))
     found = topk("anything", None, 3, 4, 5)  # type: ignore[arg-type]
     assert found == spy.answer
     assert spy.asked == [("anything", None, 3, 4, 5)]
 
 
-def test_what_is_not_served_goes_the_other_way(spy: _Spy) -> None:
+def test_what_no_path_computes_goes_to_the_kernel(spy: _Spy) -> None:
     x = torch.randn(3, 10)
     assert torch.equal(topk(x, 2).values, torch.topk(x, 2).values)
     torch.ops.torchyard_kernels.topk(x, None, 2, 1, True, "sorted")

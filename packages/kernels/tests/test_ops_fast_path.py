@@ -34,14 +34,14 @@ EAGER = (
 
 @pytest.fixture
 def ways(monkeypatch):
-    """Send all calls to the ops, count those that are served directly there, and close that way."""
-    found = SimpleNamespace(direct=0, open=True)
+    """Send all calls to the ops, count those that the fast path computes there, and turn it off."""
+    found = SimpleNamespace(count=0, open=True)
 
     try_call = FastPath.try_call
 
     def watched(*args):
         result = try_call(*args) if found.open else None
-        found.direct += result is not None
+        found.count += result is not None
         return result
 
     def never(*_):
@@ -68,13 +68,13 @@ def agree(one, other):
         assert (a.dtype, a.stride()) == (b.dtype, b.stride())
 
 
-def served(ways, call, direct=True):
+def repeated(ways, call, direct=True):
     """Compute a call the long way, and again as one that was decided: the same comes out."""
     ways.open = False
     long = call()
-    ways.open, ways.direct = True, 0
+    ways.open, ways.count = True, 0
     again = call()
-    assert direct is None or bool(ways.direct) == direct
+    assert direct is None or bool(ways.count) == direct
     agree(long, again)
     return again
 
@@ -87,7 +87,7 @@ def test_products_are(ways, dtype, packed, shape):
     held = tk.PackedWeight(weight) if packed else weight
     x = torch.randn(shape).to(dtype)
     for given_bias in (bias, None):
-        out = served(ways, lambda bias=given_bias: tk.linear(x, held, bias))
+        out = repeated(ways, lambda bias=given_bias: tk.linear(x, held, bias))
         assert out.shape == (*shape[:-1], 96)
         assert out.is_contiguous()
 
@@ -96,13 +96,13 @@ def test_products_are(ways, dtype, packed, shape):
 def test_products_of_other_layouts_are(ways, dtype):
     x, weight = torch.randn(3, 5, 64).to(dtype), torch.randn(40, 64).to(dtype)
     a, b = torch.randn(4, 3, 16).to(dtype), torch.randn(4, 16, 5).to(dtype)
-    served(ways, lambda: tk.linear(x.transpose(0, 1)[1:], weight))
-    served(ways, lambda: tk.linear(x, weight.t().contiguous().t()))
-    served(ways, lambda: tk.matmul(x, weight.t()))
-    served(ways, lambda: tk.bmm(a, b))
-    served(ways, lambda: tk.bmm(a, b.mT.contiguous().mT))
+    repeated(ways, lambda: tk.linear(x.transpose(0, 1)[1:], weight))
+    repeated(ways, lambda: tk.linear(x, weight.t().contiguous().t()))
+    repeated(ways, lambda: tk.matmul(x, weight.t()))
+    repeated(ways, lambda: tk.bmm(a, b))
+    repeated(ways, lambda: tk.bmm(a, b.mT.contiguous().mT))
     # Elements apart are copied first, which the long way does.
-    served(ways, lambda: tk.linear(x[..., ::2], weight[:, ::2]), direct=False)
+    repeated(ways, lambda: tk.linear(x[..., ::2], weight[:, ::2]), direct=False)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -118,17 +118,17 @@ def test_products_with_functions_are(ways, dtype, packed):
         {"prologue": lambda x: x * row, "epilogue": lambda y: torch.relu(y) + full},
         {"epilogue": lambda gate, up: torch.sigmoid(gate) * up},
     ):
-        served(ways, lambda functions=functions: tk.linear(x, held, bias, **functions))
+        repeated(ways, lambda functions=functions: tk.linear(x, held, bias, **functions))
 
 
 def test_formats_take_the_fast_path_where_a_kernel_has_one(ways):
     x, weight = torch.randn(3, 64), torch.randn(64, 64)
-    served(ways, lambda: tk.linear(x, tk.PackedWeight(weight)))
+    repeated(ways, lambda: tk.linear(x, tk.PackedWeight(weight)))
     codes = tk.quantize(weight, bits=8)
     with torchyard.use(linear="cpu.quantised"):
-        served(ways, lambda: tk.linear(x, codes))
+        repeated(ways, lambda: tk.linear(x, codes))
     with torchyard.use(linear="kernels.beside"):
-        served(ways, lambda: tk.linear(x, codes, epilogue=lambda y: y * 2), direct=False)
+        repeated(ways, lambda: tk.linear(x, codes, epilogue=lambda y: y * 2), direct=False)
 
 
 @settings(
@@ -146,21 +146,21 @@ def test_formats_take_the_fast_path_where_a_kernel_has_one(ways):
 def test_selections_are(ways, data, shape, dtype, largest, ordered):
     x, mask = torch.randint(0, 50, shape).to(dtype), torch.rand(shape) < 0.5
     k = data.draw(st.integers(1, shape[-1]))
-    served(ways, lambda: tk.topk(x, k, -1, largest, ordered))
-    served(ways, lambda: tk.masked_topk(x, mask, k, -1, largest, ordered))
-    served(ways, lambda: tk.masked_topk(x, mask.flatten()[: shape[-1]], k, -1, largest, ordered))
-    served(ways, lambda: tk.masked_topk(x, mask[..., :1], k, -1, largest, ordered), direct=None)
-    served(ways, lambda: tk.kthvalue(x, k))
-    kept = served(ways, lambda: tk.kthvalue(x, k, keepdim=True))
+    repeated(ways, lambda: tk.topk(x, k, -1, largest, ordered))
+    repeated(ways, lambda: tk.masked_topk(x, mask, k, -1, largest, ordered))
+    repeated(ways, lambda: tk.masked_topk(x, mask.flatten()[: shape[-1]], k, -1, largest, ordered))
+    repeated(ways, lambda: tk.masked_topk(x, mask[..., :1], k, -1, largest, ordered), direct=None)
+    repeated(ways, lambda: tk.kthvalue(x, k))
+    kept = repeated(ways, lambda: tk.kthvalue(x, k, keepdim=True))
     assert kept.values.shape == (*shape[:-1], 1)
     # The dimension stays in its place.
     rows = x[None].expand(3, *shape)
-    served(ways, lambda: tk.kthvalue(rows, 2, 0, keepdim=True), direct=False)
-    served(ways, lambda: tk.topk(rows, 2, 0, largest, ordered), direct=False)
+    repeated(ways, lambda: tk.kthvalue(rows, 2, 0, keepdim=True), direct=False)
+    repeated(ways, lambda: tk.topk(rows, 2, 0, largest, ordered), direct=False)
     flat = x.flatten()
     bounds = data.draw(st.lists(st.integers(0, flat.numel()), min_size=2, max_size=5))
     offsets = torch.tensor(sorted(bounds))
-    served(ways, lambda: tk.segmented_topk(flat, offsets, k, largest, ordered))
+    repeated(ways, lambda: tk.segmented_topk(flat, offsets, k, largest, ordered))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -169,11 +169,11 @@ def test_maps_are(ways, dtype, groups):
     one = [torch.randn(4, 5).to(dtype) for _ in range(groups)]
     other = [torch.randn(4, 5) for _ in range(groups)]
     shared, row = torch.tensor(0.5), torch.randn(5).to(dtype)
-    served(ways, lambda: tk.foreach_map(lambda a, b: a + 2 * b, one, other))
-    served(ways, lambda: tk.foreach_map(lambda a, b: (a * b, a - row), one, shared))
-    served(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, 0.5, other))
+    repeated(ways, lambda: tk.foreach_map(lambda a, b: a + 2 * b, one, other))
+    repeated(ways, lambda: tk.foreach_map(lambda a, b: (a * b, a - row), one, shared))
+    repeated(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, 0.5, other))
     numbers = [float(group) for group in range(groups)]
-    served(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, numbers, 3))
+    repeated(ways, lambda: tk.foreach_map(lambda a, b, c: a * b + c, one, numbers, 3))
     into = [torch.zeros(4, 5) for _ in range(groups)]
 
     def write():
@@ -182,15 +182,15 @@ def test_maps_are(ways, dtype, groups):
         tk.foreach_map_(lambda a, b: a * b + row, one, shared, out=[into])
         return [tensor.clone() for tensor in into]
 
-    assert any(tensor.any() for tensor in served(ways, write))
+    assert any(tensor.any() for tensor in repeated(ways, write))
 
 
 def test_maps_of_several_kinds_go_the_long_way(ways):
     mixed = [torch.randn(4), torch.randn(4).half()]
-    served(ways, lambda: tk.foreach_map(lambda a: a * 2, mixed), direct=False)
+    repeated(ways, lambda: tk.foreach_map(lambda a: a * 2, mixed), direct=False)
     tensors = [torch.randn(4)]
     named = {"implementation": "kernels.map"}
-    served(ways, lambda: tk.foreach_map(lambda a: a * 2, tensors, **named), direct=False)
+    repeated(ways, lambda: tk.foreach_map(lambda a: a * 2, tensors, **named), direct=False)
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn_tanh"])
@@ -206,21 +206,21 @@ def test_recurrent_layers_are(ways, kind, dtype):
         given = (x, hidden, cell, weights, lengths, kind, 1, False, reserve, use)
         return OPS.recurrent(*given)
 
-    served(ways, run)
-    served(ways, lambda: run(lengths=torch.tensor([2, 3])), direct=False)
-    served(ways, lambda: run(reserve=True), direct=False)
-    served(ways, lambda: run(use="kernels.steps"), direct=False)
+    repeated(ways, run)
+    repeated(ways, lambda: run(lengths=torch.tensor([2, 3])), direct=False)
+    repeated(ways, lambda: run(reserve=True), direct=False)
+    repeated(ways, lambda: run(use="kernels.steps"), direct=False)
 
 
 def test_what_was_wrong_is_refused_in_the_same_words_after_right_calls(ways):
     x, flat = torch.randn(3, 8), torch.randn(8)
     mask = torch.ones(8, dtype=torch.bool)
-    served(ways, lambda: OPS.topk(x, mask.expand(3, 8), 2, 1, True, "sorted"))
-    served(ways, lambda: OPS.segmented_topk(flat, torch.tensor([0, 4, 8]), 2, True, "sorted"))
-    served(ways, lambda: OPS.linear(x, [x], "", None))
+    repeated(ways, lambda: OPS.topk(x, mask.expand(3, 8), 2, 1, True, "sorted"))
+    repeated(ways, lambda: OPS.segmented_topk(flat, torch.tensor([0, 4, 8]), 2, True, "sorted"))
+    repeated(ways, lambda: OPS.linear(x, [x], "", None))
     text = pointwise_text(lambda a: a * 2)
-    served(ways, lambda: OPS.pointwise([x], None, None, "T", 1, text, ""))
-    served(ways, lambda: OPS.pointwise_([x.clone()], [x], None, None, "T", 1, text, ""))
+    repeated(ways, lambda: OPS.pointwise([x], None, None, "T", 1, text, ""))
+    repeated(ways, lambda: OPS.pointwise_([x.clone()], [x], None, None, "T", 1, text, ""))
     for wrong in (
         lambda: OPS.topk(x, mask, 2, 1, True, "sorted"),
         lambda: OPS.topk(x, None, 2, 1, True, "best"),
@@ -253,19 +253,19 @@ def test_gradients_are_recorded_around_a_direct_call(ways):
         out = out * tk.foreach_map(lambda a: a * a, [x])[0][:, :4]
         return torch.autograd.grad(out.square().sum(), x)
 
-    found = served(ways, gradients)
+    found = repeated(ways, gradients)
     assert found[0].any()
     # The forward's three and the map, and what their backward multiplies.
-    assert ways.direct >= 4
+    assert ways.count >= 4
 
 
 def test_a_demand_a_setting_and_a_transform_are_respected(ways):
     x = torch.randn(3, 8)
-    served(ways, lambda: tk.topk(x, 2))
+    repeated(ways, lambda: tk.topk(x, 2))
     with torchyard.use(topk="kernels.sort"):
-        served(ways, lambda: tk.topk(x, 2), direct=False)
+        repeated(ways, lambda: tk.topk(x, 2), direct=False)
     with torch.profiler.profile():
-        served(ways, lambda: tk.topk(x, 2), direct=False)
+        repeated(ways, lambda: tk.topk(x, 2), direct=False)
     rows = torch.vmap(lambda row: tk.topk(row, 2).values)(x)
     assert torch.equal(rows, torch.topk(x, 2).values)
 
@@ -273,15 +273,15 @@ def test_a_demand_a_setting_and_a_transform_are_respected(ways):
 def test_what_is_tuned_is_not_passed_by(ways, monkeypatch):
     x, seen = torch.randn(3, 8), []
     double = {"epilogue": lambda y: y * 2}
-    served(ways, lambda: tk.linear(x, x))
-    served(ways, lambda: tk.linear(x, x, **double))
+    repeated(ways, lambda: tk.linear(x, x))
+    repeated(ways, lambda: tk.linear(x, x, **double))
     monkeypatch.setattr(linear_ops, "active", lambda: seen)
     monkeypatch.setattr(linear_ops, "tune", lambda call, request: seen.append(request))
-    ways.direct = 0
+    ways.count = 0
     tk.linear(x, x)
     tk.linear(x, x, **double)
     assert len(seen) == 2
-    assert not ways.direct
+    assert not ways.count
 
 
 def functions():
@@ -307,15 +307,15 @@ def test_execution_graphs_and_compiled_ones_reach_it(ways, name):
     ways.open = False
     expected = leaves(call())
     graph = tk.capture(call)
-    ways.open, ways.direct = True, 0
+    ways.open, ways.count = True, 0
     agree(leaves(graph.replay()), expected)
-    assert ways.direct == 1
+    assert ways.count == 1
     torch._dynamo.reset()
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
     agree(leaves(compiled()), expected)
-    assert ways.direct == 2
+    assert ways.count == 2
     agree(leaves(compiled()), expected)
-    assert ways.direct == 3
+    assert ways.count == 3
 
 
 def pointwise_text(function):

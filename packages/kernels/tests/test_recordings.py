@@ -168,16 +168,16 @@ def test_programs_are_kept_for_each_role_dtype_and_number_of_arguments() -> None
         return (y * z).to(y.dtype)
 
     of_linear.recorded(curve, "epilogue", False, x)
-    assert of_linear.EPILOGUES.kept(curve, x.dtype) is not None
-    assert of_linear.PROLOGUES.kept(curve, x.dtype) is None
-    assert of_linear.EPILOGUES.kept(curve, torch.bfloat16) is None
+    assert of_linear.EPILOGUES.cached_recording(curve, x.dtype) is not None
+    assert of_linear.PROLOGUES.cached_recording(curve, x.dtype) is None
+    assert of_linear.EPILOGUES.cached_recording(curve, torch.bfloat16) is None
     # Of torch's own functions too, which other tests may have recorded in any role.
     of_linear.recorded(torch.tanh, "epilogue", False, x)
-    assert of_linear.EPILOGUES.kept(torch.tanh, x.dtype) is not None
+    assert of_linear.EPILOGUES.cached_recording(torch.tanh, x.dtype) is not None
     texts = set()
     for dtype in (torch.float32, torch.bfloat16):
         of_linear.recorded(pair, "epilogue", True, x.to(dtype))
-        found = of_linear.GATED_EPILOGUES.kept(pair, dtype)
+        found = of_linear.GATED_EPILOGUES.cached_recording(pair, dtype)
         assert found is not None
         text, captured = found
         assert '"gate"' in text

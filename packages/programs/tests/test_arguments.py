@@ -97,7 +97,7 @@ def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, li
         ),
         (lambda: stored([_ONE, _ANY]), "stored: captured: expected tensors, got None"),
         (lambda: is_readable_on(_ONE, "sea"), "is_readable_on: device: "),  # type: ignore[arg-type]
-        (lambda: Recordings(_record).one_text(_ANY), "one_text: text: expected a string, got None"),
+        (lambda: Recordings(_record).interned(_ANY), "interned: text: expected a string, got None"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_named(call: Callable[[], Any], message: str) -> None:
@@ -119,4 +119,4 @@ def test_what_stands_for_an_argument_is_taken() -> None:
     given: Any = list(_BOTH)
     assert typed_program(_TEXT, given, _TRAITS) is typed_program(_TEXT, _BOTH, _TRAITS)
     assert torch.equal(pullback(_twice, [_ONE], [None])[0], torch.zeros(2))
-    assert Recordings(_record).kept(_ANY) is None
+    assert Recordings(_record).cached_recording(_ANY) is None

@@ -60,7 +60,7 @@ def _plain(*values: Any) -> Mod:
 def _kept_of(recordings: Recordings, function: Mod) -> None:
     for _ in range(3):
         recordings.recorded(function, _CPU)
-    assert recordings.kept(function) is not None
+    assert recordings.cached_recording(function) is not None
 
 
 def test_no_key_is_made_of_a_plain_function(looked: list[object]) -> None:
@@ -72,7 +72,7 @@ def test_no_key_is_made_of_a_plain_function(looked: list[object]) -> None:
     # Others of the same code, with other tensors and an equal number.
     for tensors in (values[:2], (torch.rand(4), torch.rand(()))):
         function = make(*tensors, float("2"))
-        found = recordings.kept(function)
+        found = recordings.cached_recording(function)
         assert found is not None
         text, captured = _trace(function)
         assert found[0] == text
@@ -85,7 +85,7 @@ def test_no_key_is_made_of_a_function_of_torchs(function: Mod, looked: list[obje
     recordings = Recordings(_trace)
     _kept_of(recordings, function)
     looked.clear()
-    assert recordings.kept(function) == (_trace(function)[0], ())
+    assert recordings.cached_recording(function) == (_trace(function)[0], ())
     assert not looked
 
 
@@ -142,11 +142,11 @@ def test_a_change_is_noticed(name: str) -> None:
     try:
         _trace(function)
     except Exception:
-        assert recordings.kept(function) is None
+        assert recordings.cached_recording(function) is None
         return
     held(
         function,
-        recordings.kept,
+        recordings.cached_recording,
         lambda mod: recordings.recorded(mod, _CPU),
         lambda mod: _trace(mod),
     )
@@ -156,17 +156,17 @@ def test_zeros_of_two_signs_are_two() -> None:
     recordings = Recordings(_trace)
     make, tensors = _made(), (torch.rand(3), torch.rand(3))
     _kept_of(recordings, make(*tensors, 0.0))
-    assert recordings.kept(make(*tensors, -0.0)) is None
-    assert recordings.kept(make(*tensors, float("0"))) is not None
+    assert recordings.cached_recording(make(*tensors, -0.0)) is None
+    assert recordings.cached_recording(make(*tensors, float("0"))) is not None
 
 
 def test_two_names_of_one_tensor_are_noticed() -> None:
     recordings = Recordings(_trace)
     make, tensor = _made(), torch.rand(3)
     _kept_of(recordings, make(tensor, torch.rand(3), 2.0))
-    assert recordings.kept(make(tensor, tensor, 2.0)) is None
+    assert recordings.cached_recording(make(tensor, tensor, 2.0)) is None
     _kept_of(recordings, make(tensor, tensor, 2.0))
-    found = recordings.kept(make(tensor, tensor, 2.0))
+    found = recordings.cached_recording(make(tensor, tensor, 2.0))
     assert found is not None
     assert len(found[1]) == 1
 
@@ -176,7 +176,7 @@ def test_another_device_is_noticed() -> None:
     make = _made()
     _kept_of(recordings, make(torch.rand(3), torch.rand(3), 2.0))
     there = torch.rand(3, device="meta")
-    assert recordings.kept(make(there, torch.rand(3), 2.0)) is None
+    assert recordings.cached_recording(make(there, torch.rand(3), 2.0)) is None
 
 
 def test_a_name_that_is_not_bound_yet_is_noticed() -> None:
@@ -186,9 +186,9 @@ def test_a_name_that_is_not_bound_yet_is_noticed() -> None:
     for cell in function.__closure__:
         value = cell.cell_contents
         del cell.cell_contents
-        assert recordings.kept(function) is None
+        assert recordings.cached_recording(function) is None
         cell.cell_contents = value
-        assert recordings.kept(function) is not None
+        assert recordings.cached_recording(function) is not None
 
 
 def test_a_function_with_the_code_of_torchs_is_another() -> None:
@@ -196,7 +196,7 @@ def test_a_function_with_the_code_of_torchs_is_another() -> None:
     _kept_of(recordings, functional.silu)
     silu: Any = functional.silu
     other = types.FunctionType(silu.__code__, {"torch": None}, "silu", (False,))
-    assert recordings.kept(other) is None
+    assert recordings.cached_recording(other) is None
 
 
 def test_what_asks_a_tensor_is_not_plain(looked: list[object]) -> None:
@@ -208,5 +208,5 @@ def test_what_asks_a_tensor_is_not_plain(looked: list[object]) -> None:
     ):
         _kept_of(recordings, function)
         looked.clear()
-        assert recordings.kept(function) is not None
+        assert recordings.cached_recording(function) is not None
         assert looked == [function]

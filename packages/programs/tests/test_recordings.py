@@ -30,7 +30,7 @@ def _recorded(function: Mod) -> tuple[str, list[Tensor]]:
     """Record, by what was kept or not, and hold the result against a recording made now."""
     return held(
         function,
-        recordings.kept,
+        recordings.cached_recording,
         lambda mod: recordings.recorded(mod, _CPU),
         lambda mod: _trace(mod),
     )
@@ -42,7 +42,7 @@ recordings = Recordings(_trace)
 def _keep(function: Mod) -> bool:
     for _ in range(3):
         _recorded(function)
-    return recordings.kept(function) is not None
+    return recordings.cached_recording(function) is not None
 
 
 def _scaled(factor: Any) -> Mod:
@@ -118,7 +118,7 @@ _KEPT: dict[str, Mod] = {
 
 
 @pytest.mark.parametrize("name", _KEPT)
-def test_what_does_the_same_again_is_kept(name: str) -> None:
+def test_what_does_the_same_again_is_cached(name: str) -> None:
     assert _keep(_KEPT[name])
 
 
@@ -230,7 +230,7 @@ def test_what_may_do_otherwise_is_recorded_at_every_call(name: str) -> None:
         expected, tensors = _trace(function)
         assert text == expected
         assert len(captured) == len(tensors)
-    assert recordings.kept(function) is None
+    assert recordings.cached_recording(function) is None
 
 
 @pytest.mark.parametrize(
@@ -310,9 +310,9 @@ def test_tensors_of_another_shape_or_dtype_are_noticed() -> None:
 
 def test_a_shape_that_nobody_asks_for_may_be_another() -> None:
     assert _keep(_biased(torch.randn(3, 4)))
-    assert recordings.kept(_biased(torch.randn(5, 6))) is not None
+    assert recordings.cached_recording(_biased(torch.randn(5, 6))) is not None
     assert _keep(_indexed(torch.randn(2, 3)))
-    assert recordings.kept(_indexed(torch.randn(2, 4))) is None
+    assert recordings.cached_recording(_indexed(torch.randn(2, 4))) is None
 
 
 def test_one_tensor_under_two_names_is_told_from_two() -> None:
@@ -364,7 +364,7 @@ def _attempt(mod: Mod, times: int) -> None:
     except Exception as error:
         with pytest.raises(type(error)):
             recordings.recorded(mod, _CPU)
-        assert recordings.kept(mod) is None
+        assert recordings.cached_recording(mod) is None
         return
     for _ in range(times):
         text, captured = recordings.recorded(mod, _CPU)

@@ -1,4 +1,4 @@
-"""Code that does the same again is told from code that may not."""
+"""Repeatable code is distinguished from other code."""
 
 from __future__ import annotations
 

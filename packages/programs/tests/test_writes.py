@@ -127,7 +127,9 @@ def _by_list() -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     "make", [_by_name_of_an_outer_function, _by_attribute, _by_list], ids=lambda make: make.__name__
 )
-def test_a_value_that_is_kept_outside_is_refused(make: Callable[[], Callable[[Any], Any]]) -> None:
+def test_a_value_stored_outside_is_refused(
+    make: Callable[[], Callable[[Any], Any]],
+) -> None:
     with pytest.raises(ProgramError, match="kept outside of the function"):
         _record(make())
 

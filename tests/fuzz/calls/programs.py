@@ -112,9 +112,9 @@ CALLS: Final = (
         calls=("function",),
     ),
     call_of(
-        "torchyard_programs.Recordings.kept",
+        "torchyard_programs.Recordings.cached_recording",
         {"function": lambda x: x + 1},
-        lambda **given: _recordings().kept(**given),
+        lambda **given: _recordings().cached_recording(**given),
         # It asks what is there, as a dict's get: nothing is kept of what is no function.
         function=ANYTHING,
     ),
@@ -125,6 +125,6 @@ CALLS: Final = (
             lambda name=name, **given: getattr(_recordings(), name)(**given),
             text=TEXT,
         )
-        for name in ("is_kept", "one_text")
+        for name in ("is_interned", "interned")
     ),
 )

@@ -207,7 +207,7 @@ def test_a_gated_layer_is_believed_after_a_trial_alone():
 class TestProjections:
     """Three layers of one input."""
 
-    def test_they_are_multiplied_once_and_nothing_is_kept(self, monkeypatch):
+    def test_they_are_multiplied_once_and_nothing_is_stored(self, monkeypatch):
         model = torch.nn.Sequential(Mixing(32)).eval()
         accelerate(model, measure=False)
         shapes = []
@@ -246,7 +246,7 @@ class TestProjections:
             mixing.k_proj(other)
         assert rows == [128, 64]
 
-    def test_a_weight_that_changes_between_two_of_them_is_read_anew(self):
+    def test_a_weight_that_changes_between_two_of_them_is_read_again(self):
         model = torch.nn.Sequential(Mixing(32)).eval()
         accelerate(model, measure=False)
         x, mixing = torch.randn(3, 32), model[0]
@@ -256,7 +256,7 @@ class TestProjections:
             expected = torch.nn.functional.linear(x, mixing.k_proj.weight.unpack())
             torch.testing.assert_close(mixing.k_proj(x), expected)
 
-    def test_another_or_a_changed_input_is_multiplied_anew(self):
+    def test_another_or_a_changed_input_is_multiplied_again(self):
         model = torch.nn.Sequential(Mixing(32)).eval()
         x, other = torch.randn(3, 32), torch.randn(3, 32)
         mixing = model[0]

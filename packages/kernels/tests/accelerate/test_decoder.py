@@ -108,7 +108,7 @@ def test_logits_are_no_further_from_exact_ones_than_stock(name, dtype, attention
         stock = decoded(model)
         accelerate(model, measure=False)
         found = decoded(model)
-    # Both round at as many places; they meet other numbers there.
+    # Both round at as many places; the numbers differ there.
     assert (found - truth).norm() <= 2 * (stock - truth).norm() + 1e-7 * truth.norm()
 
 
@@ -214,12 +214,12 @@ def test_a_copy_decodes_the_same(copied, steps):
         torch.save(model, file)
         file.seek(0)
         other = torch.load(file, weights_only=False)
-    served = list(steps)
+    before = list(steps)
     steps.clear()
     assert type(other.model.layers[0]) is type(model.model.layers[0])
     with torch.inference_mode():
         assert torch.equal(decoded(other), expected)
-    assert steps == served
+    assert steps == before
 
 
 class TestOtherwise:

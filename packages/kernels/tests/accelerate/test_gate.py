@@ -173,7 +173,7 @@ def test_a_copy_computes_alike(x):
     assert ops_of(lambda: other(x)) == JOINED
 
 
-def test_a_product_that_is_served_otherwise_with_functions_stays_alone(x, monkeypatch):
+def test_a_product_that_another_implementation_computes_with_functions_stays_alone(x, monkeypatch):
     plain, model = model_of(torch.nn.SiLU())
     decide = registry().decide
 

@@ -127,7 +127,7 @@ def check_rounded(stock, operation, weights):
         made = operation(fast)
         expected, found = outputs(wanted), outputs(made)
     error = (found - expected).norm() / expected.norm()
-    # A tied head is rounded beside its embedding; new weights are rounded anew.
+    # A tied head is rounded, its embedding is not; new weights are rounded again.
     assert error < {"int8": 0.1, "int4": 1.0}[weights]
 
 

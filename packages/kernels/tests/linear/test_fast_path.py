@@ -1,4 +1,4 @@
-"""Calls that were decided before are served with the same bits, or not at all."""
+"""Repeated calls take the fast path with the same bits, or not at all."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("shape", [(3, 64), (64,), (2, 3, 64), (2, 1, 3, 64)], ids=str)
-def test_the_second_call_is_served_directly_with_the_same_bits(
+def test_the_second_call_takes_the_fast_path_with_the_same_bits(
     counted, dtype, packed, biased, shape
 ):
     weight = torch.randn(96, 64).to(dtype)
@@ -49,7 +49,7 @@ def test_the_second_call_is_served_directly_with_the_same_bits(
     assert second.is_contiguous()
 
 
-def test_rows_in_two_strides_are_served_where_they_lie(counted):
+def test_rows_in_two_strides_are_read_in_place(counted):
     x, weight = torch.randn(3, 5, 64).transpose(0, 1)[1:], torch.randn(40, 64)
     first = linear(x, weight)
     counted.clear()
@@ -137,7 +137,7 @@ FACTORS = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(("function", "left", "right"), FACTORS)
-def test_a_second_product_is_served_directly_with_the_same_bits(
+def test_a_second_product_takes_the_fast_path_with_the_same_bits(
     counted, function, left, right, turned, dtype
 ):
     a, b = torch.randn(left).to(dtype), torch.randn(right).to(dtype)
@@ -158,7 +158,7 @@ def test_a_second_product_is_served_directly_with_the_same_bits(
     assert ((second.double() - wide).abs() <= most).all()
 
 
-def test_batches_of_a_larger_tensor_are_served_where_they_lie(counted):
+def test_batches_of_a_larger_tensor_are_read_in_place(counted):
     a = torch.randn(3, 7, 80).transpose(0, 1)[1:6, :, 8:72]
     b = torch.randn(5, 64, 90)[:, :, 3:43]
     first = bmm(a, b)
@@ -169,7 +169,7 @@ def test_batches_of_a_larger_tensor_are_served_where_they_lie(counted):
     torch.testing.assert_close(second, torch.bmm(a, b))
 
 
-def test_products_that_are_not_served_take_the_other_way(counted):
+def test_products_outside_of_the_fast_path_are_computed(counted):
     a, b = torch.randn(5, 3, 64), torch.randn(5, 64, 40)
     expected = bmm(a, b)
     bmm(a, b)

@@ -1,4 +1,4 @@
-"""Calls with functions that were decided before are served with the same bits, or not at all."""
+"""Repeated calls with functions take the fast path with the same bits, or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def by_op(x, held, bias, *, prologue=None, epilogue=None, gated=False):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("shape", [(3, 64), (64,), (2, 3, 64), (2, 1, 3, 64)], ids=str)
-def test_the_second_call_is_served_directly_with_the_same_bits(counted, dtype, packed, shape):
+def test_the_second_call_takes_the_fast_path_with_the_same_bits(counted, dtype, packed, shape):
     weight = torch.randn(128, 64).to(dtype)
     held = PackedWeight(weight) if packed else weight
     bias, x = torch.randn(128).to(dtype), torch.randn(shape).to(dtype)
@@ -150,7 +150,7 @@ def test_wrong_calls_are_refused_after_right_ones_too(counted):
         linear(x, weight, bias, epilogue=lambda y: y + residual)
 
 
-def test_another_demand_is_decided_anew(counted):
+def test_another_demand_is_another_decision(counted):
     x, weight = torch.randn(3, 64), torch.randn(40, 64)
     for _ in range(2):
         native = linear(x, weight, epilogue=gelu)
@@ -161,7 +161,7 @@ def test_another_demand_is_decided_anew(counted):
     torch.testing.assert_close(beside, native)
 
 
-def test_of_several_kinds_the_one_that_was_served_last_is_asked_first(counted):
+def test_of_several_paths_the_last_one_used_is_tried_first(counted):
     def twice(y):
         return y + y
 

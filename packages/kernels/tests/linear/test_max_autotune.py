@@ -51,7 +51,7 @@ def times(monkeypatch, **milliseconds):
     monkeypatch.setattr(_tuning, "_turns", lambda calls, runs, seconds: given)
 
 
-def test_a_bucket_is_measured_once_and_the_choice_kept(path, tensors, monkeypatch):
+def test_a_bucket_is_measured_once_and_the_choice_stored(path, tensors, monkeypatch):
     x, weight = tensors
     expected = linear(x, weight)
     with max_autotune(seconds=0.01) as found:
@@ -118,8 +118,8 @@ def test_who_raises_or_is_wrong_is_not_measured(tensors, monkeypatch, fault):
         return torch.zeros(5, 48)
 
     def found(self, contract, request, *, use=None):
-        served = resolve(self, contract, request, use=use)
-        return faulty if use == "kernels.torch" else served
+        chosen = resolve(self, contract, request, use=use)
+        return faulty if use == "kernels.torch" else chosen
 
     monkeypatch.setattr(type(registry()), "resolve", found)
     with max_autotune(seconds=0.01) as report:

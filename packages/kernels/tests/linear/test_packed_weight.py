@@ -26,7 +26,7 @@ def test_unpacking_gives_the_original_bits(rows, columns, dtype, transposed):
     assert packed.format == "panels"
 
 
-def test_nan_and_infinity_are_kept():
+def test_nan_and_infinity_are_preserved():
     weight = torch.tensor([[float("nan"), float("inf"), -0.0]], dtype=torch.float16)
     bits = PackedWeight(weight).unpack().view(torch.int16)
     assert torch.equal(bits, weight.view(torch.int16))

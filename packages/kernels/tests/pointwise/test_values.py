@@ -223,7 +223,7 @@ def test_functions_of_one_structure_share_what_was_prepared() -> None:
     assert native_program.cache_info().currsize == before
 
 
-def test_a_function_that_may_have_changed_is_recorded_anew() -> None:
+def test_a_function_that_may_have_changed_is_recorded_again() -> None:
     xs = [torch.ones(3)]
     held = {"factor": 2.0}
 
@@ -360,7 +360,7 @@ def test_what_has_no_memory_for_each_element_is_not_written_to() -> None:
             foreach_map_(lambda x: x + 0.25, [torch.ones(2, 3)], out=[[out]])
 
 
-def test_large_integers_are_refused_whatever_was_served_before() -> None:
+def test_large_integers_are_refused_after_any_call() -> None:
     x = torch.ones(3)
     for number in (1, 2, 2**53 + 1, 2**60, -(2**60)):
         if abs(number) <= 2**53:
@@ -414,7 +414,7 @@ def test_requests_are_read_from_text() -> None:
         definition.request({"nothing": "1"})
 
 
-def test_of_several_dtypes_the_one_that_was_served_last_is_asked_first() -> None:
+def test_of_several_dtypes_the_last_one_used_is_tried_first() -> None:
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x + x + 3
 

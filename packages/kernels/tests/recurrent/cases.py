@@ -142,7 +142,7 @@ def cases(draw: st.DrawFn, dtypes: tuple[torch.dtype, ...], most: int = 20) -> C
 
 
 def forwards(call: RecurrentCall, *, reserve: bool = False) -> dict[str, Any]:
-    """Return every implementation that is installed and serves a call, by name."""
+    """Return every implementation that is installed and supports a call, by name."""
     request = replace(call, reserve=reserve).request(grad=reserve)
     names = [
         item.name for item in registry().decide(FORWARD, request).trace if item.verdict.supported

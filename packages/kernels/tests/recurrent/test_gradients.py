@@ -83,7 +83,7 @@ def test_recorded_gradients_are_those_of_the_equations(case):
             torch.testing.assert_close(ours, right)
 
 
-# Not relu: where a sum lies within a rounding of 0, its gradient jumps.
+# Not relu: where a sum is within a rounding of 0, its gradient jumps.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("kind", [kind for kind in RecurrentKind if kind is not _JUMPING])
 def test_gradients_in_low_precision_are_no_worse_than_torchs_own(kind, dtype):

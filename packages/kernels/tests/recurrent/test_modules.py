@@ -148,7 +148,7 @@ def test_a_packed_module_is_pickled_compiled_and_exported_from_its_plain_weights
         close(pickle.loads(pickle.dumps(module))(*inputs), expected)
 
 
-def test_packed_weights_serve_the_functions_and_know_their_layers():
+def test_packed_weights_go_to_the_functions_and_have_their_layers():
     layers = torch.nn.GRU(8, 8, num_layers=2, bidirectional=True)
     weights = PackedRecurrent("gru", layers._flat_weights, num_layers=2, bidirectional=True)
     inputs = torch.randn(4, 2, 8)

@@ -75,7 +75,7 @@ def gated_parts(module: torch.nn.Module) -> _Linears | str:
 
 
 def projections_parts(module: torch.nn.Module) -> _Linears | str:
-    """Return a module's projections to queries, keys and values where one input can serve all.
+    """Return a module's projections to queries, keys and values that have the same input.
 
     Else why not; empty for what does not have such parts.
     """

@@ -1,4 +1,4 @@
-"""linear, matmul and bmm: what users call."""
+"""linear, matmul and bmm, the functions that users call."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def linear(
         [..., N] (or what the epilogue makes of it), contiguous.
 
     Functions are recorded as programs (``torchyard_programs``) and run while a tile of the result
-    lies in a cache, where the chosen implementation can; ``torchyard explain`` tells. Where
-    gradients are recorded, in forward mode and under a transform of torch.func they run as torch's
-    operators beside the product.
+    is in a cache, if the chosen implementation can; see ``torchyard explain``. Where gradients are
+    recorded, in forward mode and under a transform of torch.func they run as torch's operators
+    before and after the product.
 
     Differentiable in x, bias, a plain weight and what functions capture, any number of times; a
     packed weight is a constant.
@@ -226,13 +226,13 @@ def _try_fused(
     gated = False
     dtype = x.dtype
     if prologue is not None:
-        recording = PROLOGUES.kept(prologue, dtype)
+        recording = PROLOGUES.cached_recording(prologue, dtype)
         if recording is None:
             return None
         before = recording
     if epilogue is not None:
         gated = required(epilogue) == 2
-        recording = (GATED_EPILOGUES if gated else EPILOGUES).kept(epilogue, dtype)
+        recording = (GATED_EPILOGUES if gated else EPILOGUES).cached_recording(epilogue, dtype)
         if recording is None:
             return None
         after = recording

@@ -127,7 +127,8 @@ def _computed(call: LinearCall) -> Tensor:
     cache = decision_cache()
     chosen: Linear = registry().resolve(LINEAR, request)
     FAST_PATH.enable(cache, chosen, request, key=_key(call, request))
-    return chosen(call)
+    with torch.no_grad():
+        return chosen(call)
 
 
 def _key(call: LinearCall, request: LinearRequest) -> Any:
@@ -257,8 +258,8 @@ OPERATORS.define(
     jvp=_push_forward,
     vmap=batched,
 )
-# No rule but a refusal: linear() runs functions beside the product where something besides a
-# kernel takes part in a call.
+# Without derivatives: linear() composes functions with the product where a gradient is wanted or a
+# transform is active.
 OPERATORS.define(
     _FUSED, _fused, _fused_fake, gradient=_refuse_gradient, called="linear with functions"
 )

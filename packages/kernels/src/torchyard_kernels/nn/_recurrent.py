@@ -135,7 +135,7 @@ class _Recurrent(torch.nn.Module):
         return packed
 
     def _repacked(self) -> PackedRecurrent:
-        # A parametrised weight is made anew at each access, and then so is this.
+        # A parametrised weight is computed at each access, so this is packed at each access too.
         self.prepack()
         assert self._packed is not None
         return self._packed

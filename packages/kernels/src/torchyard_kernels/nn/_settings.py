@@ -28,7 +28,7 @@ def checked_settings(
     Args:
         of: the class, for messages.
         args, kwargs: as the module was given them, in the order of torch's.
-        plain: whether there is a nonlinearity, which stands behind num_layers.
+        plain: whether there is a nonlinearity, the argument after num_layers.
 
     Raises:
         TypeError: one is of another kind than torch's documentation says, is given twice, is one

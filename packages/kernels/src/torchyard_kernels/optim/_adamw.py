@@ -85,7 +85,7 @@ class AdamW(torch.optim.AdamW):
         """Move every parameter that has a gradient.
 
         Args:
-            closure: computes the loss anew, with its gradients.
+            closure: computes the loss again, with its gradients.
 
         Returns:
             The closure's loss; None without one.

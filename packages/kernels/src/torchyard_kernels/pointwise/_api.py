@@ -13,7 +13,7 @@ from torch.compiler import is_dynamo_compiling
 from torchyard import arguments as checks
 from torchyard_kernels.pointwise._arguments import Arguments, MapCall
 from torchyard_kernels.pointwise._ops import FAST_PATH, compute, count_write
-from torchyard_kernels.pointwise._recordings import kept, recorded
+from torchyard_kernels.pointwise._recordings import cached_recording, recorded
 from torchyard_kernels.pointwise._transforms import refuse_gradient
 from torchyard_kernels.pointwise._validation import parse_arguments
 from torchyard_programs import result_count as count_results
@@ -27,9 +27,9 @@ _known_count = lru_cache(maxsize=1024)(count_results)
 def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None = None) -> Any:
     """Return what a pointwise function gives for the tensors of some lists.
 
-    ``fn`` is called once, on stand-ins for one element of each argument, and what it does is
-    computed for all groups by one kernel: the first tensors of all lists, the second, and so on.
-    Nothing is compiled, and functions of one structure share what was prepared. bfloat16 and
+    ``fn`` is called once, on stand-ins for one element of each argument, and recorded. One kernel
+    computes it for all groups: the first tensors of all lists, the second, and so on. Nothing is
+    compiled, and functions of one structure share their preparation. bfloat16 and
     float16 are computed as float32 and rounded once. Differentiable in every tensor, any number of
     times; works under torch.compile(fullgraph=True), torch.export and with fake tensors.
 
@@ -43,7 +43,7 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
         lists: at least one list of tensors or of numbers; and tensors or numbers, which all groups
             share. Captured numbers are part of the structure: what changes from call to call is
             better an argument.
-        implementation: the implementation that shall compute it; an error where it cannot.
+        implementation: demand this one, by name; an error where it does not support the call.
 
     Returns:
         A list of new contiguous tensors; a tuple of lists where ``fn`` returns a tuple.
@@ -51,12 +51,12 @@ def foreach_map(fn: Callable[..., Any], *lists: Any, implementation: str | None 
     Raises:
         TypeError, ValueError: an argument does not fit; names it.
         torchyard_programs.ProgramError: ``fn`` cannot be recorded, or is not pointwise.
-        torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
+        torchyard.UnsupportedError: no implementation supports the call; shows every candidate.
     """
     if implementation is not None:
         checks.text("foreach_map", "implementation", implementation)
     dynamo = is_dynamo_compiling()
-    known = None if dynamo else kept(fn, "foreach_map", len(lists))
+    known = None if dynamo else cached_recording(fn, "foreach_map", len(lists))
     text, captured = recorded(fn, "foreach_map", lists) if known is None else known
     several = _result_count(text)
     if not dynamo and implementation is None:
@@ -91,7 +91,7 @@ def foreach_map_(
     """
     if implementation is not None:
         checks.text("foreach_map_", "implementation", implementation)
-    known = None if is_dynamo_compiling() else kept(fn, "foreach_map_", len(lists))
+    known = None if is_dynamo_compiling() else cached_recording(fn, "foreach_map_", len(lists))
     text, captured = recorded(fn, "foreach_map_", lists) if known is None else known
     if out is not None:
         checks.sequence("foreach_map_", "out", out)

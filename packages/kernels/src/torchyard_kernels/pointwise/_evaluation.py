@@ -1,4 +1,4 @@
-"""Programs evaluated by torch, one group at a time, in a dtype that is wide enough."""
+"""Programs evaluated by torch's operations, one group at a time, in a wide enough dtype."""
 
 from __future__ import annotations
 

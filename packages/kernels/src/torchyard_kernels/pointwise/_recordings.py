@@ -1,4 +1,4 @@
-"""Programs of functions, kept where a function can be known to do the same again."""
+"""Programs of functions, cached where a function is known to do the same again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torchyard import arguments as checks
 from torchyard_kernels.pointwise._arguments import device_of
 from torchyard_programs import ProgramError, Recordings, result_count, trace
 
-__all__ = ["kept", "recorded"]
+__all__ = ["cached_recording", "recorded"]
 
 _CPU: Final = torch.device("cpu")
-# A union of types would be made anew in every call.
+# A union of types would be created in every call.
 _LISTS: Final = (list, tuple)
 
 
@@ -59,6 +59,6 @@ def _record(
 
 
 _RECORDINGS: Final = Recordings(_record)
-# Takes the function, who asks and the number of lists; see Recordings.kept. Not for Dynamo, which
-# may not trace what looks at a function.
-kept: Final = _RECORDINGS.kept
+# Takes the function, the caller's name and the number of lists; see Recordings.cached_recording.
+# Dynamo cannot trace it, since it inspects the function.
+cached_recording: Final = _RECORDINGS.cached_recording

@@ -1,4 +1,4 @@
-"""What autograd, forward mode and torch.vmap make of a pointwise call."""
+"""Autograd, forward mode and torch.vmap of a pointwise call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    """Keep what the rules need of a call."""
+    """Save the tensors and arguments that the derivatives need."""
     tensors, captured, numbers, form, groups, text, _ = inputs
     saved = (*tensors, *(captured or ()))
     ctx.save_for_backward(*saved)
@@ -42,7 +42,7 @@ def setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> No
 
 
 def differentiate(ctx: Any, slopes: list[Tensor | None]) -> tuple[Any, ...]:
-    """Compute each group anew by torch's own operations, and differentiate these."""
+    """Compute each group again by torch's operations, and differentiate these."""
     flags = list(ctx.needs_input_grad[0])
     if ctx.has_captured:
         flags += ctx.needs_input_grad[1]
@@ -59,7 +59,7 @@ def differentiate(ctx: Any, slopes: list[Tensor | None]) -> tuple[Any, ...]:
 def push_forward(
     ctx: Any, tangents: list[Tensor | None], of_captured: list[Tensor | None] | None, *_: Any
 ) -> list[Tensor | None]:
-    """Compute each group anew by torch's own operations, for the tangents of its results."""
+    """Compute each group again by torch's operations, for the tangents of its results."""
     moved = [*tangents, *(of_captured or ())]
     function, primals = _function(ctx, [tangent is not None for tangent in moved])
     _, made = pushforward(function, primals, [t for t in moved if t is not None])
@@ -153,7 +153,7 @@ def _may_widen(
 
 
 def _in_front_of(tensor: Tensor, rank: int) -> Tensor:
-    """Return [V, ...] as [V, 1, ..., 1, ...], so that V stands in front of ``rank`` dimensions."""
+    """Return [V, ...] as [V, 1, ..., 1, ...], V before ``rank`` dimensions."""
     return tensor.reshape(tensor.shape[0], *[1] * (rank + 1 - tensor.dim()), *tensor.shape[1:])
 
 

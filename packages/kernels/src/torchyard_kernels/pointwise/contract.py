@@ -4,17 +4,17 @@ With a program of A inputs and R results, and G groups, for every group g and re
 
     out[r][g] = program_r(inputs[0][g], ..., inputs[A - 1][g], captured...)
 
-element by element, where the tensors of a group broadcast as torch's do. Groups have nothing to do
-with one another. A result has the dtype that torch's promotion gives for the group. Inside of a
-program bfloat16 and float16 are computed as float32 and rounded when a result is stored, or where
-the program converts; so a result may differ from a chain of torch's operations, each of which
-rounds, and is never further from the exact value than a float32 computation. float32 is computed as
-float32 and float64 as float64; integers as torch computes them.
+element by element, where the tensors of a group broadcast as torch's do. Groups are independent. A
+result has the dtype that torch's promotion gives for the group. Inside of a program bfloat16 and
+float16 are computed as float32 and rounded when a result is stored, or where the program converts;
+so a result may differ from a chain of torch's operations, each of which rounds, and is never
+further from the exact value than a float32 computation. float32 is computed as float32 and float64
+as float64; integers as torch computes them.
 Source: torch._foreach_* and torch._higher_order_ops.foreach_map (torch 2.13) for how lists, tensors
 and numbers are mixed.
 
-This module is what a plugin needs to serve it. It imports torch only for type checkers; programs
-are read with ``torchyard_programs``.
+A plugin that implements the contract imports this module, which imports torch only for type
+checkers, and reads programs with ``torchyard_programs``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PointwiseCall:
     Attributes:
         request: what the call is.
         inputs: of each input the tensors, or the numbers, of all groups; any strides. One object
-            may stand in several groups.
+            may be in several groups.
         captured: the program's captured tensors, which every group broadcasts with.
         out: of each result the tensors to write to, one per group, each of the group's broadcast
             shape; empty where results are new. A tensor may be an input of its own group; with

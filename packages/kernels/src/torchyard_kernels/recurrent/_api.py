@@ -82,7 +82,7 @@ def lstm(
     Raises:
         TypeError: dtypes or devices differ, or a type is wrong.
         ValueError: a shape or a length does not fit; the message names the argument.
-        UnsupportedError: nothing may serve the call.
+        UnsupportedError: no implementation supports the call.
     """
     hidden, cell = state if type(state) is tuple and len(state) == 2 else _pair(state)
     if lengths is None and implementation is None and _drops_nothing(dropout, training):

@@ -107,7 +107,7 @@ def _implementation(
 
 
 def check_lengths(call: RecurrentCall) -> None:
-    """Raise ValueError where a length lies outside of 1 to T."""
+    """Raise ValueError where a length is not in 1 to T."""
     if call.lengths is None or not call.lengths.numel():
         return
     least, most = (int(value) for value in torch.aminmax(call.lengths))

@@ -1,4 +1,4 @@
-"""Weights that are laid out for an implementation once, for many calls."""
+"""Weights that are packed for an implementation once, for many calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["PackedRecurrent"]
 
 
 class PackedRecurrent:
-    """A recurrent layer's weights, packed once for whatever implementation serves it.
+    """A recurrent layer's weights, packed once for the implementation that is chosen.
 
     Give it to ``lstm``, ``gru`` or ``rnn`` in place of the list of weights. A call with few steps
     would else spend its time on laying out the weights. Calls that record gradients, and compiled
     and exported programs, use the weights as they are.
 
     A change of a weight in place is noticed by its version counter, and the weights are packed
-    anew. Changes through ``.data`` do not count there: call :meth:`repack` after them.
+    again. Changes through ``.data`` are not noticed: call :meth:`repack` after them.
 
     Args:
         kind: ``lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``.

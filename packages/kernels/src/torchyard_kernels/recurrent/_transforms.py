@@ -60,7 +60,7 @@ class _Common:
         call = call_of(self.arguments(tensors), reserve=False)
         there = visible(call)
         if there is not None:
-            # What lies beyond a sequence's end is multiplied, and a NaN would reach gradients.
+            # The input after a sequence's end is multiplied too: a NaN would reach gradients.
             call = replace(call, input=torch.where(there, call.input, 0))
         result = steps_forward(call)
         if result.cell is None:
@@ -68,7 +68,7 @@ class _Common:
         return result.output, result.hidden, result.cell
 
 
-def _keep(ctx: Any, common: _Common, *others: Tensor) -> None:
+def _save(ctx: Any, common: _Common, *others: Tensor) -> None:
     lengths = () if common.lengths is None else (common.lengths,)
     saved = (*others, *lengths, *common.tensors)
     ctx.save_for_backward(*saved)
@@ -78,7 +78,7 @@ def _keep(ctx: Any, common: _Common, *others: Tensor) -> None:
     ctx.plain = common.plain
 
 
-def _kept(ctx: Any, others: int) -> tuple[tuple[Tensor, ...], _Common]:
+def _saved(ctx: Any, others: int) -> tuple[tuple[Tensor, ...], _Common]:
     saved = list(ctx.saved_tensors)
     found, rest = tuple(saved[:others]), saved[others:]
     lengths = rest.pop(0) if ctx.has_lengths else None
@@ -88,11 +88,11 @@ def _kept(ctx: Any, others: int) -> tuple[tuple[Tensor, ...], _Common]:
 
 
 def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Keep what the forward op's rules need."""
+    """Save what the derivatives of the forward op need."""
     *common, ctx.recorded, _ = inputs
     made = _Common(common)
     ctx.mark_non_differentiable(*output[3 if made.has_cell else 2 :])
-    _keep(ctx, made, output[3])
+    _save(ctx, made, output[3])
 
 
 def differentiate(
@@ -108,7 +108,7 @@ def differentiate(
             "recurrent: gradients were asked for, and the call was made with reserve=False; call "
             "torchyard_kernels.lstm, gru or rnn, which ask for it where it is needed"
         )
-    (reserve,), common = _kept(ctx, 1)
+    (reserve,), common = _saved(ctx, 1)
     of_cell = grad_cell if common.has_cell else None
     arguments = common.arguments(common.tensors)
     found = OPERATORS["recurrent_backward"](*arguments, reserve, grad_output, grad_hidden, of_cell)
@@ -125,7 +125,7 @@ def push_forward(
     *_: Any,
 ) -> tuple[Tensor | None, ...]:
     """Return the tangents of the forward op's results."""
-    __, common = _kept(ctx, 1)
+    __, common = _saved(ctx, 1)
     cell = (of_cell,) if common.has_cell else ()
     moved = (of_input, of_hidden, *cell, *of_weights)
     function, primals = _of_some(common.outputs, common.tensors, moved)
@@ -134,14 +134,14 @@ def push_forward(
 
 
 def setup_gradients(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    """Keep what the backward op's rules need."""
+    """Save what the derivatives of the backward op need."""
     *common, _, grad_output, grad_hidden, grad_cell = inputs
     slopes = (grad_output, grad_hidden, grad_cell)
     ctx.given = [slope is not None for slope in slopes]
     made = _Common(common)
     if not made.has_cell:
         ctx.mark_non_differentiable(output[2])
-    _keep(ctx, made, *[slope for slope in slopes if slope is not None])
+    _save(ctx, made, *[slope for slope in slopes if slope is not None])
 
 
 def differentiate_gradients(ctx: Any, *slopes: Any) -> tuple[Any, ...]:
@@ -168,7 +168,7 @@ def push_gradients_forward(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
 
 def _gradients(ctx: Any) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...], _Common]:
     """Return the gradients as a function of the call's tensors and of the slopes, and these."""
-    slopes, common = _kept(ctx, sum(ctx.given))
+    slopes, common = _saved(ctx, sum(ctx.given))
     count = len(common.tensors)
 
     def function(*tensors: Tensor) -> tuple[Tensor, ...]:

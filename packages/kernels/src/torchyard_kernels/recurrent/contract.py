@@ -17,7 +17,8 @@ output is 0, the states stay as they were, and nothing of the input reaches any 
 and the hidden state are rounded to the input's dtype at each step; sums, gates and the cell state
 within a call are float32, or float64 for float64 inputs. Source: torch.nn.LSTM, GRU and RNN.
 
-This module is what a plugin needs to serve them. It imports torch only for type checkers.
+A plugin that implements them imports this module, which imports torch only for type checkers and
+inside of calls.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class RecurrentKind(StrEnum):
 
 
 def gates(kind: RecurrentKind) -> int:
-    """Return how many gates stand in the rows of a weight, each of hidden_size rows."""
+    """Return the number of gates in the rows of a weight, each of hidden_size rows."""
     return {RecurrentKind.LSTM: 4, RecurrentKind.GRU: 3}.get(kind, 1)
 
 
@@ -94,7 +95,7 @@ class RecurrentRequest:
         ragged: whether sequences have lengths of their own.
         grad: whether gradients will be asked for.
         reserve: whether the forward must return the reserve. Asked for where the op records its
-            own gradient; where not, an implementation that torch differentiates may serve.
+            own gradient; otherwise torch may differentiate the implementation.
         packed: whether the weights were packed before the call.
         deterministic: whether torch was told to use deterministic algorithms.
     """
@@ -232,7 +233,7 @@ class RecurrentResult:
         hidden: the states at the end, [layers * D, B, P], contiguous.
         cell: [layers * D, B, H], contiguous, for an LSTM, else None.
         reserve: [layers * D, T, B, S] contiguous, float32 (float64 for float64 inputs), what a
-            backward needs of each step; 0 where a sequence has no step. The columns are, each H
+            backward reads of each step; 0 where a sequence has no step. The columns are, each H
             wide: for an LSTM i, f, g, o, c and then h (P wide); for a GRU r, z, n, Wh h + bh of the
             third gate, and h; else h. None where it was not asked for.
     """

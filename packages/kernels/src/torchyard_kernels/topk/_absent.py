@@ -1,4 +1,4 @@
-"""The value of a place for which a row has no element."""
+"""The value that fills places beyond a row's elements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["absent"]
 
 
 def absent(dtype: torch.dtype, largest: bool) -> float:
-    """Return the value that no element stands behind."""
+    """Return the value that comes last in the order."""
     if dtype.is_floating_point:
         return -math.inf if largest else math.inf
     limits = torch.iinfo(dtype)

@@ -34,7 +34,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     """Return the k greatest elements along a dimension, or the k least.
 
     As torch.topk, and deterministic besides: among equal elements those of the lowest index are
-    taken, and stand first. NaN is greater than every number. Differentiable in x, any number of
+    selected, and come first. NaN is greater than every number. Differentiable in x, any number of
     times; works under torch.compile(fullgraph=True), torch.export, vmap and with fake tensors.
 
     Args:
@@ -51,7 +51,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
 
     Raises:
         TypeError, ValueError, IndexError: an argument does not fit; names it.
-        torchyard.UnsupportedError: no implementation may serve the call; shows every candidate.
+        torchyard.UnsupportedError: no implementation supports the call; shows every candidate.
     """
     if not is_dynamo_compiling():
         found = _try_call(None, x, k, dim, largest, sorted)

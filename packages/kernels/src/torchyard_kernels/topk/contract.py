@@ -1,6 +1,6 @@
 """The contract ``topk/1``: the first k of each row in an order that is total.
 
-With a row of n elements, x[i] stands before x[j] exactly where
+With a row of n elements, x[i] comes before x[j] exactly where
 
     largest:      x[i] > x[j], or they are equal and i < j
     not largest:  x[i] < x[j], or they are equal and i < j
@@ -8,13 +8,14 @@ With a row of n elements, x[i] stands before x[j] exactly where
 NaN is greater than every number and equal to every NaN; -0.0 equals 0.0. So the order of a row is
 unique, and every implementation returns the same indices on every device, from any number of
 threads. Values are the elements themselves, the sign of a zero included; of a NaN only that it is
-one. An element that a mask hides stands in no order; a row that has fewer than k others is filled
-with index -1 and the value that no element stands behind: -inf or the dtype's least for the
-largest, inf or its greatest for the smallest.
+one. Masked elements are ignored; a row that has fewer than k others is filled with index -1 and the
+value that comes last in the order: -inf or the dtype's least for the largest, inf or its greatest
+for the smallest.
 Source: torch.topk, torch.sort(stable=True) and torch.kthvalue (torch 2.13) for NaN; torch leaves
 the order of equal elements open.
 
-This module is what a plugin needs to serve it. It imports torch only for type checkers.
+A plugin that implements the contract imports this module, which imports torch only for type
+checkers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Functions that are plain: what they name can be compared at one look.
+"""Plain functions: those whose names are compared without building a key.
 
-The key of any function takes a microsecond to make, which is half of what a short call costs. Most
-functions name torch's own functions, and tensors and numbers of their closure, and nothing else.
+The key of a function takes a microsecond to build, half of the time of a short call. Most functions
+name only functions of torch, and tensors and numbers of their closure.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _NUMBERS: Final = (bool, int, float)
 
 
 class PlainFunction:
-    """A function whose program was kept.
+    """A function whose program is cached.
 
-    It is looked for by the address of its code; of a function without one, by its own.
+    It is found by the address of its code, or its own where it has no code.
 
     Attributes:
-        fixed: one of torch's own, of which nothing need be looked at; else None.
-        alone: the program, and that nothing is captured.
+        fixed: the function itself if it is torch's, so that nothing need be compared; else None.
+        alone: the program, without captured tensors.
     """
 
-    __slots__ = ("_constants", "_held", "_outer", "_tensors", "alone", "fixed")
+    __slots__ = ("_constants", "_outer", "_owner", "_tensors", "alone", "fixed")
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class PlainFunction:
     ) -> None:
         self.alone: tuple[str, tuple[Tensor, ...]] = (text, ())
         self.fixed = function if is_fixed(function) else None
-        # So that no other has its address.
-        self._held = _code_of(function)
+        # Kept alive, so that no other code has its address.
+        self._owner = _code_of(function)
         self._outer = outer
         # Of the closure, by position: the value; and of each tensor, in the program's order, dtype
         # and device.
@@ -53,14 +53,14 @@ class PlainFunction:
 
     @property
     def address(self) -> int:
-        """What it is looked for by."""
-        return id(self._held)
+        """The address by which it is found."""
+        return id(self._owner)
 
     def program(self, function: Any) -> tuple[str, tuple[Tensor, ...]] | None:
-        """Return a program and the tensors that it captures; None where it may be another one.
+        """Return the program and its captured tensors; None where the program may differ.
 
         Args:
-            function: one of the same address.
+            function: a function of the same address.
         """
         if self.fixed is not None:
             return self.alone if function is self.fixed else None
@@ -90,7 +90,7 @@ class PlainFunction:
                     if other is value:
                         return None
                 found += (value,)
-        except ValueError:  # a name that is not bound yet; the call will tell
+        except ValueError:  # a name that is not bound yet; the call raises
             return None
         return self.alone[0], found
 
@@ -98,12 +98,12 @@ class PlainFunction:
 def plain_function(
     function: Callable[..., Any], text: str, captured: Sequence[Tensor]
 ) -> PlainFunction | None:
-    """Return what tells a function at one look; None where that takes more.
+    """Return the plain form of a function; None where it is not plain.
 
     Args:
-        function: whose program was kept.
+        function: a function whose program is cached.
         text: the program.
-        captured: in its order.
+        captured: its captured tensors, in order.
     """
     if is_fixed(function):
         return PlainFunction(function, text, (), (), ())
@@ -144,5 +144,5 @@ def _is_constant(value: Any) -> bool:
 
 
 def _is_same_number(value: Any, held: Any) -> bool:
-    """Return whether a number is the same, also in its type; of the two zeros none is."""
+    """Return whether two numbers have the same type and value; never true for zeros."""
     return bool(type(value) is type(held) and type(held) in _NUMBERS and value and value == held)

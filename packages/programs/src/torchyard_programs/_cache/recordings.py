@@ -1,11 +1,11 @@
-"""Programs of functions, kept where a function can be known to do the same again.
+"""Recordings: programs of functions, cached where a function is known to do the same again.
 
 Recording takes longer than a short call's arithmetic. A function does the same again if its code is
-repeatable and all that the code names is the same: plain numbers, torch's dtypes and functions,
-other such functions, tuples of such, and tensors of the same dtype, and shape if that is asked for,
-which may be others each time. That the values of tensors decide nothing, and that none is written
-to, is seen by recording once more with tensors that have no values. Any other function is recorded
-at every call.
+repeatable and its names have the same values: plain numbers, torch's dtypes and functions, other
+such functions, tuples of such. Tensors may differ in each call; only their dtype is compared, and
+their shape if the code reads it. A second recording with tensors without values shows that values
+of tensors have no influence and that none is written to. Any other function is recorded in every
+call.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _MOST: Final = 1024
 _DEEPEST: Final = 4
 _META: Final = torch.device("meta")
 
-# What is known of a value or a function, as bits: that it may be another thing next time (none of
-# them), that it is the same, that the shape of a tensor may be asked for.
+# Facts of a value or a function, as bits: unknown, so that it may change; the same in each call;
+# the shape of a tensor may be read.
 _UNKNOWN: Final = 0
 _SAME: Final = 1
 _SIZED: Final = 2
 
 
 class _Code:
-    """What is known of a function's code; stands for it in keys, by identity.
+    """Facts of a function's code; represents the code in keys, by identity.
 
     Attributes:
-        code: held, so that its address is no other's.
-        outer: names that it looks for among globals and builtins.
+        code: kept alive, so that no other code has its address.
+        outer: names that it reads from globals and builtins.
         known: the bits.
         asking: as of :class:`Repeatable`.
     """
@@ -60,16 +60,16 @@ class _Code:
 
 
 _codes: dict[int, _Code] = {}
-# mypy knows the attribute or not, as its cache is cold or warm.
+# Whether mypy knows the attribute depends on its cache.
 _builtins_of: Final = attrgetter("__builtins__")
 
 
-class _Kept(NamedTuple):
-    """A program and where the tensors that it captures are among those that its function names.
+class _Recording(NamedTuple):
+    """A program, and the positions of its captured tensors among those that its function names.
 
     Attributes:
         text: the program; the same object for the same text.
-        order: of each captured tensor the position.
+        order: the position of each captured tensor.
     """
 
     text: str
@@ -77,35 +77,36 @@ class _Kept(NamedTuple):
 
 
 class Recordings:
-    """Record functions of one purpose, and keep what need not be recorded again.
+    """A cache of recordings of functions for one purpose.
 
     Args:
         record: called with a function, a device and the context of a call; returns the program's
-            text and the captured tensors, as :func:`trace` does. Depends on nothing else, and its
-            text depends on no device.
+            text and the captured tensors, as :func:`trace` does. Its result depends on nothing
+            else, and its text not on the device.
     """
 
     def __init__(self, record: Callable[..., tuple[str, list[Tensor]]]) -> None:
         arguments.function("Recordings", "record", record)
         self._record = record
-        self._known: dict[tuple[Any, ...], _Kept] = {}
-        # Of each context by the address of what each holds.
+        self._known: dict[tuple[Any, ...], _Recording] = {}
+        # By context, then by the address of the function's code.
         self._plain: dict[tuple[Any, ...], dict[int, PlainFunction]] = {}
-        # Keys that vary and were met once: one that is another each time is not worth keeping.
-        self._met: set[int] = set()
+        # Hashes of keys with numbers or sizes that occurred once. A key that differs in each call
+        # is not worth caching.
+        self._occurred: set[int] = set()
         self._texts: dict[str, str] = {}
 
-    def kept(
+    def cached_recording(
         self, function: Callable[..., Any], *context: Any
     ) -> tuple[str, tuple[Tensor, ...]] | None:
-        """Return what was kept of a function that does the same; None where nothing was.
+        """Return the cached recording of a function that does the same; None where there is none.
 
-        Nothing is kept of what is no function: :meth:`recorded` refuses it. That nothing is being
-        compiled is for the caller to know.
+        The caller makes sure that nothing is being compiled. Objects other than functions have no
+        recording; :meth:`recorded` refuses them.
 
         Args:
-            function: to be computed.
-            context: what a program depends on beside its function, hashable.
+            function: the function.
+            context: everything else that the program depends on, hashable.
         """
         known = self._plain.get(context)
         if known is not None:
@@ -130,14 +131,14 @@ class Recordings:
     def recorded(
         self, function: Callable[..., Any], device: torch.device, *context: Any
     ) -> tuple[str, list[Tensor]]:
-        """Record a function, or take what was kept of one that does the same.
+        """Record a function, or return the cached recording of one that does the same.
 
-        That nothing is being compiled is for the caller to know.
+        The caller makes sure that nothing is being compiled.
 
         Args:
-            function: to be computed.
-            device: where.
-            context: what a program depends on beside its function, hashable.
+            function: the function.
+            device: the device of the computation.
+            context: everything else that the program depends on, hashable.
 
         Raises:
             ProgramError: it does something that cannot be recorded.
@@ -155,13 +156,13 @@ class Recordings:
             if all(lies_on(tensor, device) for tensor in captured):
                 return text, captured
         text, captured = self._record(function, device, *context)
-        # Else a mode or a transform may have answered for a tensor.
+        # Otherwise a mode or a transform may have replaced a tensor's attributes.
         if not no_active_modes():
             return text, captured
-        if _varies(key) and hash(key) not in self._met:
-            if len(self._met) >= _MOST:
-                self._met.clear()
-            self._met.add(hash(key))
+        if _varies(key) and hash(key) not in self._occurred:
+            if len(self._occurred) >= _MOST:
+                self._occurred.clear()
+            self._occurred.add(hash(key))
             return text, captured
         places = self._order(function, context, text, captured, tensors)
         if places is not None:
@@ -169,20 +170,20 @@ class Recordings:
             self._keep_plain(function, context, text, captured)
         return text, captured
 
-    def is_kept(self, text: str) -> bool:
-        """Return whether the object stands for its text: see :meth:`one_text`."""
+    def is_interned(self, text: str) -> bool:
+        """Return whether a text is the interned object: see :meth:`interned`."""
         if type(text) is not str or not text:
-            arguments.text("Recordings.is_kept", "text", text)
+            arguments.text("Recordings.is_interned", "text", text)
         return self._texts.get(text) is text
 
-    def one_text(self, text: str) -> str:
-        """Return the object that stands for a text, whether or not a recording has it.
+    def interned(self, text: str) -> str:
+        """Return the one object for all equal texts, whether or not a recording has it.
 
-        The texts of recordings that were kept are such objects. So who meets a text that was
-        written down, as in a graph, knows it again as cheaply as who meets its function.
+        Texts of cached recordings are such objects. So a text from a graph or a file is compared by
+        identity, as the text of a function's recording is.
         """
         if type(text) is not str or not text:
-            arguments.text("Recordings.one_text", "text", text)
+            arguments.text("Recordings.interned", "text", text)
         found = self._texts.get(text)
         if found is None:
             self._make_room(self._texts)
@@ -192,7 +193,7 @@ class Recordings:
     def _keep(self, key: tuple[Any, ...], text: str, order: tuple[int, ...]) -> str:
         self._make_room(self._known)
         text = self._texts.setdefault(text, text)
-        self._known[key] = _Kept(text, order)
+        self._known[key] = _Recording(text, order)
         return text
 
     def _keep_plain(
@@ -273,7 +274,7 @@ def _take(function: FunctionType, key: list[Any], tensors: list[Tensor], depth: 
         for cell in closure:
             try:
                 value = cell.cell_contents
-            except ValueError:  # a name that is not bound yet; the call will tell
+            except ValueError:  # a name that is not bound yet; the call raises
                 return _UNKNOWN
             bits = _take_value(value, key, tensors, depth)
             if not bits:
@@ -311,7 +312,7 @@ def _take_value(value: Any, key: list[Any], tensors: list[Tensor], depth: int) -
             if other is value:
                 key.append(position)
                 return _SAME
-        # Attributes that a tensor was given may be read, and stand before its own.
+        # Attributes that a tensor was given may be read, and hide its own.
         if not ATTRIBUTES.isdisjoint(value.__dict__):
             return _UNKNOWN
         tensors.append(value)

@@ -1,8 +1,8 @@
-"""Which code does the same again where all that it names is the same.
+"""Repeatable code: it does the same again if its names have the same values.
 
-Such code computes with what its names hold and with nothing else: no state of Python's or torch's,
-no attribute of an object, no name that it sets. That is seen from its instructions, of which any
-that is not known to be harmless makes the code another kind.
+Such code reads its names and nothing else: no state of Python or torch, no attribute of an object,
+no name that it sets. This follows from its instructions; any instruction that is not listed here
+makes the code not repeatable.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torchyard_programs._program.vocabulary import WORD_OF, WORDS
 
 __all__ = ["ATTRIBUTES", "FIXED", "Repeatable", "is_fixed", "repeatable"]
 
-# Modules whose attributes in ATTRIBUTES hold the same at all times.
+# Modules whose attributes in ATTRIBUTES never change.
 _MODULES: Final[tuple[ModuleType, ...]] = (torch, torch.nn, functional, torch.special, math)
 
 # What gives the same for the same arguments.
 _BUILTINS: Final = (abs, bool, enumerate, float, int, max, min, range, round, zip)
 
-# Of each type, the modules and functions that do the same at all times.
+# By type, the modules and functions that always do the same.
 FIXED: Final[dict[type, frozenset[Any]]] = {
     kind: frozenset(value for value in (*_MODULES, *_BUILTINS, *WORD_OF) if type(value) is kind)
     for kind in (ModuleType, FunctionType, BuiltinFunctionType, type)
@@ -63,8 +63,8 @@ _OTHERS: Final = (
     | inspect.CO_ASYNC_GENERATOR
 )
 
-# Moves on the stack, arithmetic, calls, jumps and the like. Those of later Pythons stand beside
-# the ones that they replace; one that is not here costs time alone.
+# Moves on the stack, arithmetic, calls, jumps and the like. Those of later Pythons are listed with
+# the ones that they replace; an instruction that is missing here costs time only.
 _INSTRUCTIONS: Final = frozenset(
     """
     RESUME CACHE NOP COPY_FREE_VARS PUSH_NULL POP_TOP COPY SWAP PRECALL CALL RETURN_VALUE
@@ -88,11 +88,11 @@ _COUNTING: Final = ("GET_ITER", "UNPACK_SEQUENCE")
 
 
 class Repeatable(NamedTuple):
-    """What code that does the same again depends on beside its closure and its parameters.
+    """What repeatable code depends on, without its closure and its parameters.
 
     Attributes:
-        outer: names that it looks for among globals and builtins.
-        sized: whether it may ask for the shape of a tensor.
+        outer: names that it reads from globals and builtins.
+        sized: whether it may read the shape of a tensor.
         asking: whether it may read an attribute of anything but a name among globals, such as
             ``torch``.
     """
@@ -114,7 +114,7 @@ def repeatable(code: CodeType) -> Repeatable | None:
         return None
     outer: dict[str, None] = {}
     sized = asking = text = False
-    # Whether what lies on top of the stack is a global, or an attribute of one.
+    # Whether the top of the stack is a global, or an attribute of one.
     outside = False
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
@@ -152,6 +152,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def is_fixed(value: object) -> bool:
-    """Return whether a value is a module or a function that does the same at all times."""
+    """Return whether a value is a module or a function that always does the same."""
     fixed = FIXED.get(type(value))
     return fixed is not None and value in fixed

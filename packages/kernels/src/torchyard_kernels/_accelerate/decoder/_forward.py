@@ -221,7 +221,7 @@ class _State:
             tuple(of_group for of_group in given[1:] if of_group),
         )
 
-    def stands(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether everything is as it was.
 
         By loops in C: weights that stream past leave little of Python in the caches, and what these
@@ -264,7 +264,7 @@ def _state_of(forward: DecoderForward) -> _State:
     if known is None:
         known = cache.setdefault(_KEY, WeakKeyDictionary())
     state: _State | None = known.get(forward)
-    if state is None or not state.stands():
+    if state is None or not state.is_current():
         state = known[forward] = _State(forward)
     return state
 

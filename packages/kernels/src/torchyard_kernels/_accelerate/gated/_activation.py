@@ -1,4 +1,4 @@
-"""The activation of a gated layer's halves, computed by the product before it."""
+"""The activation of a gated layer, computed by the product before it as its epilogue."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Gate:
     ) -> Tensor | None:
         """Return ``act(gate) * up`` for the halves of a product; None: compute them apart.
 
-        That is so where anything but the kernel takes part in a call, where the activation cannot
-        be recorded, and where what serves the product alone does not serve both: then the function
-        would cost more than it saves. That no graph is recorded is for the caller to know.
+        None where anything but the kernel takes part in the call, where the activation cannot be
+        recorded, and where another implementation computes the product alone: then the epilogue
+        would cost more than it saves. The caller makes sure that no gradient is recorded.
 
         Args:
             packed: rows of gate, then of up.

@@ -53,7 +53,7 @@ def steps_forward(call: RecurrentCall) -> RecurrentResult:
             hidden.append(run.hidden)
             cell.append(run.cell)
             if call.reserve:
-                reserve.append(torch.stack(run.kept))
+                reserve.append(torch.stack(run.reserve))
         values = torch.cat(outputs, dim=2).to(dtype)
     return RecurrentResult(
         values,
@@ -90,27 +90,27 @@ class _Run:
         self.cell = None if call.cell is None else call.cell[index].to(inputs.dtype)
         nothing = inputs.new_empty(0)
         self.outputs = [nothing] * inputs.shape[0]
-        self.kept = [nothing] * (inputs.shape[0] if call.reserve else 0)
+        self.reserve = [nothing] * (inputs.shape[0] if call.reserve else 0)
 
     def through(self, *, reverse: bool) -> None:
         """Take all steps."""
         steps = range(self._inputs.shape[0])
         for t in reversed(steps) if reverse else steps:
             hidden, cell, gates = self._step(self._inputs[t])
-            # What a step hands on is what it puts out: rounded, as the contract says.
+            # The next step reads the output, which is rounded, as the contract says.
             hidden = hidden.to(self._call.input.dtype).to(hidden.dtype)
-            output, kept = hidden, (*gates, hidden)
+            output, columns = hidden, (*gates, hidden)
             if self._there is not None:
                 there = self._there[t]
                 output = torch.where(there, hidden, 0)
-                if self.kept:
-                    kept = tuple(torch.where(there, item, 0) for item in kept)
+                if self.reserve:
+                    columns = tuple(torch.where(there, item, 0) for item in columns)
                 hidden = torch.where(there, hidden, self.hidden)
                 if cell is not None and self.cell is not None:
                     cell = torch.where(there, cell, self.cell)
             self.outputs[t] = output
-            if self.kept:
-                self.kept[t] = torch.cat(kept, dim=1)
+            if self.reserve:
+                self.reserve[t] = torch.cat(columns, dim=1)
             self.hidden, self.cell = hidden, cell
 
     def _step(self, inputs: Tensor) -> tuple[Tensor, Tensor | None, tuple[Tensor, ...]]:

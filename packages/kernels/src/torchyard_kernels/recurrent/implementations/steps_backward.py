@@ -43,7 +43,7 @@ def steps_backward(
     for layer in reversed(range(call.num_layers)):
         first = layer * directions
         if layer == 0:
-            # What lies beyond a sequence's end may be NaN, and zero times NaN is not zero.
+            # The input after a sequence's end may be NaN, and zero times NaN is not zero.
             values = call.input if there is None else torch.where(there, call.input, 0)
             values = values.to(wide)
         else:
@@ -153,8 +153,8 @@ class _Run:
                 parts = torch.mul(acting, slopes.recurrent[t], out=sums[t])
                 cell = cell * slopes.forget[t]
             hidden = parts.flatten(1) @ weights.w_hh
-            if slopes.kept is not None:
-                hidden = hidden.addcmul_(total, slopes.kept[t])
+            if slopes.previous is not None:
+                hidden = hidden.addcmul_(total, slopes.previous[t])
         to_recurrent = to_inputs = sums.flatten(0, 1).flatten(1)
         if slopes.inputs is not None:
             to_inputs = (totals[:, :, None] * slopes.inputs).flatten(0, 1).flatten(1)
@@ -197,17 +197,18 @@ class _Slopes:
     """What a step's gradients are multiplied with, for all steps at once.
 
     Attributes:
-        recurrent: from hidden (an LSTM: from the cell state thrice, then from hidden) to the sums
-            of gates that the recurrent product joins, [T, B, G, H].
+        recurrent: from hidden (an LSTM: three times from the cell state, then from hidden) to the
+            sums of gates that the recurrent product joins, [T, B, G, H].
         inputs: likewise for those of the inputs' product, where they differ.
-        kept: from hidden to the hidden state before, beside the recurrent product, [T, B, 1 or H].
+        previous: from hidden to the previous hidden state, without the recurrent product,
+            [T, B, 1 or H].
         cell: of an LSTM, from hidden to the cell state. forget: to the cell state before.
         unprojected: of an LSTM, what the projection multiplies.
     """
 
     recurrent: Tensor
     inputs: Tensor | None = None
-    kept: Tensor | None = None
+    previous: Tensor | None = None
     cell: Tensor | None = None
     forget: Tensor | None = None
     unprojected: Tensor | None = None
@@ -220,11 +221,11 @@ class _Slopes:
             shaped = there if slope.ndim == there.ndim else there[..., None]
             return torch.where(shaped, slope, 0)
 
-        kept = none.to(self.recurrent.dtype) if self.kept is None else self.kept
+        previous = none.to(self.recurrent.dtype) if self.previous is None else self.previous
         return _Slopes(
             only(self.recurrent),
             None if self.inputs is None else only(self.inputs),
-            torch.where(there, kept, 1),
+            torch.where(there, previous, 1),
             None if self.cell is None else only(self.cell),
             None if self.forget is None else torch.where(there, self.forget, 1),
             self.unprojected,
@@ -256,7 +257,7 @@ def _slopes(kind: RecurrentKind, columns: Sequence[Tensor], before: Tensor) -> _
         return _Slopes(
             torch.stack([to_r, to_z, to_n * r], dim=2),
             inputs=torch.stack([to_r, to_z, to_n], dim=2),
-            kept=z,
+            previous=z,
         )
     (h,) = columns
     slope = 1 - h * h if kind is RecurrentKind.RNN_TANH else (h > 0).to(h.dtype)

@@ -26,7 +26,7 @@ def _trace(function: Mod, device: torch.device = _CPU) -> tuple[str, list[Tensor
 def _keep(recordings: Recordings, function: Mod) -> bool:
     for _ in range(3):
         assert recordings.recorded(function, _CPU)[0] == _trace(function)[0]
-    return recordings.kept(function) is not None
+    return recordings.cached_recording(function) is not None
 
 
 def _scaled(factor: Any) -> Mod:
@@ -41,7 +41,7 @@ def test_many_functions_leave_a_bounded_number_behind(monkeypatch: pytest.Monkey
         assert _keep(recordings, _scaled(float(number)))
         source = f"lambda s, h, q, k: s * {number}.5"
         assert _keep(recordings, eval(source))
-    for table in ("_known", "_texts", "_met"):
+    for table in ("_known", "_texts", "_occurred"):
         assert 0 < len(getattr(recordings, table)) <= 8
     assert 0 < len(_recordings._codes) <= 8
 
@@ -51,12 +51,12 @@ def test_the_text_of_what_was_kept_is_one_object() -> None:
     first, second = _scaled(11.0), eval("lambda s, h, q, k: s * 11.0")
     assert _keep(recordings, first)
     assert _keep(recordings, second)
-    one, other = recordings.kept(first), recordings.kept(second)
+    one, other = recordings.cached_recording(first), recordings.cached_recording(second)
     assert one is not None
     assert other is not None
     assert one[0] is other[0]
-    assert recordings.is_kept(one[0])
-    assert not recordings.is_kept("".join(list(one[0])))
+    assert recordings.is_interned(one[0])
+    assert not recordings.is_interned("".join(list(one[0])))
 
 
 def test_what_was_kept_holds_for_the_device_of_what_is_captured() -> None:
@@ -74,13 +74,13 @@ def test_a_text_that_was_written_down_is_the_object_of_the_recording() -> None:
     recordings = Recordings(_trace)
     function = _scaled(12.0)
     text = _trace(function)[0]
-    written = recordings.one_text(text)
-    assert recordings.is_kept(written)
+    written = recordings.interned(text)
+    assert recordings.is_interned(written)
     assert _keep(recordings, function)
-    found = recordings.kept(function)
+    found = recordings.cached_recording(function)
     assert found is not None
     assert found[0] is written
-    assert recordings.one_text("".join(list(text))) is written
+    assert recordings.interned("".join(list(text))) is written
 
 
 def test_many_texts_leave_a_bounded_number_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,19 +88,19 @@ def test_many_texts_leave_a_bounded_number_behind(monkeypatch: pytest.MonkeyPatc
     recordings = Recordings(_trace)
     for number in range(50):
         text = f"{number}"
-        assert recordings.one_text(text) is text
-        assert recordings.is_kept(text)
+        assert recordings.interned(text) is text
+        assert recordings.is_interned(text)
         assert 0 < len(recordings._texts) <= 8
 
 
-def test_a_function_of_torchs_is_kept_as_it_is() -> None:
+def test_a_function_of_torch_is_cached_as_it_is() -> None:
     unary = Recordings(lambda function, device: trace(function, "fn", _INPUTS[:1], device))
     for function in (torch.tanh, torch.nn.functional.silu, torch.nn.functional.gelu):
         text, _ = unary.recorded(function, _CPU)
-        assert unary.kept(function) == (text, ())
-    assert unary.kept(torch.sigmoid) is None
+        assert unary.cached_recording(function) == (text, ())
+    assert unary.cached_recording(torch.sigmoid) is None
     unary.recorded(torch.trace, _CPU)
-    assert unary.kept(torch.trace) is None
+    assert unary.cached_recording(torch.trace) is None
 
 
 @pytest.mark.parametrize("function", [torch.tanh, lambda x: x * 2], ids=["torch's", "own"])
@@ -112,8 +112,8 @@ def test_each_context_has_programs_of_its_own(function: Mod) -> None:
     texts = {name: named.recorded(function, _CPU, name)[0] for name in "xy"}
     assert texts["x"] != texts["y"]
     for name, text in texts.items():
-        assert named.kept(function, name) == (text, ())
-    assert named.kept(function, "z") is None
+        assert named.cached_recording(function, name) == (text, ())
+    assert named.cached_recording(function, "z") is None
 
 
 def test_only_what_was_met_twice_costs_a_proof_where_numbers_change() -> None:
@@ -131,7 +131,7 @@ def test_only_what_was_met_twice_costs_a_proof_where_numbers_change() -> None:
     assert recorded[20:] == ["cpu", "meta"]
 
 
-def test_nothing_is_kept_of_what_a_mode_may_answer() -> None:
+def test_nothing_is_cached_inside_of_a_mode() -> None:
     recordings = Recordings(_trace)
 
     class Mode(torch.overrides.TorchFunctionMode):
@@ -146,12 +146,12 @@ def test_nothing_is_kept_of_what_a_mode_may_answer() -> None:
     with Mode():
         for _ in range(3):
             assert "99" in recordings.recorded(mod, _CPU)[0]
-    assert recordings.kept(mod) is None
+    assert recordings.cached_recording(mod) is None
     assert _keep(recordings, mod)
 
 
 @pytest.mark.parametrize("other", ["text", "tensor", "order"])
-def test_nothing_is_kept_where_the_proof_gives_another(other: str) -> None:
+def test_nothing_is_cached_where_the_second_recording_differs(other: str) -> None:
     pair = torch.rand(4), torch.rand(4)
 
     def record(function: Mod, device: torch.device) -> tuple[str, list[Tensor]]:
@@ -169,7 +169,7 @@ def test_nothing_is_kept_where_the_proof_gives_another(other: str) -> None:
     ):
         for _ in range(3):
             recordings.recorded(mod, _CPU)
-        assert recordings.kept(mod) is None
+        assert recordings.cached_recording(mod) is None
 
 
 def test_what_belongs_to_a_helper_is_told_from_what_belongs_to_its_user() -> None:
@@ -205,8 +205,8 @@ def test_a_tensor_on_another_device_is_noticed() -> None:
 
     recordings = Recordings(_trace)
     assert _keep(recordings, mod(torch.rand(2)))
-    assert recordings.kept(mod(torch.rand(3))) is not None
-    assert recordings.kept(mod(torch.rand(2, device="meta"))) is None
+    assert recordings.cached_recording(mod(torch.rand(3))) is not None
+    assert recordings.cached_recording(mod(torch.rand(2, device="meta"))) is None
 
 
 def test_another_number_of_a_tensors_parts_is_noticed() -> None:
@@ -229,4 +229,4 @@ def test_another_number_of_a_tensors_parts_is_noticed() -> None:
     recordings = Recordings(_trace)
     for function in (counted, paired):
         assert _keep(recordings, function(torch.rand(2)))
-        assert recordings.kept(function(torch.rand(3))) is None
+        assert recordings.cached_recording(function(torch.rand(3))) is None
