@@ -40,6 +40,8 @@ def _record(function: Callable[..., Any], device: torch.device) -> tuple[str, li
 
 _RECORDINGS: Final = Recordings(_record)
 # For float32 scores; see Recordings. The caller makes sure that nothing is being compiled.
-cached_recording: Final[Callable[[Callable[..., Any]], Recording | None]] = _RECORDINGS.cached_recording
+cached_recording: Final[Callable[[Callable[..., Any]], Recording | None]] = (
+    _RECORDINGS.cached_recording
+)
 is_cached: Final = _RECORDINGS.is_interned
 one_text: Final = _RECORDINGS.interned
