@@ -1,4 +1,4 @@
-"""Failures of code that is not ours, in words that cannot fail themselves."""
+"""Descriptions of failures in plugins' code, which never fail themselves."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Evidence:
         level: what is proven.
         date: the day of the run, as ``2026-12-31``; empty for ``declared``, as all below.
         tool: what ran, with its version.
-        figures: what came of it, in words.
+        figures: the results, in words.
         bundle: the file that holds the run, relative to the root of the source tree.
         digest: sha256 of that file, in hexadecimal.
     """

@@ -1,6 +1,6 @@
 """Activation: the one place where a plugin's code is imported and its hooks are called.
 
-Whatever that code does - raise, exit, print, dawdle, return junk - ends as a state of its plugin.
+If that code raises, exits, prints or returns something else, the plugin's state says so.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class PluginCodeError(Exception):
-    """A plugin's code did something that it may not; the plugin's state says what."""
+    """A plugin's code failed or broke a hook's contract; the plugin's state says how."""
 
 
 class _BrokenPromise(Exception):
-    """A plugin's code ran, and what came of it is not what the hook promises."""
+    """A plugin's code ran and returned something else than the hook requires."""
 
 
 class Activator:
@@ -212,7 +212,7 @@ class Activator:
 
     @contextlib.contextmanager
     def _contained(self, plugin: Plugin, doing: str, *, retire: bool = True) -> Iterator[None]:
-        """Turn whatever a plugin's code raises into its state, and keep what it prints."""
+        """Turn an exception of a plugin's code into its state, and record what it prints."""
         if not plugin.usable:
             raise PluginCodeError(plugin.reason)
         try:

@@ -1,4 +1,4 @@
-"""What one thread prints, kept; what the others print goes where it always went."""
+"""Captured standard output of one thread; that of other threads is passed on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO, cast
 
 
 class _ThreadCapture:
-    """A stdout that keeps the writes of the thread that made it and passes on all others."""
+    """A stdout that captures the writes of the thread that made it and passes on all others."""
 
     def __init__(self, stdout: TextIO, kept: io.StringIO) -> None:
         self._stdout = stdout
@@ -24,7 +24,7 @@ class _ThreadCapture:
         return self._stdout.write(text)
 
     def release(self) -> None:
-        """Pass everything on: whoever wrapped this stdout meanwhile may keep it for good."""
+        """Pass everything on from now on, since code that wrapped this stdout may hold it."""
         self._owner = None
 
     # Everything else - encoding, fileno, buffer - is the real stdout's.
@@ -34,7 +34,7 @@ class _ThreadCapture:
 
 @contextlib.contextmanager
 def capture_prints() -> Iterator[io.StringIO]:
-    """Keep what this thread writes to ``sys.stdout`` inside the block."""
+    """Capture what this thread writes to ``sys.stdout`` inside the block."""
     kept = io.StringIO()
     before = sys.stdout
     # A process without a console has none; then there is nothing to protect.

@@ -9,7 +9,7 @@ from torchyard import arguments
 
 
 class CheckStatus(StrEnum):
-    """How a check ended. ``unverified`` says that it could not be made, and is never a pass."""
+    """How a check ended. ``unverified``: it could not be made, which is never a pass."""
 
     PASS = "pass"
     WARN = "warn"

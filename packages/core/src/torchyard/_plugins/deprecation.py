@@ -1,4 +1,4 @@
-"""Deprecation of hooks and of their arguments: told to the plugin's author, once, by name."""
+"""Deprecation of hooks and of their arguments: a warning to the plugin's author, once."""
 
 from __future__ import annotations
 

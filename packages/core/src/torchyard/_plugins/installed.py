@@ -16,7 +16,7 @@ def installed_sources() -> tuple[PluginSource, ...]:
     """Return every plugin that an installed distribution announces, sorted."""
     try:
         found = {_source(entry, entry.dist) for entry in entry_points(group=GROUP)}
-    # One unreadable file among all installed distributions ends that walk, whosoever it is.
+    # One unreadable file of any installed distribution ends that iteration.
     except Exception:
         found = set(_one_by_one())
     return tuple(sorted(found, key=lambda source: (source.name, source.distribution)))

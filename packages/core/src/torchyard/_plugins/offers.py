@@ -82,7 +82,7 @@ class Offers(Catalog):
         """Import everything that a plugin offers, and call its hooks; its state says how it went.
 
         ``load`` of an implementation is not called: it may need a device that is not here. Modules
-        for a contract that no component here defines are left alone, as nobody can ask for them.
+        for a contract that no component here defines are not imported, as they cannot be used.
         """
         if plugin.manifest is None:
             return

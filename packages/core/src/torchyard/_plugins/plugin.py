@@ -1,4 +1,4 @@
-"""A plugin's life: its state, and why it is in it."""
+"""A plugin, its state, and the reason for that state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PluginSource:
 
 @dataclass(slots=True)
 class Plugin:
-    """A plugin and what became of it. Changed by the registry only.
+    """A plugin and its state. Changed by the registry only.
 
     Attributes:
         source: where it was announced.

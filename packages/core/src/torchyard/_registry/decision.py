@@ -23,7 +23,7 @@ class Source(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of one candidate."""
+    """The outcome of one candidate."""
 
     CHOSEN = "chosen"
     REFUSED = "refused"
@@ -38,7 +38,7 @@ class Candidate:
 
     Attributes:
         name: the implementation, or ``<plugin>.*`` for a plugin that offers nothing now.
-        outcome: what became of it.
+        outcome: whether it was chosen, and if not, why not.
         verdict: its own answer; for ``<plugin>.*`` the plugin's state and reason.
     """
 

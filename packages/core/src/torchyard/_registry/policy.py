@@ -23,7 +23,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the resolver must respect; pure data.
+    """What a user asked for, as the resolver takes it; pure data.
 
     Attributes:
         use: the demand for this contract, strongest source first; None lets the lists decide.

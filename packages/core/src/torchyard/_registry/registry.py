@@ -293,7 +293,7 @@ class Registry(Offers):
     def _notice(self, decision: Decision) -> None:
         """Log once what an automatic choice skipped: a choice is never silently a slower one.
 
-        One that is made for other requests was no choice here.
+        A candidate made for other requests was not skipped.
         """
         skipped = tuple(
             candidate

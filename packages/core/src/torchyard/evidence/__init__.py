@@ -1,4 +1,4 @@
-"""What vouches for files, and how files from elsewhere are read; see docs/evidence.md.
+"""Signatures of files, and how files of other machines are read; see docs/evidence.md.
 
 - :mod:`torchyard.evidence.keys`: Ed25519 keys in PEM files, and signatures.
 - :mod:`torchyard.evidence.envelopes`: a payload with the signatures of several keys (DSSE).

@@ -115,7 +115,7 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
         if torch.module is None:
             text = "no torch to ask"
         elif device in registry.platform.devices:
-            text = "torch has it here; no usable plugin owns it, so that nobody vouches for it"
+            text = "torch has it here; no usable plugin owns it, so its results are not checked"
             if device in DEVICES:
                 yield Check(device, CheckStatus.UNVERIFIED, text, how_to_install(device))
                 continue
