@@ -23,7 +23,7 @@ from torchyard_attention import create_block_mask, flex_attention, masks
 __all__ = ["files_of", "main"]
 
 # What may be entered: of a call of a new shape, and of a repeated one.
-_ASKED: Final = (12, 4)
+_TARGET: Final = (12, 4)
 
 
 def files_of(call: Callable[[], Any]) -> list[Path]:
@@ -121,7 +121,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 print(f"{name}, {kind}: {found['files']} files ({packages})")
                 if given.names:
                     print(f"  {' '.join(found['names'])}")
-    most = zip(("new", "repeated"), _ASKED, strict=True)
+    most = zip(("new", "repeated"), _TARGET, strict=True)
     limits = dict(most)
     return int(
         any(

@@ -26,13 +26,13 @@ __all__ = ["around", "measure_calls"]
 
 _OURS: Final = "torchyard"
 # Microseconds that a call may cost beside its arithmetic.
-_ASKED: Final = 3.0
+_TARGET: Final = 3.0
 # And how many times the stock op's time a whole call may take.
 _OF_STOCK: Final = 1.5
 # So few at a time that both are timed at one speed of the processor, which changes.
 _AT_A_TIME: Final = 10
 _TURNS: Final = 1500
-# And so often anew: it may be slow for a tenth of a second.
+# And so often again: it may be slow for a tenth of a second.
 _PASSES: Final = 3
 _NATIVE: Final = ("linear_forward", "topk", "pointwise")
 _DTYPES: Final = (torch.float32, torch.bfloat16, torch.float16)
@@ -48,13 +48,13 @@ class _Spent(NamedTuple):
 def around(
     case: str, whose: str, ours: Callable[[], Any], bare: Callable[[], Any], *, quick: bool
 ) -> Iterator[Finding]:
-    """Yield what a call costs around what serves it, and in all; both take turns.
+    """Yield what a call costs around its kernel, and in all, alternately.
 
     Args:
         case: its name.
-        whose: what serves it.
+        whose: the name of what computes it.
         ours: the call.
-        bare: what serves it alone.
+        bare: the kernel alone.
         quick: few turns, whose figures mean nothing.
     """
     spent = _Spent([], [])
@@ -76,7 +76,7 @@ def _take_turns(
 
 def _told(case: str, whose: str, spent: _Spent) -> Iterator[Finding]:
     beside = statistics.median(ours - bare for ours, bare in zip(*spent, strict=True))
-    yield at_most(case, _OURS, f"us around {whose}", beside, _ASKED)
+    yield at_most(case, _OURS, f"us around {whose}", beside, _TARGET)
     yield Finding(case, _OURS, "us per call", statistics.median(spent.ours))
 
 
@@ -86,7 +86,7 @@ def measure_calls(*, quick: bool, progress: Callable[[str], None]) -> list[Findi
 
     Args:
         quick: few turns.
-        progress: is told what comes next.
+        progress: receives the name of each step.
     """
     cases = [(case, call, _alone(case, call), _Spent([], [])) for case, call in _calls()]
     for done in range(_PASSES):
