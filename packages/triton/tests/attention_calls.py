@@ -38,7 +38,12 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "random": {"mask": "random", "block_size": (32, 16)},
     "odd-blocks": {"mask": "window", "block_size": (20, 13), "q_length": 50},
     "wide-blocks": {"mask": "window", "block_size": (512, 4096)},
-    "per-batch-and-head": {"batch": 2, "mask": "per_batch_and_head", "block_size": (16, 16)},
+    "per-batch-and-head": {
+        "batch": 2,
+        "q_heads": 3,
+        "mask": "per_batch_and_head",
+        "block_size": (16, 16),
+    },
     "empty-rows": {"mask": "empty_rows", "block_size": (16, 16), "max_scores": True},
     "nothing": {"mask": "nothing", "max_scores": True},
     "everything": {"mask": "everything", "block_size": (16, 16)},

@@ -42,18 +42,16 @@ class Mutant:
 MUTANTS: Final = (
     Mutant("forward", "total * rescale[:, None], input", "total, input", "lengths-1-70"),
     Mutant("forward", "weight * rescale + tl.sum", "weight + tl.sum", "lengths-1-70"),
-    Mutant("forward", "(columns < kv_length)[None, :]", "(columns <= kv_length)[None, :]", "plain"),
+    Mutant("forward", "(columns < stop)[None", "(columns <= stop)[None", "plain"),
     Mutant("forward", "h // group", "h * 0", "grouped-2"),
-    Mutant(
-        "forward", "tl.load(mask[0] + row) * per", "(tl.load(mask[0] + row) - 1) * per", "random"
-    ),
+    Mutant("forward", "tl.load(mask[0] + row) *", "(tl.load(mask[0] + row) - 1) *", "random"),
     Mutant(
         "forward",
-        "tl.load(mask[2] + row) * per",
-        "(tl.load(mask[2] + row) - 1) * per",
+        "tl.load(mask[2] + row) *",
+        "(tl.load(mask[2] + row) - 1) *",
         "everything",
     ),
-    Mutant("forward", "first + place, block", "first, block", "random"),
+    Mutant("forward", "(mask[5] + row) + place", "(mask[5] + row)", "random"),
     Mutant("forward", "(base + tl.log2(divisor))", "tl.log2(divisor)", "gate"),
     Mutant("forward", "key % 8)[None", "7 - key % 8)[None", "random"),
     Mutant("forward", "* tensor[3] + columns", "* tensor[2] + columns", "plain"),
@@ -62,7 +60,7 @@ MUTANTS: Final = (
     Mutant("query_gradient", "(total * scale)", "total", "plain"),
     Mutant("query_gradient", "dropped - delta[:, None]", "dropped", "plain"),
     Mutant("query_gradient", "slope * SLOPE(", "slope + 0.0 * SLOPE(", "gate"),
-    Mutant("query_gradient", "seen & (columns < stop)[None, :]", "seen", "lengths-1-70"),
+    Mutant("query_gradient", "seen | (step >= partial)", "seen", "everything"),
     Mutant("key_gradient", "range(group)", "range(1)", "grouped-2"),
     Mutant("key_gradient", "kv_head * group + member", "kv_head + member", "grouped-2"),
     Mutant(
@@ -78,7 +76,7 @@ MUTANTS: Final = (
 def _source(module: str) -> str:
     """Return a pass and what it imports of its room as one text."""
     parts = {
-        "captured_gradient": ("tiles", "gradients", "query_gradient", "captured_gradient"),
+        "captured_gradient": ("tiles", "gradients", "captured_gradient"),
         "delta": ("tiles", "delta"),
         "forward": ("tiles", "forward"),
     }.get(module, ("tiles", "gradients", module))

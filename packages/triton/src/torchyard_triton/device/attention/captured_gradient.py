@@ -6,9 +6,9 @@ import triton
 import triton.language as tl
 
 from torchyard_triton.device.attention.gradients import score_gradients, weights_of
-from torchyard_triton.device.attention.query_gradient import listed_keys
 from torchyard_triton.device.attention.tiles import (
     head_start,
+    listed_keys,
     load_rows,
     mask_row,
     row_tile,

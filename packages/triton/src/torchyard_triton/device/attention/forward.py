@@ -7,6 +7,7 @@ import triton.language as tl
 
 from torchyard_triton.device.attention.tiles import (
     head_start,
+    listed_keys,
     load_rows,
     mask_row,
     modified,
@@ -95,45 +96,28 @@ def attention_forward(
     if LISTS:
         row = mask_row(mask, b, h, block)
         per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
-        first = tl.load(mask[5] + row)
-        for step in range(tl.load(mask[0] + row) * per_block):
-            place = step // per_block
-            key_block = tl.load(mask[1] + row * mask[9] + place)
-            columns = key_block * KEY_BLOCK + (step % per_block) * KEYS + tl.arange(0, KEYS)
-            stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
-            k = load_rows(keys, key, columns, stop, SIZE, PADDED)
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-            scores = modified(scores, b, h, rows, columns, captured, SCORE)
-            seen = visible(
-                *(mask, first + place, block, key_block, b, h, rows, columns, mask_captured),
-                *(BLOCK, KEY_BLOCK, MASK, True),
-            )
-            v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
-            seen = seen & (columns < stop)[None, :]
-            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
-        for step in range(tl.load(mask[2] + row) * per_block):
-            key_block = tl.load(mask[3] + row * mask[10] + step // per_block)
-            columns = key_block * KEY_BLOCK + (step % per_block) * KEYS + tl.arange(0, KEYS)
-            stop = tl.minimum(kv_length, (key_block + 1) * KEY_BLOCK)
-            k = load_rows(keys, key, columns, stop, SIZE, PADDED)
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-            scores = modified(scores, b, h, rows, columns, captured, SCORE)
-            v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
-            seen = (columns < stop)[None, :] & (rows < end)[:, None]
-            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
+        partial = tl.load(mask[0] + row) * per_block
+        steps = partial + tl.load(mask[2] + row) * per_block
     else:
-        for start in range(0, kv_length, KEYS):
-            columns = start + tl.arange(0, KEYS)
-            k = load_rows(keys, key, columns, kv_length, SIZE, PADDED)
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-            scores = modified(scores, b, h, rows, columns, captured, SCORE)
-            seen = visible(
-                *(mask, 0, block, 0, b, h, rows, columns, mask_captured),
-                *(BLOCK, KEY_BLOCK, MASK, False),
-            )
-            v = load_rows(values, value, columns, kv_length, VALUE_SIZE, VALUE_PADDED)
-            seen = seen & (columns < kv_length)[None, :]
-            total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
+        row = block
+        partial = tl.cdiv(kv_length, KEYS)
+        steps = partial
+    # One loop for partial and whole blocks: two would need the registers of both.
+    for step in range(steps):
+        key_block, slot, columns, stop = listed_keys(
+            mask, row, step, partial, kv_length, LISTS, KEY_BLOCK, KEYS
+        )
+        k = load_rows(keys, key, columns, stop, SIZE, PADDED)
+        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        scores = modified(scores, b, h, rows, columns, captured, SCORE)
+        seen = visible(
+            *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
+            *(BLOCK, KEY_BLOCK, MASK, LISTS),
+        )
+        seen = seen | (step >= partial)
+        seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
+        v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+        total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
     if SINKS:
         sink = tl.load(sinks + h) * _LOG2E
         top = tl.maximum(greatest, sink)

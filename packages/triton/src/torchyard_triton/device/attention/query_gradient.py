@@ -8,6 +8,7 @@ import triton.language as tl
 from torchyard_triton.device.attention.gradients import score_gradients, weights_of
 from torchyard_triton.device.attention.tiles import (
     head_start,
+    listed_keys,
     load_rows,
     mask_row,
     row_tile,
@@ -15,39 +16,7 @@ from torchyard_triton.device.attention.tiles import (
     visible,
 )
 
-__all__ = ["attention_query_gradient", "listed_keys"]
-
-
-@triton.jit
-def listed_keys(
-    mask,
-    row,
-    step,
-    partial,
-    kv_length,
-    LISTS: tl.constexpr,
-    KEY_BLOCK: tl.constexpr,
-    KEYS: tl.constexpr,
-):
-    """Return what step of a row of blocks computes: block, slot of its bits, columns, their end.
-
-    The first ``partial`` steps are those of partial blocks, then come whole ones.
-    """
-    if LISTS:
-        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
-        is_partial = step < partial
-        place = tl.where(is_partial, step, step - partial) // per_block
-        pointer = tl.where(
-            is_partial, mask[1] + row * mask[9] + place, mask[3] + row * mask[10] + place
-        )
-        block = tl.load(pointer)
-        inner = (step % per_block) * KEYS
-        columns = block * KEY_BLOCK + inner + tl.arange(0, KEYS)
-        end = tl.minimum(kv_length, (block + 1) * KEY_BLOCK)
-        slot = tl.where(is_partial, tl.load(mask[5] + row) + place, -1)
-        return block, slot, columns, end
-    else:
-        return row * 0, row * 0, step * KEYS + tl.arange(0, KEYS), kv_length
+__all__ = ["attention_query_gradient"]
 
 
 @triton.jit

@@ -12,6 +12,7 @@ import triton.language as tl
 
 __all__ = [
     "head_start",
+    "listed_keys",
     "load_rows",
     "mask_row",
     "modified",
@@ -101,10 +102,43 @@ def visible(
     elif LISTS:
         BYTES: tl.constexpr = (KEY_BLOCK + 7) // 8
         inner, key = rows - block * BLOCK, columns - key_block * KEY_BLOCK
-        places = (slot * BLOCK + inner)[:, None].to(tl.int64) * BYTES + (key // 8)[None, :]
+        places = inner[:, None] * BYTES + (key // 8)[None, :]
         # Blocks that are visible whole have no slot.
         inside = (inner < BLOCK)[:, None] & (key < KEY_BLOCK)[None, :] & (slot >= 0)
-        octets = tl.load(mask[4] + places, mask=inside, other=0).to(tl.int32)
+        start = mask[4] + slot.to(tl.int64) * (BLOCK * BYTES)
+        octets = tl.load(start + places, mask=inside, other=0).to(tl.int32)
         return ((octets >> (key % 8)[None, :]) & 1) != 0
     else:
         return tl.full([rows.shape[0], columns.shape[0]], True, tl.int1)
+
+
+@triton.jit
+def listed_keys(
+    mask,
+    row,
+    step,
+    partial,
+    kv_length,
+    LISTS: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Return what step of a row of blocks computes: block, slot of its bits, columns, their end.
+
+    The first ``partial`` steps are those of partial blocks, then come whole ones.
+    """
+    if LISTS:
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
+        is_partial = step < partial
+        place = tl.where(is_partial, step, step - partial) // per_block
+        pointer = tl.where(
+            is_partial, mask[1] + row * mask[9] + place, mask[3] + row * mask[10] + place
+        )
+        block = tl.load(pointer)
+        inner = (step % per_block) * KEYS
+        columns = block * KEY_BLOCK + inner + tl.arange(0, KEYS)
+        end = tl.minimum(kv_length, (block + 1) * KEY_BLOCK)
+        slot = tl.where(is_partial, tl.load(mask[5] + row) + place, -1)
+        return block, slot, columns, end
+    else:
+        return row * 0, row * 0, step * KEYS + tl.arange(0, KEYS), kv_length
