@@ -204,6 +204,16 @@ def _certificates() -> dict[str, Verified]:
 def _evidence() -> tuple[torchyard.Evidence, ...]:
     """Return what the certificates prove, each named from the root of the tree."""
     bundles = {f"docs/{path}": found for path, found in _certificates().items()}
+    # Whether a device is simulated is in the manifest of the plugin that owns it.
+    owned = {
+        device.name
+        for plugin in torchyard.registry().plugins
+        if plugin.manifest is not None
+        for device in plugin.manifest.devices
+    }
+    judged = {device for found in bundles.values() for device in found.report.devices}
+    if missing := sorted(judged - owned - set(_TORCH_DEVICES)):
+        raise SystemExit(f"install the plugin of each certified device, got none of {missing}")
     return proven(bundles, simulated_devices())
 
 
