@@ -29,7 +29,7 @@ from torch import Tensor, UntypedStorage
 
 import torchyard._platforms.platform
 import torchyard_cpu
-from torchyard_cpu._isa import FEATURES
+from torchyard_cpu._isa import feature_sets
 
 _NAME: Final = "torchyard_cpu._native"
 _KEPT_STORAGES: Final = 512
@@ -246,7 +246,7 @@ def _concerns(callspec: Any, isas: frozenset[str], limit: float) -> bool:
     for value in parameters.values():
         # A row of a table begins with the kernel's name, which ends in its instruction set.
         name = value[0] if isinstance(value, tuple) and value else value
-        if isinstance(name, str) and name.rpartition("_")[2] in FEATURES.keys() - isas:
+        if isinstance(name, str) and name.rpartition("_")[2] in feature_sets().keys() - isas:
             return False
     case = parameters.get("case")
     if not hasattr(case, "lengths"):

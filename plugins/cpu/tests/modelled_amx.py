@@ -16,7 +16,7 @@ _TILES = frozenset({"amx_tile", "amx_bf16"})
 
 def pytest_configure(config: pytest.Config) -> None:
     found = frozenset(_native.cpu_features())
-    if lacking := _isa.FEATURES["amx"] - found:
+    if lacking := _isa.feature_sets()["amx"] - found:
         raise pytest.UsageError(
             f"expected a native module that was built with TORCHYARD_AMX_MODEL on a processor with "
             f"AVX-512 BF16, got one that lacks {', '.join(sorted(lacking))}"

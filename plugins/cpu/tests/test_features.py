@@ -10,7 +10,7 @@ from torchyard_cpu._features import features, features_for_arithmetic
 from torchyard_cpu.attention._backward import NativeBackward
 from torchyard_cpu.recurrent._forward import NativeRecurrent
 
-_PAIRS = _isa.FEATURES["avx512bf16"]
+_PAIRS = _isa.feature_sets()["avx512bf16"]
 
 
 @pytest.mark.parametrize("slow", [False, True])

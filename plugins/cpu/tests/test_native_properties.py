@@ -20,7 +20,11 @@ from torchyard_cpu import _isa, _native
 if TYPE_CHECKING:
     from .conftest import Attention
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 
 
 def _usable(table: tuple[tuple[str, str, str, tuple[str, ...]], ...]) -> list[tuple[str, str]]:

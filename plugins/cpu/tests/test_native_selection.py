@@ -104,9 +104,34 @@ def test_every_dtype_has_a_kernel_that_needs_nothing() -> None:
 
 
 def test_instruction_sets_need_what_their_kernels_need() -> None:
-    table = {isa: frozenset(needed) for _, _, isa, needed in _native.kernels()}
+    for rows in (_native.kernels, _native.decode_kernels, _native.backward_kernels):
+        table = {isa: frozenset(needed) for _, _, isa, needed in rows()}
 
-    assert table.items() <= _isa.FEATURES.items()
+        assert table.items() <= _isa.feature_sets().items()
+
+
+def test_the_list_of_instruction_sets_is_the_native_one() -> None:
+    rows = _native.instruction_sets()
+
+    assert list(_isa.feature_sets()) == [name for name, _ in rows]
+    assert rows[-1] == ("scalar", ())
+    assert all(set(_isa.feature_sets()[name]) == set(features) for name, features in rows)
+
+
+def test_better_instruction_sets_come_first() -> None:
+    sets = list(_isa.feature_sets().values())
+
+    assert not any(earlier < later for i, earlier in enumerate(sets) for later in sets[i + 1 :]), (
+        "a set that needs more is after one that needs less"
+    )
+
+
+def test_kernels_come_best_first() -> None:
+    order = list(_isa.feature_sets())
+    for rows in (_native.kernels, _native.decode_kernels, _native.backward_kernels):
+        places = [order.index(isa) for _, _, isa, _ in rows()]
+
+        assert places == sorted(places)
 
 
 def test_a_kernel_is_named_after_its_dtype_and_instruction_set() -> None:

@@ -102,7 +102,7 @@ def test_options_of_torch_and_of_other_plugins_have_no_effect() -> None:
 def test_what_was_measured_is_used_on_the_same_machine_only(cache: Path) -> None:
     base, features = frozen("*"), frozenset(_native.cpu_features())
     found = {"kernel_a": {"tunables": {"rows_per_item": 7}, "gain": {}, "date": "2026-01-01"}}
-    machine_file.remember(found, features)
+    machine_file.store(found, features)
     assert machine_file.tuned("kernel_a", base, features) == base._replace(rows_per_item=7)
     assert machine_file.tuned("kernel_b", base, features) == base
     assert machine_file.tuned("kernel_a", base, features | {"another"}) == base
@@ -110,7 +110,7 @@ def test_what_was_measured_is_used_on_the_same_machine_only(cache: Path) -> None
 
 def test_measuring_can_be_switched_off(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base, features = frozen("*"), frozenset(_native.cpu_features())
-    machine_file.remember({"kernel_a": {"tunables": {"rows_per_item": 7}}}, features)
+    machine_file.store({"kernel_a": {"tunables": {"rows_per_item": 7}}}, features)
     monkeypatch.setenv("TORCHYARD_CPU_TUNED", "off")
     assert machine_file.tuned("kernel_a", base, features) == base
 
@@ -136,17 +136,17 @@ def test_a_file_that_does_not_fit_is_named_and_left_alone(cache: Path, content: 
     assert cache.read_text() == before
 
 
-def _remember(folder: str, number: int) -> None:
+def _store(folder: str, number: int) -> None:
     machine_file.path = lambda: Path(folder, "cpu-tunables.json")
     for i in range(5):
-        machine_file.remember(
+        machine_file.store(
             {f"kernel_{number}_{i}": {"tunables": {"rows_per_item": 8}}}, frozenset()
         )
 
 
 def test_processes_that_write_at_once_lose_nothing(cache: Path) -> None:
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_remember, args=(str(cache.parent), n)) for n in range(4)]
+    workers = [context.Process(target=_store, args=(str(cache.parent), n)) for n in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -3,7 +3,7 @@
 execute_process(COMMAND ${NM} --defined-only ${ARCHIVE} OUTPUT_VARIABLE listing
                 COMMAND_ERROR_IS_FATAL ANY)
 string(REPLACE "\n" ";" lines "${listing}")
-set(of_one_set "^(reduce_)?(scalar|avx|amx|neon)[a-z0-9_]*\\.")
+set(of_one_set "^(scalar|avx|amx|neon)[a-z0-9_]*\\.")
 set(member "")
 set(checked 0)
 foreach(line IN LISTS lines)

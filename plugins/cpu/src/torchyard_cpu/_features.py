@@ -14,7 +14,7 @@ def features(isa: str) -> frozenset[str]:
         isa: the instruction set to stay within; empty: all.
     """
     found = frozenset(_native.cpu_features())
-    return found & _isa.FEATURES[isa] if isa else found
+    return found & _isa.feature_sets()[isa] if isa else found
 
 
 def features_for_arithmetic(isa: str) -> frozenset[str]:

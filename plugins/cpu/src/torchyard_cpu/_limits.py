@@ -8,7 +8,7 @@ from torchyard import SpeedLimits, hookimpl
 
 __all__ = ["torchyard_speed_limits"]
 
-# Of each measurement. Memory gives more and less by turns, and arithmetic is soon at its best.
+# Of each measurement. Memory's rate varies; arithmetic reaches its best rate soon.
 _ARITHMETIC_SECONDS: Final = 0.5
 _MEMORY_SECONDS: Final = 1.5
 

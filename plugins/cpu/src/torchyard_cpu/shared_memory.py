@@ -17,7 +17,7 @@ MAX_RANKS: Final = 64
 
 
 def supports(request: SharedMemoryRequest, platform: Platform) -> Verdict:
-    """Say whether the native module serves the request."""
+    """Say whether the native module supports the request."""
     if request.device != "cpu":
         return Verdict.no(ReasonCode.DEVICE, f"moves tensors on cpu, got {request.device}")
     if platform.system != "Linux" or find_spec("torchyard_cpu._shm") is None:

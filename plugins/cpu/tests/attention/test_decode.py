@@ -253,9 +253,9 @@ def test_the_implementation_decodes_by_a_decode_kernel(monkeypatch: pytest.Monke
 def test_decode_kernels_are_those_of_the_instruction_sets() -> None:
     table = {isa: frozenset(needed) for _, _, isa, needed in _native.decode_kernels()}
 
-    assert table.items() <= _isa.FEATURES.items()
+    assert table.items() <= _isa.feature_sets().items()
     for dtype in DTYPES:
-        for features in [(), *_isa.FEATURES.values()]:
+        for features in [(), *_isa.feature_sets().values()]:
             forward = _native.select_kernel(dtype, features, None)
             decode = _native.select_decode(dtype, features, None)
             assert forward is not None

@@ -24,7 +24,11 @@ from torchyard_cpu.attention._forward import NativeForward
 if TYPE_CHECKING:
     from plugins.cpu.tests.conftest import Attention
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 
 
 def _usable(table: tuple[tuple[str, str, str, tuple[str, ...]], ...]) -> list[str]:

@@ -22,7 +22,11 @@ from torchyard_attention.tolerance import Ruler, report
 from torchyard_cpu import _isa, _native, attention
 from torchyard_cpu.attention._forward import NativeForward
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 DTYPES = [getattr(torch, name) for name in attention.DTYPES]
 each_isa = pytest.mark.parametrize("isa", ISAS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=str)

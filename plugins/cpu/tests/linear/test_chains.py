@@ -24,7 +24,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FORM = DecoderForm((1e-6, 1e-5), (), (), "cache")
 CPU = torch.device("cpu")
 ISAS = [""] + [
-    isa for isa in ("scalar", "avx2", "avx512") if _isa.FEATURES[isa] <= set(_native.cpu_features())
+    isa
+    for isa in ("scalar", "avx2", "avx512")
+    if _isa.feature_sets()[isa] <= set(_native.cpu_features())
 ]
 
 

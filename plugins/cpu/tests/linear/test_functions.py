@@ -16,7 +16,7 @@ from torchyard_kernels import PackedWeight, linear
 from torchyard_kernels.linear.contract import LINEAR, LinearCall, LinearRequest, Packed, WeightSpec
 
 FEATURES = frozenset(_native.cpu_features())
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= FEATURES]
+ISAS = [isa for isa, needed in _isa.feature_sets().items() if needed <= FEATURES]
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 

@@ -61,9 +61,9 @@ def excess(out, x, weight, bias=None) -> float:
 
 
 def test_each_instruction_set_of_the_table_is_known_and_the_best_are_chosen():
-    assert {row[2] for row in _native.linear_kernels()} <= set(_isa.FEATURES)
+    assert {row[2] for row in _native.linear_kernels()} <= set(_isa.feature_sets())
     for name, dtype, isa, needed in _native.linear_kernels():
-        assert frozenset(needed) == _isa.FEATURES[isa]
+        assert frozenset(needed) == _isa.feature_sets()[isa]
         assert _native.select_linear(dtype, needed, isa) == name
     assert _native.select_linear("float16", [], None) == "linear_f16_6x8_scalar"
     assert _native.select_linear("int8", FEATURES, None) is None

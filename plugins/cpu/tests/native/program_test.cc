@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "programs/dispatch.h"
-#include "programs/pointwise.h"
+#include "pointwise/pointwise.h"
+#include "programs/program.h"
 
 namespace {
 
@@ -96,8 +96,8 @@ int main() {
   const torchyard::FeatureSet features = torchyard::detect_features();
   int cases = 0;
   int failures = 0;
-  for (size_t i = 0; i < torchyard::kProgramKernelCount; ++i) {
-    const torchyard::ProgramKernel& kernel = *torchyard::kProgramKernels[i];
+  for (size_t i = 0; i < torchyard::kProgramKernels.size(); ++i) {
+    const torchyard::ProgramKernel& kernel = torchyard::kProgramKernels[i];
     if ((kernel.required & ~features) != 0) continue;
     for (const int64_t rows : {1, 2, 37}) {
       for (const int64_t columns : {1, 3, 16, 17, 256, 257, 513, 1100}) {

@@ -149,8 +149,8 @@ void check(const QuantisedKernel& kernel, QuantisedArgs args, bool asymmetric, b
 int main() {
   std::mt19937 random(7);
   const torchyard::FeatureSet features = torchyard::detect_features();
-  for (size_t i = 0; i < torchyard::kQuantisedKernelCount; ++i) {
-    const QuantisedKernel& kernel = *torchyard::kQuantisedKernels[i];
+  for (size_t i = 0; i < torchyard::kQuantisedKernels.size(); ++i) {
+    const QuantisedKernel& kernel = torchyard::kQuantisedKernels[i];
     if ((kernel.required & ~features) != 0) continue;
     for (const int bits : {8, 4}) {
       for (const int64_t group : {0, 32, 128}) {

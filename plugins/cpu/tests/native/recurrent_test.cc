@@ -208,8 +208,8 @@ int main() {
   const torchyard::FeatureSet features = torchyard::detect_features();
   int cases = 0;
   int failures = 0;
-  for (size_t k = 0; k < torchyard::kRecurrentKernelCount; ++k) {
-    const RecurrentKernel& kernel = *torchyard::kRecurrentKernels[k];
+  for (size_t k = 0; k < torchyard::kRecurrentKernels.size(); ++k) {
+    const RecurrentKernel& kernel = torchyard::kRecurrentKernels[k];
     if ((kernel.required & ~features) != 0) continue;
     // Roundings of the hidden state, carried through a few steps and layers.
     const double allowed = kernel.dtype == DType::kFloat32    ? 2e-6

@@ -1,5 +1,5 @@
 // Every reduction of every instruction set that this processor has, against plain loops.
-#include "shm/reduce.h"
+#include "shm/reduce/reduce.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "base/cpu_features.h"
+#include "base/isa/cpu_features.h"
 
 namespace {
 
@@ -63,7 +63,8 @@ void check_scalar(Dtype dtype) {
   std::mt19937 random(1);
   for (int op = 0; op < kOperations; ++op) {
     const auto operation = static_cast<Operation>(op);
-    const Reduction reduce = torchyard::shm::scalar_reduction(dtype, operation);
+    const Reduction reduce =
+        torchyard::shm::kReductionKernels.find("reduction_scalar")->find(dtype, operation);
     if (reduce == nullptr) continue;
     for (int many = 1; many <= kMost; ++many) {
       std::vector<std::vector<unsigned char>> inputs(static_cast<size_t>(many));
@@ -113,7 +114,8 @@ void check_same(const char* set, Reduction (*find)(Dtype, Operation)) {
   for (int d = 0; d < kDtypes; ++d) {
     for (int op = 0; op < kOperations; ++op) {
       const auto dtype = static_cast<Dtype>(d);
-      const Reduction plain = torchyard::shm::scalar_reduction(dtype, static_cast<Operation>(op));
+      const Reduction plain = torchyard::shm::kReductionKernels.find("reduction_scalar")
+                                  ->find(dtype, static_cast<Operation>(op));
       const Reduction fast = find(dtype, static_cast<Operation>(op));
       if ((plain == nullptr) != (fast == nullptr)) fail(set, d, op, 0, 0);
       if (plain == nullptr) continue;
@@ -155,15 +157,11 @@ int main() {
   check_scalar<uint32_t>(Dtype::kUInt32);
   check_scalar<int64_t>(Dtype::kInt64);
   check_scalar<uint64_t>(Dtype::kUInt64);
-#if defined(TORCHYARD_X86)
-  using torchyard::FeatureSet;
-  const FeatureSet features = torchyard::detect_features();
-  constexpr FeatureSet kAvx2 = torchyard::kAvx2 | torchyard::kFma | torchyard::kF16c;
-  constexpr FeatureSet kAvx512 =
-      torchyard::kAvx512F | torchyard::kAvx512Bw | torchyard::kAvx512Dq | torchyard::kAvx512Vl;
-  if ((features & kAvx2) == kAvx2) check_same("avx2", torchyard::shm::avx2_reduction);
-  if ((features & kAvx512) == kAvx512) check_same("avx512", torchyard::shm::avx512_reduction);
-#endif
+  const auto& kernels = torchyard::shm::kReductionKernels;
+  for (size_t k = 0; k < kernels.size(); ++k) {
+    if ((kernels[k].required & ~torchyard::detect_features()) != 0) continue;
+    check_same(kernels[k].isa, kernels[k].find);
+  }
   std::printf("%d reductions\n", checked);
   return checked == 0 ? 1 : 0;
 }

@@ -111,8 +111,8 @@ void check(const TopKKernel& kernel, int64_t length, int64_t k, bool largest, in
 int main() {
   const torchyard::FeatureSet features = torchyard::detect_features();
   int cases = 0;
-  for (size_t i = 0; i < torchyard::kTopKKernelCount; ++i) {
-    const TopKKernel& kernel = *torchyard::kTopKKernels[i];
+  for (size_t i = 0; i < torchyard::kTopKKernels.size(); ++i) {
+    const TopKKernel& kernel = torchyard::kTopKKernels[i];
     if ((kernel.required & ~features) != 0) continue;
     for (const int64_t length : {1, 15, 64, 333, 4097, 70000}) {
       for (const int64_t k : {1, 3, 50, 333, 4000}) {

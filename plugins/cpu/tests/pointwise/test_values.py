@@ -28,7 +28,7 @@ from torchyard_programs import trace
 
 FEATURES = frozenset(_native.cpu_features())
 # Those with an interpreter of their own.
-ISAS = tuple(isa for _, isa in _native.program_kernels() if _isa.FEATURES[isa] <= FEATURES)
+ISAS = tuple(isa for _, isa in _native.program_kernels() if _isa.feature_sets()[isa] <= FEATURES)
 isas = pytest.mark.parametrize("isa", ISAS)
 
 # Functions with the errors, in float32 units, that a chain of steps may have where x is of order 1.
@@ -365,11 +365,13 @@ def test_more_arguments_than_it_takes_are_left_to_torch() -> None:
 
 def test_an_instruction_set_is_kept_to_or_refused() -> None:
     request = PointwiseRequest("cpu", '"x0"', (("float32", 1),))
-    for isa in _isa.FEATURES:
-        needed = _isa.FEATURES[isa] <= probe_platform().cpu_features
+    for isa in _isa.feature_sets():
+        needed = _isa.feature_sets()[isa] <= probe_platform().cpu_features
         assert supports(request, probe_platform(), isa=isa).supported is needed
-        name = _native.select_program(_isa.FEATURES[isa])
-        assert _isa.FEATURES[dict(_native.program_kernels())[name]] <= _isa.FEATURES[isa]
+        name = _native.select_program(_isa.feature_sets()[isa])
+        assert (
+            _isa.feature_sets()[dict(_native.program_kernels())[name]] <= _isa.feature_sets()[isa]
+        )
     assert "expected one of" in supports(request, probe_platform(), isa="avx9").text
     assert [isa for _, isa in _native.program_kernels()][-1] == "scalar"
     assert POINTWISE == "pointwise/1"

@@ -19,7 +19,7 @@ from torchyard_kernels.recurrent.contract import FORWARD, RecurrentKind, Recurre
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 FEATURES = frozenset(_native.cpu_features())
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= FEATURES]
+ISAS = [isa for isa, needed in _isa.feature_sets().items() if needed <= FEATURES]
 FORWARDS = {isa: NativeRecurrent(isa) for isa in ISAS}
 
 
@@ -156,7 +156,7 @@ def test_the_table_has_a_kernel_of_every_dtype_for_any_processor():
         assert [isa for _, has, isa, needs in rows if has == dtype and not needs] == ["scalar"]
     for name, _, isa, needs in rows:
         assert name.endswith(isa)
-        assert set(needs) <= _isa.FEATURES[isa]
+        assert set(needs) <= _isa.feature_sets()[isa]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_much_bfloat16_is_onednns_where_torch_gives_it_to_it():
 
 def test_bfloat16_is_onednns_where_only_it_has_matrix_tiles():
     platform = probe_platform()
-    tiles = replace(platform, cpu_features=platform.cpu_features | _isa.FEATURES["amx"])
+    tiles = replace(platform, cpu_features=platform.cpu_features | _isa.feature_sets()["amx"])
     none = replace(tiles, cpu_features=tiles.cpu_features - {"amx_bf16"})
 
     def layer(kind, batch, dtype="bfloat16", *, hidden=1024, on=tiles, isa="", grad=False):

@@ -34,7 +34,11 @@ from torchyard_cpu import _isa, _native, attention
 from torchyard_cpu.attention._backward import NativeBackward
 from torchyard_cpu.attention._forward import NativeForward
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 CORNERS = torch.arange(-3.0, 4.0) / 2

@@ -29,7 +29,11 @@ from torchyard_attention.testing import request_of
 from torchyard_cpu import _isa, _native, attention
 from torchyard_cpu.attention._forward import NativeForward
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 
 
 def _assert_as_reference(call: AttentionCall, got: AttentionResult, isa: str) -> None:

@@ -18,7 +18,11 @@ from torchyard_cpu import _isa, _native, attention
 from torchyard_cpu.attention._backward import NativeBackward
 from torchyard_cpu.attention._forward import NativeForward
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 ROWS, KEYS = 21, 90
 TABLE = torch.linspace(-2, 2, 50)
 PAIRS = torch.linspace(-1, 1, 7 * 9).view(7, 9)

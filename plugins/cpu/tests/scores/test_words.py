@@ -22,7 +22,11 @@ from torchyard_cpu.attention._forward import NativeForward
 
 Function = Callable[..., Tensor]
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 
 
 def _function(word: str) -> Function:

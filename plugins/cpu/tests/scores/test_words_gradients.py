@@ -16,7 +16,11 @@ from torchyard_cpu.attention._forward import NativeForward
 
 from .test_words import CLOSE, EXACT
 
-ISAS = [isa for isa, needed in _isa.FEATURES.items() if needed <= frozenset(_native.cpu_features())]
+ISAS = [
+    isa
+    for isa, needed in _isa.feature_sets().items()
+    if needed <= frozenset(_native.cpu_features())
+]
 # Corners of every word are among these. hardswish has one that torch sees from the other side.
 VALUES = torch.cat(
     [

@@ -20,7 +20,9 @@ from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest
 
 _FEATURES = frozenset(_native.cpu_features())
 _KERNELS = [
-    (name, dtype) for name, dtype, isa in _native.topk_kernels() if _isa.FEATURES[isa] <= _FEATURES
+    (name, dtype)
+    for name, dtype, isa in _native.topk_kernels()
+    if _isa.feature_sets()[isa] <= _FEATURES
 ]
 
 

@@ -9,18 +9,18 @@
 //   max_scores = max over visible j of s(i, j); -inf where there is none, NaN where one is NaN
 //
 // A row with no visible key, or whose visible scores are all -inf, has out = 0 and lse = -inf.
-// What lies in an invisible key or value, NaN and infinity included, does not reach out or lse.
+// The contents of an invisible key or value, NaN and infinity included, do not affect out or lse.
 // A NaN in a visible score makes its row's out and lse NaN; +inf in one does the same.
 //
 // Elements are float32, bfloat16 or float16; scores, softmax and all sums are float32. Where the
-// instruction set multiplies bfloat16 pairs, p is rounded to bfloat16 before it meets the values.
-// Results are rounded once, to nearest even; in float16 those above 65504 become infinite.
+// instruction set multiplies bfloat16 pairs, p is rounded to bfloat16 before the product with
+// value. Results are rounded once, to nearest even; in float16 those above 65504 become infinite.
 //
 // Sums over values are divided by the sum of weights at the end, as in every flash attention: where
 // they leave float32's range before that, out is infinite (values above 3e38 / visible keys).
 //
 // The caller guarantees: Hq a multiple of Hkv, 1 <= D, Dv <= kMaxHeadDim, the last dimension of
-// every tensor contiguous, element-aligned pointers (no more is asked), no overlap of out or lse
+// every tensor contiguous, pointers aligned to elements, no overlap of out or lse
 // with an input, and a MaskBlocks whose lists and bits are within the bounds stated below.
 #pragma once
 
@@ -28,7 +28,9 @@
 #include <cstdint>
 
 #include "attention/score.h"
-#include "base/cpu_features.h"
+#include "base/dtype.h"
+#include "base/isa/kernel_table.h"
+#include "base/status.h"
 
 namespace torchyard {
 
@@ -36,8 +38,6 @@ constexpr int kMaxHeadDim = 256;
 
 // Keys are packed, masked and skipped by panels of this many: one bit each in a 64-bit word.
 constexpr int kPanelKeys = 64;
-
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16 };
 
 // A tensor [batch, head, row, element] with unit stride in the last dimension; strides in elements,
 // of any sign.
@@ -171,7 +171,7 @@ struct ForwardKernel {
   void (*rows)(const ForwardArgs&, const RowsJob&);
 };
 
-enum class Status { kOk, kOutOfMemory, kIndexOutOfRange };
+extern const KernelTable<ForwardKernel> kForwardKernels;
 
 // Runs `kernel`, whose `required` features the caller has found on this processor, on up to
 // `threads` threads. The result has the same bits for every number of threads. `poison` fills all

@@ -1,4 +1,4 @@
-// Where a tensor lies as a whole.
+// The range of addresses that a tensor occupies.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,7 @@ inline Span extent_of(const StridedOutput& tensor, const int64_t (&sizes)[4], DT
   if (tensor.row != sizes[3] || tensor.head != head || tensor.batch != sizes[1] * head) {
     return {first, first};
   }
-  const int64_t size = dtype == DType::kFloat32 ? 4 : 2;
-  return {first, first + static_cast<uintptr_t>(sizes[0] * tensor.batch * size)};
+  return {first, first + static_cast<uintptr_t>(sizes[0] * tensor.batch * element_bytes(dtype))};
 }
 
 }  // namespace torchyard

@@ -10,7 +10,7 @@ namespace torchyard {
 
 namespace {
 
-// Less than a small page: no page lies between the spans that neither of them touches.
+// Less than a small page: no page is between the spans that neither of them touches.
 constexpr uintptr_t kBetweenBlocks = 4095;
 
 }  // namespace

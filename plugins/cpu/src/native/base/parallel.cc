@@ -58,4 +58,11 @@ void wait_a_little(int turn) {
 #endif
 }
 
+void wait_for(const std::atomic<int64_t>& count, int64_t target) {
+  for (int turn = 0; count.load(std::memory_order_acquire) < target;) {
+    wait_a_little(turn);
+    if (turn < kSpinsBeforeYield) ++turn;
+  }
+}
+
 }  // namespace torchyard

@@ -1,6 +1,9 @@
 // Runs one function on several threads.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 namespace torchyard {
 
 // Calls `body(data)` on up to `threads` threads, the caller among them, and returns when all calls
@@ -11,8 +14,12 @@ namespace torchyard {
 // would fight with it for the cores), else threads of its own.
 void run_on_threads(int threads, void (*body)(void*), void* data);
 
-// Tells the processor, and after a while the scheduler, that the caller waits for another thread.
+// Hints to the processor, and after a while to the scheduler, that the caller waits for another
+// thread.
 // `turn` counts the caller's waits so far.
 void wait_a_little(int turn);
+
+// Returns when other threads have brought `count` to `target`.
+void wait_for(const std::atomic<int64_t>& count, int64_t target);
 
 }  // namespace torchyard

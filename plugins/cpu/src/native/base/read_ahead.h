@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "base/cpu_features.h"
+#include "base/isa/cpu_features.h"
 
 namespace torchyard {
 namespace {

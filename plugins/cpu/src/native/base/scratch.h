@@ -36,6 +36,22 @@ class Scratch {
   size_t size_ = 0;
 };
 
+// Divides a block into parts: `add` returns where each begins.
+class ScratchLayout {
+ public:
+  size_t add(size_t bytes) {
+    const size_t start = bytes_;
+    bytes_ += page_rounded(bytes);
+    return start;
+  }
+
+  // Of all parts so far.
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_ = 0;
+};
+
 // Returns the calling thread's block.
 Scratch& thread_scratch();
 

@@ -9,8 +9,8 @@
 #include <initializer_list>
 
 #include "attention/attention.h"
-#include "attention/layout.h"
-#include "attention/mask.h"
+#include "attention/mask/mask.h"
+#include "attention/tile/layout.h"
 
 namespace torchyard {
 
@@ -233,15 +233,15 @@ inline PyObject* index_error(const ScoreProgram& program) {
                       static_cast<long long>(step.data), static_cast<long long>(step.extra));
 }
 
-// Finds a kernel by `find` and checks that this processor can run it; `table` is the function that
-// lists the names.
+// Finds a kernel by its name and checks that this processor can run it; `listing` is the Python
+// function that lists the names.
 template <class Kernel>
-const Kernel* read_kernel(PyObject* name, const Kernel* (*find)(const char*), const char* table) {
+const Kernel* read_kernel(PyObject* name, const KernelTable<Kernel>& table, const char* listing) {
   const char* text = PyUnicode_AsUTF8AndSize(name, nullptr);
   if (text == nullptr) return nullptr;
-  const Kernel* kernel = find(text);
+  const Kernel* kernel = table.find(text);
   if (kernel == nullptr) {
-    PyErr_Format(PyExc_ValueError, "kernel: expected a name from %s(), got '%s'", table, text);
+    PyErr_Format(PyExc_ValueError, "kernel: expected a name from %s(), got '%s'", listing, text);
     return nullptr;
   }
   static const FeatureSet features = detect_features();

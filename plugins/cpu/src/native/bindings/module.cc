@@ -9,11 +9,9 @@
 #include <initializer_list>
 
 #include "attention/attention.h"
-#include "attention/backward.h"
-#include "attention/backward_dispatch.h"
-#include "attention/decode.h"
-#include "attention/dispatch.h"
-#include "attention/mask.h"
+#include "attention/backward/backward.h"
+#include "attention/decode/decode.h"
+#include "attention/mask/mask.h"
 #include "bindings/arguments.h"
 #include "bindings/fast_path.h"
 #include "bindings/limits/methods.h"
@@ -53,12 +51,12 @@ Status run(Status (*body)(const Args&, const Kernel&, int, bool), const Args& ar
 // Runs a forward or decode kernel: their arguments are the same.
 template <class Kernel>
 PyObject* attend(const char* function, PyObject* const* argv, Py_ssize_t argc,
-                 const Kernel* (*find)(const char*), const char* table,
+                 const torchyard::KernelTable<Kernel>& table, const char* listing,
                  bool (*suits)(const ForwardArgs&),
                  Status (*body)(const ForwardArgs&, const Kernel&, int, bool)) {
   constexpr Py_ssize_t kArguments = kCallArguments + 5;
   if (!takes_or_one_more(function, kArguments, argc)) return nullptr;
-  const Kernel* kernel = read_kernel(argv[0], find, table);
+  const Kernel* kernel = read_kernel(argv[0], table, listing);
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
   ForwardArgs args;
@@ -93,19 +91,20 @@ PyObject* attend(const char* function, PyObject* const* argv, Py_ssize_t argc,
 }
 
 PyObject* attention_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return attend<ForwardKernel>("attention_forward", argv, argc, torchyard::find_forward, "kernels",
-                               nullptr, torchyard::attention_forward);
+  return attend<ForwardKernel>("attention_forward", argv, argc, torchyard::kForwardKernels,
+                               "kernels", nullptr, torchyard::attention_forward);
 }
 
 PyObject* attention_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return attend<DecodeKernel>("attention_decode", argv, argc, torchyard::find_decode,
+  return attend<DecodeKernel>("attention_decode", argv, argc, torchyard::kDecodeKernels,
                               "decode_kernels", torchyard::suits_decode,
                               torchyard::attention_decode);
 }
 
 PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (!takes("attention_backward", kCallArguments + 10, argc)) return nullptr;
-  const BackwardKernel* kernel = read_kernel(argv[0], torchyard::find_backward, "backward_kernels");
+  const BackwardKernel* kernel =
+      read_kernel(argv[0], torchyard::kBackwardKernels, "backward_kernels");
   if (kernel == nullptr) return nullptr;
   PyObject* const* more = argv + 1 + kCallArguments;
   BackwardArgs args;
@@ -139,15 +138,15 @@ PyObject* attention_backward(PyObject*, PyObject* const* argv, Py_ssize_t argc) 
 }
 
 PyObject* select_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select_name("select_kernel", argv, argc, torchyard::select_forward);
+  return select_name("select_kernel", argv, argc, torchyard::kForwardKernels);
 }
 
 PyObject* select_decode(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select_name("select_decode", argv, argc, torchyard::select_decode);
+  return select_name("select_decode", argv, argc, torchyard::kDecodeKernels);
 }
 
 PyObject* select_backward_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select_name("select_backward_kernel", argv, argc, torchyard::select_backward);
+  return select_name("select_backward_kernel", argv, argc, torchyard::kBackwardKernels);
 }
 
 PyObject* cpu_features(PyObject*, PyObject*) { return feature_names(torchyard::detect_features()); }
@@ -156,19 +155,29 @@ PyObject* slow_bf16_pairs(PyObject*, PyObject*) {
   return PyBool_FromLong(torchyard::has_slow_bf16_pairs());
 }
 
-PyObject* kernels(PyObject*, PyObject*) {
-  return kernel_table(torchyard::kForwardKernels, torchyard::kForwardKernelCount);
+PyObject* instruction_sets(PyObject*, PyObject*) {
+  const Py_ssize_t count = sizeof(torchyard::kInstructionSets) / sizeof(torchyard::InstructionSet);
+  PyObject* rows = PyTuple_New(count);
+  for (Py_ssize_t i = 0; rows != nullptr && i < count; ++i) {
+    const torchyard::InstructionSet& set = torchyard::kInstructionSets[i];
+    PyObject* required = feature_names(set.required);
+    PyObject* row = required == nullptr ? nullptr : Py_BuildValue("(sN)", set.name, required);
+    if (row == nullptr || PyTuple_SetItem(rows, i, row) != 0) Py_CLEAR(rows);
+  }
+  return rows;
 }
 
-PyObject* decode_kernels(PyObject*, PyObject*) {
-  return kernel_table(torchyard::kDecodeKernels, torchyard::kDecodeKernelCount);
-}
+PyObject* kernels(PyObject*, PyObject*) { return kernel_table(torchyard::kForwardKernels); }
+
+PyObject* decode_kernels(PyObject*, PyObject*) { return kernel_table(torchyard::kDecodeKernels); }
 
 PyObject* backward_kernels(PyObject*, PyObject*) {
-  return kernel_table(torchyard::kBackwardKernels, torchyard::kBackwardKernelCount);
+  return kernel_table(torchyard::kBackwardKernels);
 }
 
 PyMethodDef methods[] = {
+    {"instruction_sets", instruction_sets, METH_NOARGS,
+     "Return (name, features) of each instruction set that kernels are compiled for, best first."},
     {"attention_forward", erased(attention_forward), METH_FASTCALL,
      "Run an attention forward kernel on raw addresses."},
     {"attention_decode", erased(attention_decode), METH_FASTCALL,

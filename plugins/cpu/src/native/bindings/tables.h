@@ -7,8 +7,8 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "attention/attention.h"
-#include "base/cpu_features.h"
+#include "base/dtype.h"
+#include "base/isa/kernel_table.h"
 
 namespace torchyard {
 
@@ -26,7 +26,7 @@ inline const char* dtype_name(DType dtype) {
 
 template <class Kernel>
 PyObject* select_name(const char* function, PyObject* const* argv, Py_ssize_t argc,
-                      const Kernel* (*choose)(DType, FeatureSet, const char*)) {
+                      const KernelTable<Kernel>& table) {
   if (argc != 3) {
     PyErr_Format(PyExc_TypeError, "%s: expected 3 arguments, got %zd", function, argc);
     return nullptr;
@@ -51,7 +51,7 @@ PyObject* select_name(const char* function, PyObject* const* argv, Py_ssize_t ar
   }
   for (const DType known : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     if (std::strcmp(dtype_name(known), dtype) != 0) continue;
-    const Kernel* kernel = choose(known, features, isa);
+    const Kernel* kernel = table.select(known, features, isa);
     if (kernel == nullptr) Py_RETURN_NONE;
     return PyUnicode_FromString(kernel->name);
   }
@@ -79,12 +79,12 @@ inline PyObject* feature_names(FeatureSet features) {
 }
 
 template <class Kernel>
-PyObject* kernel_table(const Kernel* const* kernels, size_t size) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(size);
+PyObject* kernel_table(const KernelTable<Kernel>& kernels) {
+  const Py_ssize_t count = static_cast<Py_ssize_t>(kernels.size());
   PyObject* rows = PyTuple_New(count);
   if (rows == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const Kernel& kernel = *kernels[i];
+    const Kernel& kernel = kernels[static_cast<size_t>(i)];
     PyObject* required = feature_names(kernel.required);
     PyObject* row =
         required == nullptr

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "attention/attention.h"
+#include "base/status.h"
 
 namespace torchyard {
 

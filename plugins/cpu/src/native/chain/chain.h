@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "linear/dispatch.h"
-#include "programs/dispatch.h"
+#include "linear/linear.h"
+#include "programs/program.h"
 #include "quantised/quantised.h"
 
 namespace torchyard {
@@ -20,7 +20,7 @@ constexpr int kMaxChainInputs = 16;
 // Operands and results of a program.
 constexpr int kMaxChainPlaces = 16;
 
-// Where a value lies: in an input from 0 on, in what is made, or in working memory.
+// Where a value is stored: in an input from 0 on, in the output, or in working memory.
 constexpr int64_t kChainMade = -1;
 constexpr int64_t kChainMemory = -2;
 

@@ -9,22 +9,11 @@
 #include <memory>
 #include <vector>
 
-#include "base/cpu_features.h"
+#include "base/isa/cpu_features.h"
 #include "base/large_pages.h"
 #include "base/parallel.h"
 
 namespace torchyard {
-
-#define TORCHYARD_LIMIT(name) extern const ArithmeticLoop arithmetic_##name;
-#include "limits/loops.inc"
-#undef TORCHYARD_LIMIT
-
-#define TORCHYARD_LIMIT(name) &arithmetic_##name,
-const ArithmeticLoop* const kArithmeticLoops[] = {
-#include "limits/loops.inc"
-};
-#undef TORCHYARD_LIMIT
-const size_t kArithmeticLoopCount = sizeof(kArithmeticLoops) / sizeof(kArithmeticLoops[0]);
 
 namespace {
 

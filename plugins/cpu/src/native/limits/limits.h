@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "base/cpu_features.h"
+#include "base/isa/kernel_table.h"
 
 namespace torchyard {
 
@@ -16,16 +16,14 @@ struct ArithmeticLoop {
   double (*run)();
 };
 
-// Best first.
-extern const ArithmeticLoop* const kArithmeticLoops[];
-extern const size_t kArithmeticLoopCount;
+extern const KernelTable<ArithmeticLoop> kArithmeticLoops;
 
 // Returns operations per second of the best of several rounds: that limit is not lowered by whoever
 // else uses the machine.
 double operations_per_second(const ArithmeticLoop& loop, int threads, double seconds);
 
 // Returns bytes read from memory per second in the median round, or 0 where there is no memory to
-// read: unlike arithmetic, memory gives more and less by turns.
+// read: unlike arithmetic, the rate of memory varies from round to round.
 double bytes_read_per_second(int threads, double seconds);
 
 // Likewise of words that are read, changed and written back, of which each byte counts twice.

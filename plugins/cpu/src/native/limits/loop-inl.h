@@ -1,6 +1,7 @@
 // A loop of independent multiply-accumulates, for one format of words.
 #pragma once
 
+#include "base/isa/kernel_table.h"
 #include "limits/limits.h"
 
 // Names a vector register to the compiler.
@@ -44,7 +45,6 @@ double multiply_accumulate() {
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_DEFINE_LIMIT(NAME, DTYPE, REQUIRED, ...)            \
-  extern const ArithmeticLoop arithmetic_##NAME;                      \
-  const ArithmeticLoop arithmetic_##NAME = {#NAME, DTYPE, (REQUIRED), \
-                                            &multiply_accumulate<__VA_ARGS__>};
+// The initialiser of the ArithmeticLoop <set>_<dtype>.
+#define TORCHYARD_LIMIT(set, dtype, ...) \
+  {#set "_" #dtype, #dtype, isa::set.required, &multiply_accumulate<__VA_ARGS__>}

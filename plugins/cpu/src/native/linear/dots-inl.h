@@ -1,9 +1,9 @@
-// Few rows with a plain weight, each of whose rows is read from memory once, where it lies.
+// Few rows with a plain weight, each of whose rows is read from memory once, in place.
 //
-// A tile of outputs meets x chunk by chunk of the depth. A chunk of x stays in the first-level
-// cache, and the tile's weight in the second: it is asked for while the tile before it is
-// multiplied, in the order in which rows lie that follow one another, and evenly, so that neither
-// memory nor multiplications wait.
+// A tile of outputs is multiplied with x chunk by chunk of the depth. A chunk of x stays in the
+// first-level cache, and the tile's weight in the second: it is asked for while the tile before it
+// is multiplied, in the order in which rows lie that follow one another, and evenly, so that
+// neither memory nor multiplications wait.
 #pragma once
 
 #include <cstdint>
@@ -79,8 +79,8 @@ struct LinearDots {
     const bool by_parts = ReadAhead::by_parts(args.weight_elements() * kBytes);
     for (int i = 0; i < rows * kTile; ++i) sums[i] = 0.0f;
     if (rows == 1 && by_parts) {
-      // One after another, as they lie, since what asks ahead is what divides them. Elsewhere
-      // several are read at once: each part of x serves them all, where x and one row of the
+      // One after another, in memory order, where prefetching is what limits them. Elsewhere
+      // several are read at once: each part of x is used by them all, where x and one row of the
       // weight would fill the first cache between them.
       const ReadAhead ahead(by_parts, 2048);
       for (int i = 0; i < count; ++i) {

@@ -80,7 +80,7 @@ struct LinearItems {
         for (int p = 0; p < item.panels; ++p) {
           const Product product = {block, panels[p], first, count, at + p * kPanelColumns};
           if (item.few_rows) {
-            // A second block meets the panel in a cache.
+            // A second block finds the panel in a cache.
             i == 0 ? few(product, ahead) : few(product, FetchNothing{});
           } else if ((p + i) % item.block_count == 0) {
             many(product, i == 0,

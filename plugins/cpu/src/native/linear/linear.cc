@@ -5,8 +5,10 @@
 #include <cstring>
 #include <new>
 
+#include "base/math.h"
 #include "base/parallel.h"
 #include "base/scratch.h"
+#include "base/work_runs.h"
 
 namespace torchyard {
 
@@ -20,8 +22,6 @@ constexpr int64_t kWorkPerThread = int64_t{1} << 17;
 constexpr int64_t kItemsPerThread = 8;
 // Outputs that are taken at once where dots are.
 constexpr int64_t kDotOutputs = 32;
-
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool takes_dots(const LinearArgs& args, const LinearKernel& kernel) {
   return !args.weight.packed && args.weight.column == 1 && args.rows <= kernel.dot_rows;
@@ -58,11 +58,11 @@ struct Pass {
         std::max<int64_t>(1, (dots ? dot_words : kernel.row_words)(args.depth, kernel.pair));
     block_rows = dots ? args.rows : turned ? kPanelColumns : kernel.block_rows;
     const int64_t fit = std::max<int64_t>(1, kPassWords / (row_words * block_rows)) * block_rows;
-    // Every pass reads the weight anew: passes of equal size, and none for a few rows more.
+    // Every pass reads the weight again: passes of equal size, and none for a few rows more.
     const int64_t passes = std::max<int64_t>(1, (args.rows + fit / 2) / fit);
-    rows = std::min(args.rows, divided_up(divided_up(args.rows, passes), block_rows) * block_rows);
+    rows = std::min(args.rows, ceil_div(ceil_div(args.rows, passes), block_rows) * block_rows);
     batches = std::clamp<int64_t>(fit / rows, 1, rows == args.rows ? args.batches : 1);
-    blocks = divided_up(rows, block_rows);
+    blocks = ceil_div(rows, block_rows);
     // Matrix tiles and whole vectors reach beyond the last row.
     block_words = row_words * block_rows + kPanelColumns;
     const int64_t work = args.batches * args.rows * args.outputs * std::max<int64_t>(args.depth, 1);
@@ -70,26 +70,21 @@ struct Pass {
         static_cast<int>(std::clamp<int64_t>(work / kWorkPerThread, 1, std::max(most_threads, 1)));
     const int64_t wanted = threads * kItemsPerThread;
     if (dots) {
-      panels = divided_up(args.columns(), kDotOutputs);
+      panels = ceil_div(args.columns(), kDotOutputs);
       group = 1;
       parts = 1;
     } else {
-      panels = divided_up(args.columns(), kPanelColumns);
+      panels = ceil_div(args.columns(), kPanelColumns);
       group = std::clamp<int64_t>(batches * panels / wanted, 1, kGroupPanels / args.halves());
-      const int64_t groups = batches * divided_up(panels, group);
-      // Every part packs the panels anew where they are plain: not for a few blocks.
+      const int64_t groups = batches * ceil_div(panels, group);
+      // Every part packs the panels again where they are plain: not for a few blocks.
       parts = std::clamp<int64_t>(wanted / groups, 1, std::max<int64_t>(1, blocks / 4));
     }
-    items = batches * parts * divided_up(panels, group);
-    size_t at = 0;
-    const auto place = [&at](size_t bytes) {
-      const size_t start = at;
-      at += page_rounded(bytes);
-      return start;
-    };
-    blocks_at = place(static_cast<size_t>(batches * blocks) * sizeof(LinearBlock));
-    x_at = place(static_cast<size_t>(batches * blocks * block_words) * sizeof(uint32_t));
-    const int64_t part_rows = divided_up(blocks, parts) * block_rows;
+    items = batches * parts * ceil_div(panels, group);
+    ScratchLayout layout;
+    blocks_at = layout.add(static_cast<size_t>(batches * blocks) * sizeof(LinearBlock));
+    x_at = layout.add(static_cast<size_t>(batches * blocks * block_words) * sizeof(uint32_t));
+    const int64_t part_rows = ceil_div(blocks, parts) * block_rows;
     size_t item_words = 0;
     if (turned) {
       item_words = kernel.turned_words(part_rows);
@@ -99,13 +94,13 @@ struct Pass {
     item_bytes = page_rounded(item_words * sizeof(uint32_t));
     thread_bytes =
         item_bytes + page_rounded(std::max(memory(args.prologue), memory(args.epilogue)));
-    thread_at = place(thread_bytes * static_cast<size_t>(threads));
+    thread_at = layout.add(thread_bytes * static_cast<size_t>(threads));
     // Beside x: what a prologue makes of it, in its own elements.
     prepared_rows = args.prologue == nullptr ? 0 : block_rows;
-    element = kernel.dtype == DType::kFloat32 ? 4 : 2;
+    element = element_bytes(kernel.dtype);
     prepared_at =
-        place(static_cast<size_t>(batches * blocks * prepared_rows * args.depth * element));
-    total = at;
+        layout.add(static_cast<size_t>(batches * blocks * prepared_rows * args.depth * element));
+    total = layout.bytes();
   }
 };
 
@@ -124,7 +119,7 @@ class Run {
     const int64_t batches = std::min(pass.batches, args.batches - first_batch);
     const int64_t rows = std::min(pass.rows, args.rows - first_row);
     // Blocks of equal size: a last one of a single row would take as long as a whole one.
-    per_batch_ = divided_up(rows, dots_ ? rows : pass.block_rows);
+    per_batch_ = ceil_div(rows, dots_ ? rows : pass.block_rows);
     count_ = batches * per_batch_;
     items_ = pass.items / pass.batches * batches;
     uint32_t* x = reinterpret_cast<uint32_t*>(memory + pass.x_at);
@@ -136,28 +131,24 @@ class Run {
           LinearBlock{first_batch + i / per_batch_, first_row + from, static_cast<int>(to - from),
                       x + i * pass.block_words, prepared_of(i)};
     }
-    for (int t = 0; t < kMostRuns; ++t) next_[t].value.store(0, std::memory_order_relaxed);
+    runs_.start(items_, pass.threads);
   }
 
   void work() {
-    const int thread = next_thread_.fetch_add(1);
+    WorkRuns::Worker worker(runs_);
+    const int thread = worker.thread();
     for (int64_t i = next_block_.fetch_add(1); i < count_; i = next_block_.fetch_add(1)) {
       if (args_.prologue != nullptr) prepare(blocks_[i], programs(thread));
       (dots_ ? kernel_.words : kernel_.pack)(args_, blocks_[i]);
       packed_.fetch_add(1, std::memory_order_release);
     }
-    for (int turn = 0; packed_.load(std::memory_order_acquire) < count_; ++turn) {
-      wait_a_little(turn);
+    wait_for(packed_, count_);
+    for (WorkItems item = worker.draw(); item.count != 0; item = worker.draw()) {
+      multiply(item.first, thread);
     }
-    for (int64_t item = draw(thread); item >= 0; item = draw(thread)) multiply(item, thread);
   }
 
  private:
-  static constexpr int kMostRuns = 64;
-  struct alignas(64) Counter {
-    std::atomic<int64_t> value;
-  };
-
   std::byte* thread_memory(int thread) const {
     return memory_ + pass_.thread_at + static_cast<size_t>(thread) * pass_.thread_bytes;
   }
@@ -190,23 +181,8 @@ class Run {
     }
   }
 
-  int runs() const { return std::min(pass_.threads, kMostRuns); }
-
-  // Each thread has a run of items that lie one after another, so that what its processor fetches
-  // beyond an item is its own; who is done helps the others. -1: none are left.
-  int64_t draw(int thread) {
-    for (int i = 0; i < runs(); ++i) {
-      const int of = (thread + i) % runs();
-      const int64_t start = items_ * of / runs();
-      const int64_t end = items_ * (of + 1) / runs();
-      const int64_t item = start + next_[of].value.fetch_add(1, std::memory_order_relaxed);
-      if (item < end) return item;
-    }
-    return -1;
-  }
-
   void multiply(int64_t item, int thread) {
-    const int64_t groups = divided_up(pass_.panels, pass_.group);
+    const int64_t groups = ceil_div(pass_.panels, pass_.group);
     const int64_t group = item % groups;
     const int64_t part = item / groups % pass_.parts;
     const LinearBlock* blocks = blocks_ + item / groups / pass_.parts * per_batch_;
@@ -239,10 +215,9 @@ class Run {
   LinearBlock* blocks_;
   const bool dots_, turned_;
   int64_t per_batch_, count_, items_;
-  std::atomic<int> next_thread_{0};
   std::atomic<int64_t> next_block_{0};
   std::atomic<int64_t> packed_{0};
-  Counter next_[kMostRuns];
+  WorkRuns runs_;
 };
 
 }  // namespace
@@ -250,7 +225,7 @@ class Run {
 Status linear(const LinearArgs& args, const LinearKernel& kernel, int threads, bool poison) {
   if (args.batches == 0 || args.rows == 0 || args.outputs == 0) return Status::kOk;
   if (kernel.few != nullptr && args.rows <= kFewRows) {
-    return linear(args, *kernel.few, threads, poison);
+    return linear(args, **kernel.few, threads, poison);
   }
   const Pass pass(args, kernel, threads);
   Scratch& scratch = thread_scratch();

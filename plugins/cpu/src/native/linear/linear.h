@@ -15,8 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/attention.h"
-#include "base/cpu_features.h"
+#include "base/dtype.h"
+#include "base/isa/kernel_table.h"
+#include "base/status.h"
 #include "programs/program.h"
 
 namespace torchyard {
@@ -122,9 +123,12 @@ struct LinearKernel {
   // Of halves: of the first, with those of the second beside them. `memory` is of programs.
   void (*dots)(const LinearArgs& args, const LinearBlock& block, int64_t first, int64_t last,
                std::byte* memory);
-  // What takes up to kFewRows rows in its place; nullptr: it takes them itself.
-  const LinearKernel* few;
+  // The kernel that takes up to kFewRows rows in its place; nullptr: this one takes them itself.
+  // A pointer to the pointer, since kernels are constants of several translation units.
+  const LinearKernel* const* few;
 };
+
+extern const KernelTable<LinearKernel> kLinearKernels;
 
 static inline int64_t words_of(int64_t depth, int pair) { return (depth + pair - 1) / pair; }
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "attention/format.h"
 #include "linear/linear.h"
+#include "simd/format.h"
 #include "simd/lanes.h"
 
 namespace torchyard {

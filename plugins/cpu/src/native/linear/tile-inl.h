@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attention/format.h"
 #include "base/read_ahead.h"
 #include "linear/linear.h"
+#include "simd/format.h"
 
 namespace torchyard {
 namespace {

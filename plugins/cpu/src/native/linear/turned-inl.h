@@ -127,7 +127,7 @@ struct LinearTurned {
     uint32_t* to;
     bool widens;
     int rows, left;     // of a share, and of all that are left
-    int slower;         // 2^slower steps lie between lines
+    int slower;         // 2^slower steps are between lines
     int64_t steps;      // in which there is a line
     const char* panel;  // of x, of which two lines are asked for at each step; or nullptr
 

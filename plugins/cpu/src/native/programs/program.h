@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_features.h"
+#include "base/isa/kernel_table.h"
 #include "programs/step.h"
 
 namespace torchyard {
@@ -79,5 +79,7 @@ struct ProgramKernel {
   void (*run)(const Program& program, const ProgramPlace* operands, const ProgramPlace* results,
               int64_t rows, int64_t columns, std::byte* memory);
 };
+
+extern const KernelTable<ProgramKernel> kProgramKernels;
 
 }  // namespace torchyard

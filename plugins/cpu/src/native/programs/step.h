@@ -1,4 +1,4 @@
-// Steps of a pointwise program, and where their values lie.
+// Steps of a pointwise program, and where their values are stored.
 //
 // A program runs over rectangles of rows and columns. Its values have one of four shapes: one value
 // per rectangle (uniform), per row, per column, or per element (tile). Steps come in the order of
@@ -22,7 +22,7 @@ constexpr int kValueShapes = 4;
 // Operands are slot * 4 + shape.
 struct ProgramStep {
   ProgramOp op;
-  int64_t out;  // slot; the shape is that of the group that the step stands in
+  int64_t out;  // slot; the shape is that of the group that holds the step
   int64_t a;
   int64_t b;
   int64_t c;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/isa/kernel_table.h"
 #include "programs/program.h"
 #include "programs/steps-inl.h"
 #include "programs/streams.h"
@@ -41,7 +42,7 @@ class ProgramTile {
     tile.compute(kUniform, 0, 0, 1);
     for (int64_t first = 0; first < columns;) {
       int64_t count = columns - first < kColumns ? columns - first : kColumns;
-      // Whole vectors are read where they lie, so what is left of one comes by itself.
+      // Whole vectors are read in place, so the rest of one is a call of its own.
       if (count > kLanes) count -= count % kLanes;
       tile.compute(kColumn, 0, first, count);
       // Not the next columns but those after them: the last share would come too late.
@@ -281,7 +282,6 @@ class ProgramTile {
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_DEFINE_PROGRAM(kernel_name, isa_name, features, Isa)                          \
-  extern const ProgramKernel kernel_name;                                                       \
-  const ProgramKernel kernel_name = {#kernel_name, isa_name, features, ProgramTile<Isa>::bytes, \
-                                     ProgramTile<Isa>::run};
+// The initialiser of the ProgramKernel program_<set>.
+#define TORCHYARD_PROGRAM(set, Isa) \
+  {"program_" #set, #set, isa::set.required, ProgramTile<Isa>::bytes, ProgramTile<Isa>::run}

@@ -1,10 +1,10 @@
 // Working memory and threads of one product; the arithmetic is the kernel's.
 #include <algorithm>
 #include <atomic>
-#include <new>
 
 #include "base/parallel.h"
 #include "base/scratch.h"
+#include "base/work_runs.h"
 #include "quantised/quantised.h"
 
 namespace torchyard {
@@ -21,17 +21,11 @@ constexpr int64_t kBytesPerThread = int64_t{1} << 16;
 constexpr int kMostThreads = 1024;
 constexpr int64_t kLine = 64;
 
-// The next panel of a thread's own, in a cache line of its own.
-struct alignas(64) Run {
-  std::atomic<int64_t> next;
-  int64_t end;
-};
-
 struct Plan {
   QuantisedSum sum;
   int threads;
   int64_t rows, panels_at_once;
-  size_t words_at, scales_at, sums_at, runs_at, thread_at, thread_bytes, total;
+  size_t words_at, scales_at, sums_at, thread_at, thread_bytes, total;
   int64_t row_bytes;
 
   Plan(const QuantisedArgs& args, const QuantisedKernel& kernel, int wanted)
@@ -54,7 +48,6 @@ struct Plan {
     words_at = place(rows * row_bytes);
     scales_at = place(rows * 4);
     sums_at = place(rows * args.segments() * 4);
-    runs_at = place(threads * static_cast<int64_t>(sizeof(Run)));
     thread_bytes = (kernel.scratch_bytes(args, rows) + 63) / 64 * 64;
     thread_at = place(static_cast<int64_t>(thread_bytes) * threads);
     total = at;
@@ -65,11 +58,7 @@ class Call {
  public:
   Call(const QuantisedArgs& args, const QuantisedKernel& kernel, const Plan& plan,
        std::byte* memory)
-      : args_(args),
-        kernel_(kernel),
-        plan_(plan),
-        memory_(memory),
-        runs_(reinterpret_cast<Run*>(memory + plan.runs_at)) {
+      : args_(args), kernel_(kernel), plan_(plan), memory_(memory) {
     rows_ = {memory + plan.words_at,
              reinterpret_cast<float*>(memory + plan.scales_at),
              reinterpret_cast<int32_t*>(memory + plan.sums_at),
@@ -83,11 +72,7 @@ class Call {
       rows_.first = first;
       rows_.end = std::min(first + plan_.rows, args_.rows);
       next_row_.store(first);
-      next_thread_.store(0);
-      for (int t = 0; t < plan_.threads; ++t) {
-        new (&runs_[t])
-            Run{{args_.panels() * t / plan_.threads}, args_.panels() * (t + 1) / plan_.threads};
-      }
+      runs_.start(args_.panels(), plan_.threads);
       if (rows_.end - first <= kRowsAlone) {
         kernel_.prepare(args_, rows_, first, rows_.end);
       } else {
@@ -107,20 +92,14 @@ class Call {
     }
   }
 
-  // Each thread has a run of panels that lie one after another, so that what its processor fetches
-  // beyond a panel is its own; who is done helps the others.
   void multiply() {
-    const int thread = next_thread_.fetch_add(1);
+    WorkRuns::Worker worker(runs_);
     std::byte* scratch =
-        memory_ + plan_.thread_at + static_cast<size_t>(thread) * plan_.thread_bytes;
-    for (int i = 0; i < plan_.threads; ++i) {
-      Run& run = runs_[(thread + i) % plan_.threads];
-      for (;;) {
-        const int64_t most = plan_.panels_at_once;
-        const int64_t panel = run.next.fetch_add(most, std::memory_order_relaxed);
-        if (panel >= run.end) break;
-        kernel_.panels(args_, rows_, panel, std::min(most, run.end - panel), scratch);
-      }
+        memory_ + plan_.thread_at + static_cast<size_t>(worker.thread()) * plan_.thread_bytes;
+    for (;;) {
+      const WorkItems panels = worker.draw(plan_.panels_at_once);
+      if (panels.count == 0) return;
+      kernel_.panels(args_, rows_, panels.first, panels.count, scratch);
     }
   }
 
@@ -128,10 +107,9 @@ class Call {
   const QuantisedKernel& kernel_;
   const Plan& plan_;
   std::byte* memory_;
-  Run* runs_;
+  WorkRuns runs_;
   QuantisedRows rows_;
   std::atomic<int64_t> next_row_{0};
-  std::atomic<int> next_thread_{0};
 };
 
 }  // namespace

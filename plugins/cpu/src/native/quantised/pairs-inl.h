@@ -166,7 +166,7 @@ struct QuantisedPairs : Quantised<Avx512, Dot> {
     return pairs ? QuantisedSum::kPairs : Base::sum(args);
   }
   static size_t scratch_bytes(const QuantisedArgs& args, int64_t rows) {
-    // A row of 8 bits that is not finite meets whole codes.
+    // A row of 8 bits that is not finite is multiplied with whole codes.
     const bool made = args.bits == 8 || rows >= kPairRows<4>;
     if (sum(args) != QuantisedSum::kPairs || !made) return 0;
     return static_cast<size_t>((kPairDepth / 2 + rows) * kQuantisedColumns) * 4;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/isa/kernel_table.h"
 #include "quantised/prepare-inl.h"
 #include "quantised/quantised.h"
 #include "quantised/tile-inl.h"
@@ -112,13 +113,14 @@ void each_panel(const QuantisedArgs& args, const QuantisedRows& rows, int64_t fi
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_DEFINE_QUANTISED(name, isa, required, ...) \
-  extern const QuantisedKernel name;                         \
-  const QuantisedKernel name = {#name,                       \
-                                isa,                         \
-                                required,                    \
-                                __VA_ARGS__::sum,            \
-                                __VA_ARGS__::scratch_bytes,  \
-                                __VA_ARGS__::prepare,        \
-                                1,                           \
-                                each_panel<__VA_ARGS__>};
+// The initialiser of the QuantisedKernel quantised_linear_<set>, which needs the features of
+// `more` besides those of the set.
+#define TORCHYARD_QUANTISED(set, more, ...) \
+  {"quantised_linear_" #set,                \
+   #set,                                    \
+   isa::set.required | (more),              \
+   __VA_ARGS__::sum,                        \
+   __VA_ARGS__::scratch_bytes,              \
+   __VA_ARGS__::prepare,                    \
+   1,                                       \
+   each_panel<__VA_ARGS__>}

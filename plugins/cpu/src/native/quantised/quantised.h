@@ -5,7 +5,7 @@
 //   4 bits: [panels][K' / 8][64][4]: byte j holds k = 8 w + j below and k = 8 w + 4 + j above;
 // K' is K rounded up to 8. Scales are float32 [panels][64] where each output has one, else bfloat16
 // [panels][groups][64]; zeros are bytes of the same shape, or absent: 128 for 8 bits, 8 for 4.
-// What lies beyond N or K may hold any code; it multiplies nothing that is stored.
+// Codes beyond N or K may have any value: no output that is stored depends on them.
 //
 // A word of four codes times a word of four activations is what processors with dot products of
 // bytes multiply at once, and 64 columns are the accumulators of one row of x: weights are read
@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_features.h"
+#include "base/isa/kernel_table.h"
 
 namespace torchyard {
 
@@ -88,12 +88,7 @@ struct QuantisedKernel {
                  std::byte* scratch);
 };
 
-extern const QuantisedKernel* const kQuantisedKernels[];
-extern const size_t kQuantisedKernelCount;
-
-// Returns the first kernel of the table whose features are all in `features`. A pure function.
-const QuantisedKernel* select_quantised(FeatureSet features);
-const QuantisedKernel* find_quantised(const char* name);
+extern const KernelTable<QuantisedKernel> kQuantisedKernels;
 
 // Runs a kernel on up to `threads` threads; false where memory is exhausted.
 bool quantised_linear(const QuantisedArgs& args, const QuantisedKernel& kernel, int threads);

@@ -1,4 +1,4 @@
-// How one word of codes per column meets a word of activations: of bytes, of floats, of pairs.
+// The product of a word of codes per column with a word of activations: bytes, floats or pairs.
 //
 // A sum has `Total`, the register that it accumulates in; `start`, what a segment begins with;
 // `step`, which adds four codes of depth for each column and row; `floats`, the segment's sum over
@@ -167,7 +167,7 @@ struct FloatSum {
 // activations are x[k], x[k + 2] and x[k + 1], x[k + 3].
 //
 // Of 8 bits a code is 16 times its upper nibble less 8, and its lower nibble: activations have to
-// be finite, since an infinity times a nibble that is nought would make the sum no number.
+// be finite, since an infinity times a nibble of zero would make the sum NaN.
 //
 // A product waits for the one before it, and one row has registers for several sums: kParts.
 template <int kParts>

@@ -22,7 +22,7 @@ constexpr int64_t kOwnSequences = 4;
 // As kStretchRows, of a thread that has sequences of its own: each such thread has these sums.
 constexpr int64_t kOwnStretchRows = 96;
 
-int64_t rounded_up(int64_t size, int64_t to) { return recurrent_ceil(size, to) * to; }
+int64_t rounded_up(int64_t size, int64_t to) { return ceil_div(size, to) * to; }
 
 // Operands from one row to the next. Some rows are read side by side: where they lay a power of two
 // apart, they would share a few sets of the first-level cache.
@@ -177,7 +177,7 @@ class Call {
     // sums(r, :) = bias + Wx x for the rows r = (step - first) * B + b of some steps.
     void multiply_inputs(Team::Member& member, int64_t first, int64_t count) {
       const int64_t rows = count * call_.sequences_.count;
-      const int64_t tiles = recurrent_ceil(rows, kTileRows);
+      const int64_t tiles = ceil_div(rows, kTileRows);
       const int shares = call_.team_.shares();
       // Who will take the steps of a panel multiplies its inputs too: these weights and these sums
       // are then in that thread's cache, and in no other's.

@@ -4,11 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/math.h"
 #include "recurrent/recurrent.h"
 
 namespace torchyard {
-
-constexpr int64_t recurrent_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // A matrix as panels.
 struct Panels {
@@ -25,8 +24,8 @@ struct Panels {
         gates(gates_),
         columns(columns_),
         vectors(vectors_),
-        words(recurrent_ceil(columns_, kernel.pair)),
-        count(recurrent_ceil(units_, vectors_ / gates_ * kernel.lanes)) {}
+        words(ceil_div(columns_, kernel.pair)),
+        count(ceil_div(units_, vectors_ / gates_ * kernel.lanes)) {}
 
   // Floats of a row of sums.
   int64_t width(const RecurrentKernel& kernel) const { return count * vectors * kernel.lanes; }
@@ -66,7 +65,7 @@ struct CellLayout {
     end = recurrent_bias_at + bias;
   }
 
-  static int64_t aligned(int64_t bytes) { return recurrent_ceil(bytes, 64) * 64; }
+  static int64_t aligned(int64_t bytes) { return ceil_div(bytes, 64) * 64; }
 
   // The first layer has its own number of inputs; all others have the same.
   static int64_t start_of(const RecurrentSizes& sizes, const RecurrentKernel& kernel,

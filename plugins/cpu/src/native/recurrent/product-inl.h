@@ -147,7 +147,7 @@ struct Product {
                        job.out + column, job.out_stride);
         continue;
       }
-      // A group meets all rows while the nearest cache has it.
+      // A group is multiplied with all rows while the nearest cache has it.
       for (int v = 0; v < kVectors; v += kGroup) {
         for (int64_t r = 0; r < job.row_count; r += each) {
           some<kVectors, 1, most_rows<kVectors>()>(

@@ -17,8 +17,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/attention.h"
-#include "base/cpu_features.h"
+#include "base/dtype.h"
+#include "base/isa/kernel_table.h"
+#include "base/status.h"
 
 namespace torchyard {
 
@@ -167,9 +168,6 @@ Status recurrent_forward(const RecurrentArgs& args, const RecurrentKernel& kerne
 Status recurrent_forward_packing(const RecurrentArgs& args, const CellWeights* weights,
                                  const RecurrentKernel& kernel, int threads);
 
-extern const RecurrentKernel* const kRecurrentKernels[];
-extern const size_t kRecurrentKernelCount;
-
-const RecurrentKernel* find_recurrent(const char* name);
+extern const KernelTable<RecurrentKernel> kRecurrentKernels;
 
 }  // namespace torchyard

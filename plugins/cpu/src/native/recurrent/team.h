@@ -1,4 +1,4 @@
-// Threads that take the same phases in the same order, and meet after each one.
+// Threads that run the same phases in the same order, with a barrier after each one.
 //
 // A phase of a recurrent step lasts microseconds: less than waking a thread, so that threads spin
 // for one another. None is waited for that has not come: its share is taken by who has.

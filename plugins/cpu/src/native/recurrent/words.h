@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "attention/format.h"
+#include "simd/format.h"
 
 namespace torchyard {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "shm/group.h"
-#include "shm/reduce.h"
+#include "shm/reduce/reduce.h"
 
 namespace torchyard::shm {
 

@@ -15,7 +15,7 @@ void futex_wake(const void* word);
 // Nanoseconds of a clock that only goes forward.
 int64_t now();
 
-// Tells the processor that its thread waits for another.
+// Hints to the processor that its thread waits for another.
 inline void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

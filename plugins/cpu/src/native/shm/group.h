@@ -52,7 +52,7 @@ class Group {
   bool map(int file, int rank, int ranks, const int64_t* pids, const uint64_t* starts);
   Outcome meet(const Patience& patience);
 
-  // Tells the others that this rank takes part no more, and why: cut where it is too long.
+  // Announces that this rank has left, and why; a note that is too long is cut.
   void leave(const char* note, size_t bytes);
   // What a rank that left had to say; it ends with a zero. Null where it has not left.
   const char* note(int rank) const;

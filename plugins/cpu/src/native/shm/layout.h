@@ -1,7 +1,7 @@
 // What processes that share a segment find in it, and where.
 //
-// One segment serves one group of ranks. It starts with a `SegmentHeader`, then a `RankPage` per
-// rank, a `ChannelHeader` per ordered pair of ranks, the ranks' staging memory and the pairs'
+// One segment is shared by one group of ranks. It starts with a `SegmentHeader`, then a `RankPage`
+// per rank, a `ChannelHeader` per ordered pair of ranks, the ranks' staging memory and the pairs'
 // rings. Every word is written by one rank alone, but for those that say otherwise.
 #pragma once
 
@@ -16,7 +16,7 @@ constexpr size_t kLine = 64;
 constexpr size_t kPage = 4096;
 constexpr uint64_t kMagic = 0x746f7263'73686d31;
 
-// A collective's number stands above this bit of a position, its step below.
+// A position holds a collective's number above this bit, and its step below.
 constexpr int kStepBits = 24;
 constexpr uint64_t kLastStep = (uint64_t{1} << kStepBits) - 1;
 
@@ -25,7 +25,7 @@ constexpr size_t kInlineBytes = 40;
 
 constexpr size_t kNoteBytes = 1024;
 
-// Each rank stages a collective in one of two halves, by turns: whoever starts collective n has
+// Each rank stages a collective in one of two halves, alternately: whoever starts collective n has
 // seen everyone enter n - 1, so everyone has left n - 2.
 constexpr size_t kHalfBytes = size_t{1} << 20;
 constexpr size_t kStagingBytes = 2 * kHalfBytes;

@@ -140,7 +140,7 @@ Outcome reduce_in_rounds(const Whole& call, size_t element) {
     if (turn >= 2 && call.keeps) {
       const size_t round = turn - 2;
       for (size_t i = 1; i < ranks; ++i) {
-        // Each begins with another rank, lest all read the same.
+        // Each begins with another rank, so that not all read the same.
         const int rank = static_cast<int>((static_cast<size_t>(me) + i) % ranks);
         const Outcome outcome = group.await(rank, number, 2 * (round + 1) + 2, call.patience);
         if (!outcome.ok()) return outcome;

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/format.h"
-#include "simd/amx.h"
+#include "base/compiler.h"
+#include "base/isa/amx_tiles.h"
 
 namespace torchyard {
 namespace {

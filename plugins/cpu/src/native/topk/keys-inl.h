@@ -1,4 +1,4 @@
-// Elements as whole numbers that have their order, so that one comparison serves every dtype.
+// Elements as integers that have their order, so that one comparison works for every dtype.
 //
 // A key is signed, and greater where the element is better. -0.0 has the key of 0.0, and every NaN
 // the greatest of all. For the least elements a key's bits are inverted.

@@ -1,4 +1,4 @@
-// Sorts a few by counting who stands before whom: no branch depends on what they are.
+// Sorts a few by counting, of each, those before it: no branch depends on the values.
 #pragma once
 
 #include <cstring>
@@ -9,7 +9,7 @@
 namespace torchyard {
 namespace {
 
-// Puts the `k` best of `count` <= kTopKFew into `index`, best first, equal ones as they stand;
+// Puts the `k` best of `count` <= kTopKFew into `index`, best first, equal ones in their order;
 // where there are fewer, all of them. Reads keys up to a whole register.
 template <class Keys>
 void topk_rank(const typename Keys::Key* keys, uint32_t* index, int64_t count, int64_t k) {

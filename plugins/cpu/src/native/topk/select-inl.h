@@ -10,6 +10,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "base/isa/kernel_table.h"
 #include "topk/append-inl.h"
 #include "topk/classes-inl.h"
 #include "topk/filter-inl.h"
@@ -73,7 +74,7 @@ class TopKSelector {
   }
 
  private:
-  // The value that no element stands behind.
+  // The value of an output without an element.
   static T absent(bool largest) {
     typename Keys::Bits bits;
     if constexpr (TopKElement<T>::kInfinity != 0) {
@@ -91,8 +92,8 @@ class TopKSelector {
 
   // Elements that bound those of a few, and that stay in the first-level cache.
   static constexpr int64_t kPrefix = 16384 / static_cast<int64_t>(sizeof(T));
-  // How far what is asked for lies beyond what is read. Of a row, elements: what the processor
-  // fetches by itself ends with a page, and begins anew after misses. Of a sample, groups, each of
+  // How far ahead of the reads memory is prefetched. Of a row, elements: what the processor
+  // fetches by itself ends with a page, and begins again after misses. Of a sample, groups, each of
   // which lies in a page of its own.
   static constexpr int64_t kRowAhead = 16384 / static_cast<int64_t>(sizeof(T));
   static constexpr int64_t kSampleAhead = 16;
@@ -247,26 +248,24 @@ class TopKSelector {
 }  // namespace
 }  // namespace torchyard
 
-#define TORCHYARD_TOPK_KERNEL(Isa, isa, required, short_name, dtype, Element) \
-  {"topk_" #short_name "_" #isa,                                              \
-   #isa,                                                                      \
-   TopKDType::dtype,                                                          \
-   required,                                                                  \
-   sizeof(Element),                                                           \
-   sizeof(TopKElement<Element>::Key),                                         \
-   TopKSelector<Isa, Element>::select,                                        \
+#define TORCHYARD_TOPK(Isa, set, shape, dtype, Element) \
+  {"topk_" #shape "_" #set,                             \
+   #set,                                                \
+   TopKDType::dtype,                                    \
+   isa::set.required,                                   \
+   sizeof(Element),                                     \
+   sizeof(TopKElement<Element>::Key),                   \
+   TopKSelector<Isa, Element>::select,                  \
    TopKSelector<Isa, Element>::finish}
 
-#define TORCHYARD_DEFINE_TOPK(Isa, isa, required)                       \
-  extern const TopKKernel topk_kernels_##isa[kTopKDTypes];              \
-  const TopKKernel topk_kernels_##isa[kTopKDTypes] = {                  \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, f32, kFloat32, float),  \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, f64, kFloat64, double), \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, f16, kFloat16, F16),    \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, bf16, kBFloat16, Bf16), \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, u8, kUInt8, uint8_t),   \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, i8, kInt8, int8_t),     \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, i16, kInt16, int16_t),  \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, i32, kInt32, int32_t),  \
-      TORCHYARD_TOPK_KERNEL(Isa, isa, required, i64, kInt64, int64_t),  \
-  };
+// The kernels of all dtypes.
+#define TORCHYARD_TOPK_KERNELS(Isa, set)                                                   \
+  TORCHYARD_KERNELS(topk, TopKKernel, set, TORCHYARD_TOPK(Isa, set, f32, kFloat32, float), \
+                    TORCHYARD_TOPK(Isa, set, f64, kFloat64, double),                       \
+                    TORCHYARD_TOPK(Isa, set, f16, kFloat16, F16),                          \
+                    TORCHYARD_TOPK(Isa, set, bf16, kBFloat16, Bf16),                       \
+                    TORCHYARD_TOPK(Isa, set, u8, kUInt8, uint8_t),                         \
+                    TORCHYARD_TOPK(Isa, set, i8, kInt8, int8_t),                           \
+                    TORCHYARD_TOPK(Isa, set, i16, kInt16, int16_t),                        \
+                    TORCHYARD_TOPK(Isa, set, i32, kInt32, int32_t),                        \
+                    TORCHYARD_TOPK(Isa, set, i64, kInt64, int64_t))

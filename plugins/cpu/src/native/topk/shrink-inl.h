@@ -58,7 +58,7 @@ struct TopKShrinker {
     const Cut at = cut(static_cast<const Key*>(buffer->keys), buffer->count, k, more);
     keep(buffer, at.key);
     if (at.exact && buffer->count > k) drop_last(buffer, at.key, buffer->count - k);
-    // Of elements that equal the k-th, those that come later stand behind it. Where it is not known
+    // Of elements that equal the k-th, those that come later rank after it. Where it is not known
     // exactly, they are appended and dropped again.
     return at.exact ? at.key : static_cast<Key>(at.key - 1);
   }

@@ -20,7 +20,7 @@ constexpr int64_t kTopKInsertion = 48;
 // Of a digit at most: its table stays in the first-level cache.
 constexpr int kTopKDigitBits = 10;
 
-// Puts `index` into the order of falling keys, equal ones as they stand. `spare` is for 2 * count
+// Puts `index` into the order of falling keys, equal ones in their order. `spare` is for 2 * count
 // items.
 template <class Key>
 void topk_sort(const Key* keys, uint32_t* index, int64_t count, void* spare) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <new>
 
+#include "base/math.h"
 #include "base/parallel.h"
 #include "base/scratch.h"
 
@@ -21,7 +22,6 @@ constexpr int64_t kLeastCapacity = 128;
 
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-int64_t quotient_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // One row's working memory: keys, indices, and room to sort.
 struct Room {
@@ -86,7 +86,7 @@ void run_part(Work& work, int64_t r, int64_t part) {
   const Row row = row_of(work.args, work.kernel, r);
   std::byte* rooms = work.shared + static_cast<size_t>(r * work.parts) * work.room.bytes;
   std::byte* mine = rooms + static_cast<size_t>(part) * work.room.bytes;
-  const int64_t size = quotient_up(row.length, work.parts);
+  const int64_t size = ceil_div(row.length, work.parts);
   TopKBuffer buffer = buffer_in(mine, work.room);
   const TopKPart stretch = {row.x, row.mask, least(part * size, row.length),
                             least((part + 1) * size, row.length)};
@@ -148,7 +148,7 @@ int64_t parts_of(const TopKArgs& args, int threads) {
       args.rows >= 4 * int64_t{threads}) {
     return 1;
   }
-  const int64_t wanted = quotient_up(2 * int64_t{threads}, args.rows);
+  const int64_t wanted = ceil_div(2 * int64_t{threads}, args.rows);
   return most(1, least(wanted, args.length / most(kLeastPerPart, 8 * args.k)));
 }
 

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/cpu_features.h"
+#include "base/isa/kernel_table.h"
 
 namespace torchyard {
 
@@ -36,7 +36,7 @@ constexpr int kTopKDTypes = 9;
 enum class TopKOrder : uint8_t { kSorted, kIndex, kLast };
 
 // Strides are in elements. Outputs are [rows, k], or [rows, 1] for the last alone; where a row has
-// fewer than k elements, the index is -1 and the value the one that no element stands behind.
+// fewer than k elements, the index is -1 and the value the worst of the dtype.
 struct TopKArgs {
   const void* x;
   int64_t rows;
@@ -99,12 +99,6 @@ bool offsets_fit(const TopKArgs& args);
 // Returns false where memory is exhausted.
 bool topk(const TopKArgs& args, const TopKKernel& kernel, int threads);
 
-extern const TopKKernel* const kTopKKernels[];
-extern const size_t kTopKKernelCount;
-
-// Returns the first kernel of the table for `dtype` whose features are all in `features`; nullptr
-// where there is none.
-const TopKKernel* select_topk(TopKDType dtype, FeatureSet features);
-const TopKKernel* find_topk(const char* name);
+extern const KernelTable<TopKKernel> kTopKKernels;
 
 }  // namespace torchyard

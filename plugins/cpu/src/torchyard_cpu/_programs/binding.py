@@ -329,7 +329,7 @@ class Binding:
         )
 
     def offset(self, indices: list[int], sizes: Sequence[int], strides: Sequence[int]) -> int:
-        """Return where an element lies, with indices that are in range."""
+        """Return the offset of an element, with indices that are in range."""
         offset = self._whole(0)
         for dimension, index in enumerate(indices):
             fit = self._fit(index, sizes[dimension], dimension)

@@ -29,8 +29,8 @@ class ProgramLowering(Lowering):
             ``$n``, among them.
 
     Attributes:
-        numbers: the steps that plain numbers alone lead to; the graph has those that a tensor
-            meets as inputs, by their names.
+        numbers: the steps that depend on plain numbers alone; those that are combined with a tensor
+            are inputs of the graph, by their names.
     """
 
     computed: Mapping[torch.dtype, str] = COMPUTED | dict.fromkeys(_HALVES, "float32")
@@ -74,7 +74,7 @@ class ProgramLowering(Lowering):
 
     def _value(self, item: Any) -> tuple[int, Any]:
         if item.name not in self.values:
-            # A number that a tensor meets; others are nothing to the graph.
+            # A number that is combined with a tensor; the graph needs no others.
             self._give(item.name, next(s.dtype for s in self.numbers if s.result == item.name))
         return self.values[item.name]
 

@@ -175,7 +175,7 @@ def _dtype_of(
 
 
 def _numbers(steps: Sequence[Step], result: Any, others: Sequence[Step]) -> tuple[str, ...]:
-    """Return which steps on plain numbers give something that tensors meet, or a result."""
+    """Return which steps on plain numbers are combined with tensors, or are a result."""
     own = [step.result for step in steps]
     items = list(result if isinstance(result, tuple) else (result,))
     for step in others:

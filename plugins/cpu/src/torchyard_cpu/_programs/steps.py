@@ -65,7 +65,7 @@ def _pair(step: Step, inner: Sequence[Step | None]) -> Step | None:
 def read_later(steps: Sequence[Step], roots: Sequence[int], result: int) -> int:
     """Return the operands, as bits, that are read after a result was computed.
 
-    An operand may be read where it lies, as long as any step needs it.
+    An operand may be read in place, as long as any step needs it.
     """
     needed = _needed(steps, roots)
     later = 0

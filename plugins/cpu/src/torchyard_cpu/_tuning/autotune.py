@@ -23,7 +23,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall
 from torchyard_cpu import _native
-from torchyard_cpu._tuning.machine_file import machine, remember
+from torchyard_cpu._tuning.machine_file import machine, store
 from torchyard_cpu._tuning.tunables import Tunables, frozen
 from torchyard_cpu.attention import DTYPES
 from torchyard_cpu.attention._backward import NativeBackward
@@ -181,7 +181,7 @@ def command(turns: int, size: float, dry_run: bool, as_json: bool) -> None:
             found.append(finding)
             progress.update(task, advance=1, description=f"{finding.tunable} of {finding.kernel}")
     features = frozenset(_native.cpu_features())
-    file = None if dry_run else remember(_entries(found), features)
+    file = None if dry_run else store(_entries(found), features)
     if as_json:
         rows = [{name: getattr(f, name) for name in Finding.__slots__} for f in found]
         kept = None if file is None else str(file)

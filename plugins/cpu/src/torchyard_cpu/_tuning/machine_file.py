@@ -14,7 +14,7 @@ import platformdirs
 from torchyard import MeasuredFile, digest_of, plugin_setting
 from torchyard_cpu._tuning.tunables import Tunables, checked
 
-__all__ = ["machine", "path", "remember", "tuned"]
+__all__ = ["machine", "path", "store", "tuned"]
 
 _OFF: Final = "off"
 _CPUINFO: Final = Path("/proc/cpuinfo")
@@ -22,7 +22,7 @@ _L2: Final = Path("/sys/devices/system/cpu/cpu0/cache/index2/size")
 
 
 def path() -> Path:
-    """Return where the file lies: the user's cache folder."""
+    """Return the file's path, in the user's cache folder."""
     return platformdirs.user_cache_path("torchyard") / "cpu-tunables.json"
 
 
@@ -69,8 +69,8 @@ def tuned(kernel: str, base: Tunables, features: frozenset[str]) -> Tunables:
         return base
 
 
-def remember(found: Mapping[str, Mapping[str, Any]], features: frozenset[str]) -> Path:
-    """Merge what was measured into the file, atomically, and return where it lies.
+def store(found: Mapping[str, Mapping[str, Any]], features: frozenset[str]) -> Path:
+    """Merge what was measured into the file, atomically, and return its path.
 
     Args:
         found: per kernel ``{"tunables": {name: value}, "gain": ..., "date": ...}``.

@@ -69,7 +69,7 @@ FROZEN: Final = (
             rows_per_item=128, keys_per_split=512, backward_rows=132, backward_bytes=720 << 10
         ),
         "2026-11-21",
-        "x86-64 with 1 MiB of second-level cache per core: a strip of keys serves some twenty "
+        "x86-64 with 1 MiB of second-level cache per core: a strip of keys is used for some twenty "
         "tiles of rows, a split's state is small beside its keys, and a key block's operands, "
         "sums and weights stay in that cache; forward times are within 3 % from 64 to 256 rows",
     ),

@@ -45,13 +45,13 @@ _CLAIMS: Final = frozenset({Claim.DETERMINISTIC, Claim.BATCH_INVARIANT})
 
 
 def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a forward kernel serves the request.
+    """Say whether a forward kernel supports the request.
 
     Args:
         request: the call.
         platform: the machine.
-        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
-            the machine has.
+        isa: the instruction set to stay within, a key of ``_isa.feature_sets()``; empty: the best
+            that the machine has.
     """
     verdict = _supports_sizes(request, platform, isa)
     if not verdict.supported:
@@ -66,12 +66,12 @@ def supports(request: AttentionRequest, platform: Platform, *, isa: str = "") ->
             "call contiguous() on them",
         )
     if request.page_size:
-        return Verdict.yes(f"{verdict.text}, reads pages where they lie")
+        return Verdict.yes(f"{verdict.text}, reads pages in place")
     return verdict
 
 
 def supports_backward(request: AttentionRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a backward kernel serves the request. Arguments as for :func:`supports`."""
+    """Say whether a backward kernel supports the request. Arguments as for :func:`supports`."""
     verdict = _supports_sizes(request, platform, isa)
     lacking = _lacking_of_score(request) if verdict.supported else ""
     return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict

@@ -45,7 +45,7 @@ class NativeForward:
         isa: the instruction set to stay within; empty: all that the processor has.
     """
 
-    # Keys and values in the pages of a cache are read where they lie.
+    # Keys and values in the pages of a cache are read in place.
     reads_pages: Final = True
 
     def __init__(self, isa: str) -> None:

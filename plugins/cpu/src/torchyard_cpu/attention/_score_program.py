@@ -31,8 +31,8 @@ __all__ = ["ScoreGradients", "captured_shapes", "encoded_score", "native_score"]
 _Sizes = tuple[int, int, int, int]
 NativeGradient = tuple[int, bytes, bytes, tuple[int, int, int]]
 
-# int64 tensors of so many elements are looked through for what int32 does not hold, at a few
-# microseconds: documents' numbers and the like are then compared at twice the speed.
+# int64 tensors of at most so many elements are searched for values that int32 does not hold, at a
+# few microseconds: where there are none, as in document numbers, comparisons take half the time.
 _LOOKED_THROUGH: Final = 1 << 16
 
 # Gradients of more elements are summed in the tensor itself, not in float64 copies, where one of
@@ -121,7 +121,8 @@ class _Plan:
     Attributes:
         encoded: the program.
         summed: captured tensors with sites, and whether their sums are shared.
-        apart: whether different batches, heads and keys never meet in a shared tensor's element.
+        apart: whether different batches, heads and keys never index the same element of a shared
+            tensor.
     """
 
     encoded: EncodedGradient

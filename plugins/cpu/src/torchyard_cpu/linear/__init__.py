@@ -27,13 +27,13 @@ FORMATS: Final = ("", "panels")
 
 
 def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a kernel serves the request.
+    """Say whether a kernel supports the request.
 
     Args:
         request: the call.
         platform: the machine.
-        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
-            the machine has.
+        isa: the instruction set to stay within, a key of ``_isa.feature_sets()``; empty: the best
+            that the machine has.
     """
     if request.device not in DEVICES:
         return Verdict.no(

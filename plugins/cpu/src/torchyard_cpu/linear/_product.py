@@ -133,7 +133,7 @@ class NativeLinear:
 
 
 def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
-    """Return x, or a copy where its rows cannot be told in two strides, and where its rows lie.
+    """Return x, or a copy where its rows cannot be told in two strides, and the place of its rows.
 
     Args:
         x: [..., K]; [B, M, K] if ``batched``, where each batch has its own weight.
@@ -168,7 +168,7 @@ def _levels(x: Tensor) -> list[tuple[int, int]] | None:
 
 
 def weight_places(weight: Tensor) -> tuple[Tensor, _Rows]:
-    """Return a plain weight, or a copy where no stride is 1, and where it lies."""
+    """Return a plain weight, or a copy where no stride is 1, and its place."""
     row, column = weight.stride()[-2:]
     if weight.shape[-1] <= 1:
         column = 1

@@ -8,27 +8,28 @@ from typing import Final
 
 from torchyard import Claim, Implementation, Platform, ReasonCode, Verdict, hookimpl, plugin_setting
 from torchyard_cpu import _isa
-from torchyard_cpu.attention import DEVICES, NAME
 from torchyard_kernels.pointwise.contract import PointwiseKernel, PointwiseRequest
 
 __all__ = ["supports", "torchyard_implementations"]
 
+_NAME: Final = "cpu.native"
+_DEVICES: Final = ("cpu",)
 # Every element is computed alike, wherever pieces of work begin.
 _CLAIMS: Final = frozenset({Claim.DETERMINISTIC})
 
 
 def supports(request: PointwiseRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether the interpreter serves the request.
+    """Say whether the interpreter supports the request.
 
     Args:
         request: the call.
         platform: the machine.
-        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
-            the machine has.
+        isa: the instruction set to stay within, a key of ``_isa.feature_sets()``; empty: the best
+            that the machine has.
     """
-    if request.device not in DEVICES:
+    if request.device not in _DEVICES:
         return Verdict.no(
-            ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
+            ReasonCode.DEVICE, f"expected tensors on {' or '.join(_DEVICES)}, got {request.device}"
         )
     refused = _isa.refusal(isa, platform.cpu_features)
     if refused is not None:
@@ -46,7 +47,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """Return the contract's one implementation, held to TORCHYARD_CPU_ISA where that is set."""
     isa = plugin_setting("cpu", "isa")
     answer = partial(supports, isa=isa)
-    return [Implementation(contract, NAME, answer, partial(_load, isa), claims=_CLAIMS)]
+    return [Implementation(contract, _NAME, answer, partial(_load, isa), claims=_CLAIMS)]
 
 
 def _load(isa: str) -> PointwiseKernel:

@@ -25,14 +25,14 @@ def features_of(isa: str, present: frozenset[str]) -> frozenset[str]:
     """Return the features to stay within, of those that a processor has.
 
     Args:
-        isa: a key of ``_isa.FEATURES``; empty: all that are present.
+        isa: a key of ``_isa.feature_sets()``; empty: all that are present.
         present: the processor's.
     """
-    return present & (_isa.FEATURES[isa] | _MORE.get(isa, frozenset())) if isa else present
+    return present & (_isa.feature_sets()[isa] | _MORE.get(isa, frozenset())) if isa else present
 
 
 def supports(request: LinearRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a kernel serves the request, within an instruction set or any."""
+    """Say whether a kernel supports the request, within an instruction set or any."""
     if request.weight not in BITS:
         known = " and ".join(BITS)
         return Verdict.no(

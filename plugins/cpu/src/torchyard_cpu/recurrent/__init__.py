@@ -36,7 +36,7 @@ __all__ = [
 NAME: Final = "cpu.native"
 DEVICES: Final = ("cpu",)
 DTYPES: Final = ("float32", "bfloat16", "float16")
-# What torch wants of a processor before it gives oneDNN a dtype.
+# The features that torch requires before it dispatches a dtype to oneDNN.
 _ONEDNN: Final[Mapping[str, frozenset[str]]] = {
     "float32": frozenset(),
     "bfloat16": frozenset({"avx512f", "avx512bw", "avx512vl", "avx512dq"}),
@@ -64,13 +64,13 @@ _MOST_CELLS: Final = 256
 
 
 def supports(request: RecurrentRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a native kernel serves the request.
+    """Say whether a native kernel supports the request.
 
     Args:
         request: the call.
         platform: the machine.
-        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
-            the machine has.
+        isa: the instruction set to stay within, a key of ``_isa.feature_sets()``; empty: the best
+            that the machine has.
     """
     if request.device not in DEVICES:
         return Verdict.no(

@@ -140,7 +140,7 @@ def _check_packed(packed: PackedCells) -> None:
     if not start <= packed.address <= start + packed.data.numel() - size:
         raise ValueError(
             "packed: expected weights in the memory that they were packed into, and it was "
-            "replaced; pack the weights anew"
+            "replaced; pack the weights again"
         )
 
 

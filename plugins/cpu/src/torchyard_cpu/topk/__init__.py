@@ -29,13 +29,13 @@ _CLAIMS: Final = frozenset({Claim.DETERMINISTIC, Claim.BATCH_INVARIANT})
 
 
 def supports(request: TopKRequest, platform: Platform, *, isa: str = "") -> Verdict:
-    """Say whether a native selection serves the request.
+    """Say whether a native selection supports the request.
 
     Args:
         request: the call.
         platform: the machine.
-        isa: the instruction set to stay within, a key of ``_isa.FEATURES``; empty: the best that
-            the machine has.
+        isa: the instruction set to stay within, a key of ``_isa.feature_sets()``; empty: the best
+            that the machine has.
     """
     if request.device != "cpu":
         return Verdict.no(ReasonCode.DEVICE, f"expected a tensor on cpu, got {request.device}")

@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "attention/attention.h"
-#include "attention/decode.h"
-#include "attention/dispatch.h"
+#include "attention/decode/decode.h"
 #include "bindings/arguments.h"
 #include "bindings/attention/scores.h"
 #include "bindings/request_cache.h"
@@ -313,11 +312,11 @@ bool read_kernels(PyObject* row, Kernels* out) {
     PyErr_SetString(PyExc_TypeError, "kernels: expected tuples of 4");
     return false;
   }
-  out->forward = read_kernel(PyTuple_GetItem(row, 0), find_forward, "kernels");
+  out->forward = read_kernel(PyTuple_GetItem(row, 0), kForwardKernels, "kernels");
   if (out->forward == nullptr || !read_tunables(PyTuple_GetItem(row, 1), &out->tunables)) {
     return false;
   }
-  out->decode = read_kernel(PyTuple_GetItem(row, 2), find_decode, "decode_kernels");
+  out->decode = read_kernel(PyTuple_GetItem(row, 2), kDecodeKernels, "decode_kernels");
   return out->decode != nullptr && read_tunables(PyTuple_GetItem(row, 3), &out->decode_tunables);
 }
 

@@ -117,7 +117,7 @@ bool read_product_places(const Path& chain, PyObject* bytes, ChainStage* out) {
 // (0, kernel, places, (columns, depth, element, bits, group, bytes, codes, scales, zeros))
 bool read_quantised(const Path& chain, PyObject* tuple, ChainStage* out) {
   int64_t d[9];
-  out->quantised = read_kernel(PyTuple_GetItem(tuple, 1), find_quantised, "quantised_kernels");
+  out->quantised = read_kernel(PyTuple_GetItem(tuple, 1), kQuantisedKernels, "quantised_kernels");
   if (out->quantised == nullptr || !read_product_places(chain, PyTuple_GetItem(tuple, 2), out) ||
       !read_integers(PyTuple_GetItem(tuple, 3), "stage", 9, d)) {
     return false;
@@ -147,7 +147,7 @@ bool read_quantised(const Path& chain, PyObject* tuple, ChainStage* out) {
 // (1, kernel, places, (columns, depth, panels))
 bool read_linear(const Path& chain, PyObject* tuple, ChainStage* out) {
   int64_t d[3];
-  out->linear = read_kernel(PyTuple_GetItem(tuple, 1), find_linear, "linear_kernels");
+  out->linear = read_kernel(PyTuple_GetItem(tuple, 1), kLinearKernels, "linear_kernels");
   if (out->linear == nullptr || !read_product_places(chain, PyTuple_GetItem(tuple, 2), out) ||
       !read_integers(PyTuple_GetItem(tuple, 3), "stage", 3, d)) {
     return false;
@@ -187,7 +187,7 @@ bool read_program_stage(Path* chain, PyObject* tuple, ChainStage* out) {
   int64_t count;
   PyObject* encoded = PyTuple_GetItem(tuple, 3);
   Held& held = chain->held[chain->held_count];
-  out->program_kernel = read_kernel(PyTuple_GetItem(tuple, 1), find_program, "program_kernels");
+  out->program_kernel = read_kernel(PyTuple_GetItem(tuple, 1), kProgramKernels, "program_kernels");
   out->rows = PyLong_AsLongLong(PyTuple_GetItem(tuple, 4));
   out->columns = PyLong_AsLongLong(PyTuple_GetItem(tuple, 5));
   if (out->program_kernel == nullptr || PyErr_Occurred() != nullptr ||

@@ -27,8 +27,8 @@ PyObject* arithmetic_limits(PyObject*, PyObject* args) {
   const FeatureSet features = detect_features();
   PyObject* found = PyDict_New();
   if (found == nullptr) return nullptr;
-  for (size_t i = 0; i < kArithmeticLoopCount; ++i) {
-    const ArithmeticLoop& loop = *kArithmeticLoops[i];
+  for (size_t i = 0; i < kArithmeticLoops.size(); ++i) {
+    const ArithmeticLoop& loop = kArithmeticLoops[i];
     PyObject* dtype = PyUnicode_FromString(loop.dtype);
     if (dtype == nullptr) break;
     const int known = PyDict_Contains(found, dtype);

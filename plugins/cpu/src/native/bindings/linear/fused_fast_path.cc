@@ -3,7 +3,7 @@
 
 #include "bindings/linear/views.h"
 #include "bindings/programs/arguments.h"
-#include "programs/dispatch.h"
+#include "programs/program.h"
 
 namespace torchyard {
 
@@ -154,7 +154,7 @@ PyObject* fused_linear_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t ar
   }
   const LinearKernel* kernels[kLinearDTypes];
   if (!read_linear_kernels(argv[0], kernels)) return nullptr;
-  const ProgramKernel* programs = read_kernel(argv[1], find_program, "program_kernels");
+  const ProgramKernel* programs = read_kernel(argv[1], kProgramKernels, "program_kernels");
   const int64_t dtype = PyLong_AsLongLong(argv[2]);
   const int64_t result = PyLong_AsLongLong(argv[3]);
   if (programs == nullptr || PyErr_Occurred() != nullptr) return nullptr;

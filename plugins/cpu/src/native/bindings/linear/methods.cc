@@ -5,8 +5,8 @@
 #include "bindings/arguments.h"
 #include "bindings/programs/arguments.h"
 #include "bindings/tables.h"
-#include "linear/dispatch.h"
-#include "programs/dispatch.h"
+#include "linear/linear.h"
+#include "programs/program.h"
 
 namespace torchyard {
 namespace {
@@ -64,7 +64,7 @@ bool read_function(PyObject* tuple, const char* what, ProgramHolder* holder, Lin
     PyErr_Format(PyExc_TypeError, "%s: expected a tuple of 4", what);
     return false;
   }
-  room->kernel = read_kernel(PyTuple_GetItem(tuple, 0), find_program, "program_kernels");
+  room->kernel = read_kernel(PyTuple_GetItem(tuple, 0), kProgramKernels, "program_kernels");
   if (room->kernel == nullptr || !read_program(PyTuple_GetItem(tuple, 1), holder)) return false;
   room->program = &holder->program;
   const long inputs = PyLong_AsLong(PyTuple_GetItem(tuple, 2));
@@ -88,7 +88,7 @@ PyObject* linear_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   if (argc != 10) {
     return PyErr_Format(PyExc_TypeError, "linear_forward: expected 10 arguments, got %zd", argc);
   }
-  const LinearKernel* kernel = read_kernel(argv[0], find_linear, "linear_kernels");
+  const LinearKernel* kernel = read_kernel(argv[0], kLinearKernels, "linear_kernels");
   if (kernel == nullptr) return nullptr;
   LinearArgs args;
   LinearFunction functions[2];
@@ -126,12 +126,10 @@ PyObject* linear_forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
 }
 
 PyObject* select_linear_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
-  return select_name("select_linear", argv, argc, select_linear);
+  return select_name("select_linear", argv, argc, kLinearKernels);
 }
 
-PyObject* linear_kernels(PyObject*, PyObject*) {
-  return kernel_table(kLinearKernels, kLinearKernelCount);
-}
+PyObject* linear_kernels(PyObject*, PyObject*) { return kernel_table(kLinearKernels); }
 
 PyMethodDef linear_methods[] = {
     {"linear_forward", erased(linear_forward), METH_FASTCALL,

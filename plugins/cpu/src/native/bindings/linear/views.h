@@ -5,7 +5,7 @@
 #include "bindings/fast_path.h"
 #include "bindings/request_cache.h"
 #include "bindings/tensor_reader.h"
-#include "linear/dispatch.h"
+#include "linear/linear.h"
 
 namespace torchyard {
 
@@ -168,7 +168,7 @@ inline bool read_linear_kernels(PyObject* names, const LinearKernel** out) {
     return false;
   }
   for (int i = 0; i < kLinearDTypes; ++i) {
-    out[i] = read_kernel(PyTuple_GetItem(names, i), find_linear, "linear_kernels");
+    out[i] = read_kernel(PyTuple_GetItem(names, i), kLinearKernels, "linear_kernels");
     if (out[i] == nullptr) return false;
   }
   return true;

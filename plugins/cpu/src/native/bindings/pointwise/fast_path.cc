@@ -6,8 +6,8 @@
 #include "bindings/pointwise/layout.h"
 #include "bindings/programs/arguments.h"
 #include "bindings/tensor_reader.h"
-#include "programs/dispatch.h"
-#include "programs/pointwise.h"
+#include "pointwise/pointwise.h"
+#include "programs/program.h"
 
 namespace torchyard {
 
@@ -262,7 +262,7 @@ PyObject* pointwise_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t argc)
   if (path == nullptr) return nullptr;
   Map& map = path->map;
   map.program = Py_NewRef(argv[1]);
-  map.kernel = read_kernel(argv[0], find_program, "program_kernels");
+  map.kernel = read_kernel(argv[0], kProgramKernels, "program_kernels");
   map.in_place = argv[5] == Py_True;
   const Kind* kinds;
   const int64_t* dtypes;

@@ -2,18 +2,18 @@
 
 #include "bindings/arguments.h"
 #include "bindings/programs/arguments.h"
-#include "programs/dispatch.h"
-#include "programs/pointwise.h"
+#include "pointwise/pointwise.h"
+#include "programs/program.h"
 
 namespace torchyard {
 
 namespace {
 
 PyObject* program_kernels(PyObject*, PyObject*) {
-  PyObject* rows = PyTuple_New(static_cast<Py_ssize_t>(kProgramKernelCount));
+  PyObject* rows = PyTuple_New(static_cast<Py_ssize_t>(kProgramKernels.size()));
   if (rows == nullptr) return nullptr;
-  for (size_t i = 0; i < kProgramKernelCount; ++i) {
-    PyObject* row = Py_BuildValue("(ss)", kProgramKernels[i]->name, kProgramKernels[i]->isa);
+  for (size_t i = 0; i < kProgramKernels.size(); ++i) {
+    PyObject* row = Py_BuildValue("(ss)", kProgramKernels[i].name, kProgramKernels[i].isa);
     if (row == nullptr || PyTuple_SetItem(rows, static_cast<Py_ssize_t>(i), row) != 0) {
       Py_DECREF(rows);
       return nullptr;
@@ -26,7 +26,7 @@ PyObject* program_kernels(PyObject*, PyObject*) {
 PyObject* select_program_kernel(PyObject*, PyObject* names) {
   FeatureSet features = 0;
   if (!read_features(names, &features)) return nullptr;
-  return PyUnicode_FromString(select_program(features)->name);
+  return PyUnicode_FromString(kProgramKernels.select(features)->name);
 }
 
 // pointwise(kernel, program, sizes, places, threads)
@@ -35,7 +35,7 @@ PyObject* pointwise_call(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     PyErr_Format(PyExc_TypeError, "pointwise: expected 5 arguments, got %zd", argc);
     return nullptr;
   }
-  const ProgramKernel* kernel = read_kernel(argv[0], find_program, "program_kernels");
+  const ProgramKernel* kernel = read_kernel(argv[0], kProgramKernels, "program_kernels");
   if (kernel == nullptr) return nullptr;
   ProgramHolder holder;
   const int64_t* sizes;

@@ -109,7 +109,7 @@ PyObject* quantised_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t argc)
   Path* path = allocate_path<Path>();
   if (path == nullptr) return nullptr;
   path->args = {};
-  path->kernel = read_kernel(argv[0], find_quantised, "quantised_kernels");
+  path->kernel = read_kernel(argv[0], kQuantisedKernels, "quantised_kernels");
   if (path->kernel == nullptr || !read_quantised_sizes(argv[1], &path->args) ||
       !read_integers(argv[2], "bytes", kParts, path->bytes)) {
     return drop_path(path);

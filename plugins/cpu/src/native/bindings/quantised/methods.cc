@@ -13,7 +13,7 @@ PyObject* quantised_linear_method(PyObject*, PyObject* const* argv, Py_ssize_t a
   if (argc != 6) {
     return PyErr_Format(PyExc_TypeError, "quantised_linear: expected 6 arguments, got %zd", argc);
   }
-  const QuantisedKernel* kernel = read_kernel(argv[0], find_quantised, "quantised_kernels");
+  const QuantisedKernel* kernel = read_kernel(argv[0], kQuantisedKernels, "quantised_kernels");
   QuantisedArgs args;
   int64_t x[2], weight[4], out[2];
   int threads;
@@ -42,15 +42,15 @@ PyObject* quantised_linear_method(PyObject*, PyObject* const* argv, Py_ssize_t a
 PyObject* select_quantised_method(PyObject*, PyObject* names) {
   FeatureSet features = 0;
   if (!read_features(names, &features)) return nullptr;
-  return PyUnicode_FromString(select_quantised(features)->name);
+  return PyUnicode_FromString(kQuantisedKernels.select(features)->name);
 }
 
 PyObject* quantised_kernels(PyObject*, PyObject*) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(kQuantisedKernelCount);
+  const Py_ssize_t count = static_cast<Py_ssize_t>(kQuantisedKernels.size());
   PyObject* names = PyTuple_New(count);
   if (names == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const QuantisedKernel& kernel = *kQuantisedKernels[i];
+    const QuantisedKernel& kernel = kQuantisedKernels[static_cast<size_t>(i)];
     PyObject* row = Py_BuildValue("(ssO)", kernel.name, kernel.isa,
                                   (kernel.required & ~detect_features()) == 0 ? Py_True : Py_False);
     if (row == nullptr || PyTuple_SetItem(names, i, row) != 0) {

@@ -300,7 +300,7 @@ PyObject* recurrent_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t argc)
     path->kernels[i] = nullptr;
     if (!native) continue;
     path->kernels[i] =
-        read_kernel(PyTuple_GetItem(argv[1], i), find_recurrent, "recurrent_kernels");
+        read_kernel(PyTuple_GetItem(argv[1], i), kRecurrentKernels, "recurrent_kernels");
     if (path->kernels[i] == nullptr) return drop_path(path);
   }
   return make_fast_path(path);
@@ -313,7 +313,7 @@ PyObject* packed_weights(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
     return nullptr;
   }
   RecurrentSizes sizes;
-  const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
+  const RecurrentKernel* kernel = read_kernel(argv[0], kRecurrentKernels, "recurrent_kernels");
   if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes)) return nullptr;
   const int64_t address = PyLong_AsLongLong(argv[3]);
   if (address == -1 && PyErr_Occurred() != nullptr) return nullptr;

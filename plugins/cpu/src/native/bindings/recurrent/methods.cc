@@ -30,7 +30,7 @@ bool takes(const char* function, Py_ssize_t expected, Py_ssize_t given) {
 PyObject* packed_bytes(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   RecurrentSizes sizes;
   if (!takes("recurrent_packed_bytes", 2, argc)) return nullptr;
-  const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
+  const RecurrentKernel* kernel = read_kernel(argv[0], kRecurrentKernels, "recurrent_kernels");
   if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes)) return nullptr;
   return PyLong_FromSize_t(recurrent_packed_bytes(sizes, *kernel));
 }
@@ -39,7 +39,7 @@ PyObject* pack(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   RecurrentSizes sizes;
   int threads;
   if (!takes("recurrent_pack", 5, argc)) return nullptr;
-  const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
+  const RecurrentKernel* kernel = read_kernel(argv[0], kRecurrentKernels, "recurrent_kernels");
   if (kernel == nullptr || !read_recurrent_sizes(argv[1], &sizes) ||
       !read_threads(argv[4], &threads)) {
     return nullptr;
@@ -75,7 +75,7 @@ PyObject* forward(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   int64_t input[3];
   int64_t at[8];
   if (!takes("recurrent_forward", 7, argc)) return nullptr;
-  const RecurrentKernel* kernel = read_kernel(argv[0], find_recurrent, "recurrent_kernels");
+  const RecurrentKernel* kernel = read_kernel(argv[0], kRecurrentKernels, "recurrent_kernels");
   if (kernel == nullptr || !read_recurrent_sizes(argv[1], &args.sizes) ||
       !read_integers(argv[2], "run", 2, run) || !read_integers(argv[3], "input", 3, input) ||
       !read_integers(argv[4], "addresses", 8, at) || !read_run(argv + 5, &with)) {
@@ -132,11 +132,11 @@ PyObject* names_of(FeatureSet features) {
 }
 
 PyObject* kernels(PyObject*, PyObject*) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(kRecurrentKernelCount);
+  const Py_ssize_t count = static_cast<Py_ssize_t>(kRecurrentKernels.size());
   PyObject* rows = PyTuple_New(count);
   if (rows == nullptr) return nullptr;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    const RecurrentKernel& kernel = *kRecurrentKernels[i];
+    const RecurrentKernel& kernel = kRecurrentKernels[static_cast<size_t>(i)];
     PyObject* required = names_of(kernel.required);
     PyObject* row = required == nullptr
                         ? nullptr

@@ -180,7 +180,7 @@ PyObject* topk_fast_path(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   }
   Path* path = allocate_path<Path>();
   for (int i = 0; path != nullptr && i < kTopKDTypes; ++i) {
-    path->kernels[i] = read_kernel(PyTuple_GetItem(argv[0], i), find_topk, "topk_kernels");
+    path->kernels[i] = read_kernel(PyTuple_GetItem(argv[0], i), kTopKKernels, "topk_kernels");
     if (path->kernels[i] == nullptr) return drop_path(path);
   }
   return path == nullptr ? nullptr : make_fast_path(path);

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "base/cpu_features.h"
+#include "base/isa/cpu_features.h"
 #include "topk/topk.h"
 
 namespace torchyard {
@@ -44,7 +44,7 @@ PyObject* topk_call(PyObject*, PyObject* const* argv, Py_ssize_t argc) {
   }
   const char* name = PyUnicode_AsUTF8AndSize(argv[0], nullptr);
   if (name == nullptr) return nullptr;
-  const TopKKernel* kernel = find_topk(name);
+  const TopKKernel* kernel = kTopKKernels.find(name);
   if (kernel == nullptr) {
     PyErr_Format(PyExc_ValueError, "kernel: expected a name that topk_kernels() lists, got %s",
                  name);
@@ -106,16 +106,16 @@ PyObject* select_topk_kernel(PyObject*, PyObject* const* argv, Py_ssize_t argc) 
   if (PyErr_Occurred() != nullptr) return nullptr;
   for (int i = 0; i < kTopKDTypes; ++i) {
     if (std::strcmp(kDTypeNames[i], dtype) != 0) continue;
-    return PyUnicode_FromString(select_topk(static_cast<TopKDType>(i), features)->name);
+    return PyUnicode_FromString(kTopKKernels.select(static_cast<TopKDType>(i), features)->name);
   }
   Py_RETURN_NONE;
 }
 
 PyObject* topk_kernels(PyObject*, PyObject*) {
-  const Py_ssize_t count = static_cast<Py_ssize_t>(kTopKKernelCount);
+  const Py_ssize_t count = static_cast<Py_ssize_t>(kTopKKernels.size());
   PyObject* rows = PyTuple_New(count);
   for (Py_ssize_t i = 0; rows != nullptr && i < count; ++i) {
-    const TopKKernel& kernel = *kTopKKernels[i];
+    const TopKKernel& kernel = kTopKKernels[static_cast<size_t>(i)];
     PyObject* row = Py_BuildValue("(sss)", kernel.name, kDTypeNames[static_cast<int>(kernel.dtype)],
                                   kernel.isa);
     if (row == nullptr || PyTuple_SetItem(rows, i, row) != 0) Py_CLEAR(rows);
