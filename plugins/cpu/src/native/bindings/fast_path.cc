@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "bindings/fast_paths.h"
+
 namespace torchyard {
 
 namespace {

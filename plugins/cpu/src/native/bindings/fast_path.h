@@ -94,11 +94,7 @@ inline PyMethodDef path_maker(const char* name,
           "Return a FastPath with nothing enabled."};
 }
 
-// Adds the type and all ops' functions to the module; 0, or -1 with an exception set. Nothing else
-// names an op's path, so that a module without torch's tensors leaves out this one.
-int add_fast_paths(PyObject* module);
-
-// The ops' parts, likewise.
+// Add an op's functions to the module; 0, or -1 with an exception set. See fast_paths.h.
 int add_attention_fast_path(PyObject* module);
 int add_chain_fast_path(PyObject* module);
 int add_linear_fast_path(PyObject* module);

@@ -13,7 +13,7 @@
 #include "attention/decode/decode.h"
 #include "attention/mask/mask.h"
 #include "bindings/arguments.h"
-#include "bindings/fast_path.h"
+#include "bindings/fast_paths.h"
 #include "bindings/limits/methods.h"
 #include "bindings/linear/methods.h"
 #include "bindings/programs/methods.h"
