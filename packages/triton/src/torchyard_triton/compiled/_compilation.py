@@ -11,7 +11,7 @@ import torch
 
 from torchyard_triton.architectures import Architecture
 from torchyard_triton.attention._launch import Launch
-from torchyard_triton.compiled._figures import Figures, amd_figures, nvidia_figures
+from torchyard_triton.compiled._figures import Figures, read_figures
 
 __all__ = ["compile_launch"]
 
@@ -72,10 +72,7 @@ def compile_launch(launch: Launch, architecture: Architecture, program: str) -> 
         with contextlib.redirect_stdout(log):
             kernel = triton.compile(source, target=target, options=options)
     seconds = time.perf_counter() - begun
-    if architecture.backend == "cuda":
-        found = nvidia_figures(log.getvalue(), kernel.asm["ptx"], architecture)
-    else:
-        found = amd_figures(kernel.asm["amdgcn"], architecture)
+    found = read_figures(log.getvalue(), kernel.asm, architecture)
     name = launch.kernel.__name__
     shared = kernel.metadata.shared
     return Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)

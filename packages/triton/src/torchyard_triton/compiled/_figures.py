@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from torchyard_triton.architectures import Architecture
 
-__all__ = ["Figures", "amd_figures", "faults", "nvidia_figures"]
+__all__ = ["Figures", "amd_figures", "faults", "nvidia_figures", "read_figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,27 @@ def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, bool]:
     if counts[0] is None or counts[1] is None:
         raise ValueError("amd_figures: code: expected assembly with .vgpr_count, got none")
     return int(counts[0][1]), int(counts[1][1]), _has_matrix(code, architecture)
+
+
+_Reader = Callable[[str, str, Architecture], tuple[int, int, bool]]
+# Of each backend of Triton's: the stage whose code is read, and what reads it and ptxas' log.
+_READERS: Final[dict[str, tuple[str, _Reader]]] = {
+    "cuda": ("ptx", nvidia_figures),
+    "hip": ("amdgcn", lambda _, code, architecture: amd_figures(code, architecture)),
+}
+
+
+def read_figures(
+    log: str, code: Mapping[str, Any], architecture: Architecture
+) -> tuple[int, int, bool]:
+    """Return registers, spills, and whether the matrix instruction is there.
+
+    Args:
+        log: what ``ptxas -v`` printed; empty where the backend has no ptxas.
+        code: of each of Triton's stages, by its name.
+    """
+    stage, read = _READERS[architecture.backend]
+    return read(log, code[stage], architecture)
 
 
 def _has_matrix(code: str, architecture: Architecture) -> bool:
