@@ -96,11 +96,8 @@ EMULATED_FILES = [
     )
 ]
 # Not those of many threads, since an emulator takes minutes to let 64 wait for one another; not
-# those through every implementation; not those of calls without Python, which read torch's tensors.
-NOT_EMULATED = (
-    *("threads", "every_case", "direct_call", "decided_call", "not_served", "short_way"),
-    *("directly", "list_changes"),
-)
+# those through every implementation; not those of the fast path, which reads torch's tensors.
+NOT_EMULATED = ("threads", "every_case", "fast_path", "list_changes")
 EMULATED_TESTS = (
     *("-k", " and ".join(f"not {word}" for word in NOT_EMULATED), "--native-limit=1e7"),
     *EMULATED_FILES,
@@ -110,7 +107,7 @@ SANITIZED_TESTS = [
     f"plugins/cpu/tests/{name}.py"
     for name in (
         *("linear/test_chains", "linear/test_functions", "linear/test_kernels"),
-        *("linear/test_quantised", "pointwise/test_values", "recurrent/test_direct"),
+        *("linear/test_quantised", "pointwise/test_values", "recurrent/test_fast_path"),
         *("recurrent/test_native", "test_native_properties", "test_shared_memory"),
         "topk/test_values",
     )

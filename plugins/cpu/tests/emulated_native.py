@@ -34,11 +34,9 @@ from torchyard_cpu._isa import feature_sets
 _NAME: Final = "torchyard_cpu._native"
 _KEPT_STORAGES: Final = 512
 _TABLES: Final = ("", "decode_", "backward_", "linear_", "recurrent_")
-# What reads torch's tensors where they lie, which a server's module cannot.
-_DIRECT: Final = (
-    *("chain", "direct_forward", "direct_fused", "direct_linear", "direct_map"),
-    *("direct_recurrent", "direct_topk", "packed_weights"),
-)
+# What reads torch's tensors in place, which a server's module cannot: without a connection to torch
+# there is no fast path.
+_IN_PLACE: Final = ("connect_torch", "packed_weights")
 
 
 class Storages:
@@ -196,7 +194,7 @@ def _module(server: Server) -> ModuleType:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("the native module of another processor")
-    group.addoption("--native-server", required=True, help="the command that serves it")
+    group.addoption("--native-server", required=True, help="the command that runs it")
     group.addoption(
         "--native-isas", required=True, help="the instruction sets to test, which it must have"
     )
@@ -221,7 +219,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
             f"UNVERIFIED: the emulated processor runs no kernels of {', '.join(sorted(lacking))}; "
             f"it has {' '.join(sorted(features)) or 'no known features'}: use a newer emulator"
         )
-    for function in _DIRECT:
+    for function in _IN_PLACE:
         setattr(module, function, lambda *_: None)
     sys.modules[_NAME] = torchyard_cpu._native = module  # type: ignore[attr-defined]
     torchyard._platforms.platform._cpu_features = lambda: features  # type: ignore[assignment]

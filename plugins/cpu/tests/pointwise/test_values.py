@@ -145,7 +145,7 @@ def test_results_have_the_same_bits_for_any_number_of_threads(isa: str) -> None:
 
 
 @isas
-def test_a_decided_call_is_served_with_the_same_bits(isa: str) -> None:
+def test_the_fast_path_computes_the_same_bits(isa: str) -> None:
     xs = [torch.randn(3, 4), torch.randn(1037), torch.randn(5, 700).t()]
     ys = [torch.randn(4), torch.randn(1037), torch.randn(700, 5)]
     call = call_of(lambda x, y: (torch.tanh(x) * y, x > y), xs, ys)
@@ -153,9 +153,9 @@ def test_a_decided_call_is_served_with_the_same_bits(isa: str) -> None:
     path = kernel.fast_path(call.request)
     assert path is not None
 
-    served, computed = path.try_call((xs, ys), (), None), kernel(call)
+    fast, computed = path.try_call((xs, ys), (), None), kernel(call)
 
-    for one, other in zip(served, computed, strict=True):
+    for one, other in zip(fast, computed, strict=True):
         for a, b in zip(one, other, strict=True):
             assert a.is_contiguous()
             assert a.dtype == b.dtype
@@ -164,7 +164,7 @@ def test_a_decided_call_is_served_with_the_same_bits(isa: str) -> None:
 
 @isas
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (3, 1), (1, 5)], ids=str)
-def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
+def test_the_fast_path_computes_the_same_bits_however_tensors_broadcast(
     isa: str, shape: tuple[int, ...]
 ) -> None:
     torch.manual_seed(0)
@@ -177,9 +177,9 @@ def test_a_decided_call_has_the_same_bits_however_tensors_broadcast(
         path = kernel.fast_path(call.request)
         assert path is not None
 
-        served, computed = path.try_call(call.inputs, (), None), kernel(call)
+        fast, computed = path.try_call(call.inputs, (), None), kernel(call)
 
-        for one, other in zip(served, computed, strict=True):
+        for one, other in zip(fast, computed, strict=True):
             assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
@@ -193,7 +193,7 @@ _NUMBER = st.one_of(st.floats(-8, 8, width=32), st.integers(-100, 100), st.boole
     data=st.data(),
     listed=st.tuples(st.booleans(), st.booleans()),
 )
-def test_a_decided_call_computes_with_plain_numbers_as_its_kernel_does(
+def test_the_fast_path_computes_with_plain_numbers_as_its_kernel_does(
     name: str, groups: int, data: st.DataObject, listed: tuple[bool, bool]
 ) -> None:
     xs = [torch.randn(5 + group) for group in range(groups)]
@@ -208,16 +208,16 @@ def test_a_decided_call_computes_with_plain_numbers_as_its_kernel_does(
     assert path is not None
     given = [values if each else values[0] for each, values in zip(listed, numbers, strict=True)]
 
-    served, computed = path.try_call((xs, *given), call.captured, None), kernel(call)
+    fast, computed = path.try_call((xs, *given), call.captured, None), kernel(call)
 
-    assert served is not None
-    for one, other in zip(served, computed, strict=True):
+    assert fast is not None
+    for one, other in zip(fast, computed, strict=True):
         for a, b in zip(one, other, strict=True):
             assert a.dtype == b.dtype
             assert torch.equal(a, b)
 
 
-def test_other_numbers_than_were_decided_are_not_served() -> None:
+def test_the_fast_path_refuses_other_numbers_than_it_was_made_for() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(OF_NUMBERS["difference"], xs, [0.5, 0.5], [2, 2])
     path = NativePointwise("").fast_path(call.request)
@@ -242,7 +242,7 @@ def test_other_numbers_than_were_decided_are_not_served() -> None:
         assert path.try_call((xs, *other), (), None) is None, other
 
 
-def test_a_call_that_is_another_is_not_served_and_leaves_nothing() -> None:
+def test_the_fast_path_refuses_another_call_and_writes_nothing() -> None:
     xs = [torch.randn(8), torch.randn(3)]
     call = call_of(lambda x, y: x + y, xs, xs)
     path = NativePointwise("").fast_path(call.request)
@@ -305,7 +305,7 @@ def test_tensors_live_while_a_kernel_reads_them_although_their_list_changes() ->
     assert found is None or len(found[0]) == 4
 
 
-def test_public_calls_take_the_short_way_after_the_first() -> None:
+def test_public_calls_take_the_fast_path_after_the_first() -> None:
     xs = [torch.randn(5)]
     for _ in range(2):
         foreach_map(lambda x: x * 11.25, xs)
@@ -313,7 +313,7 @@ def test_public_calls_take_the_short_way_after_the_first() -> None:
     assert any("11.25" in text for text, _ in known)
 
 
-def test_a_function_of_plain_numbers_takes_the_short_way_too(
+def test_a_function_of_plain_numbers_takes_the_fast_path_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     xs = [torch.randn(5), torch.randn(7)]

@@ -201,13 +201,13 @@ def _fields(platform: Platform) -> dict[str, object]:
     return {name: getattr(platform, name) for name in platform.__dataclass_fields__}
 
 
-def _served_by(direct: object, *arguments: object) -> object:
-    return direct.try_call(*arguments)  # type: ignore[attr-defined]
+def _try_call(path: object, *arguments: object) -> object:
+    return path.try_call(*arguments)  # type: ignore[attr-defined]
 
 
 @settings(max_examples=80)
 @given(data=st.data())
-def test_a_direct_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
+def test_the_fast_path_has_the_bits_of_the_op(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
     dtype = getattr(torch, data.draw(st.sampled_from(DTYPES)))
     x = _hard(dtype, shape, data.draw(st.integers(0, 1000)))
@@ -215,7 +215,7 @@ def test_a_direct_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
         x = x.transpose(0, 1)
     k = data.draw(st.integers(1, x.shape[-1]))
     largest, is_sorted = data.draw(st.booleans()), data.draw(st.booleans())
-    # Twice: the first call may be decided, the second is served.
+    # Twice: the first call may be cached, the second takes the fast path.
     first, second = topk(x, k, -1, largest, is_sorted), topk(x, k, -1, largest, is_sorted)
     expected = torch.ops.torchyard_kernels.topk(
         x, None, k, x.dim() - 1, largest, "sorted" if is_sorted else "index"
@@ -229,7 +229,7 @@ def test_a_direct_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
 
 @settings(max_examples=80)
 @given(data=st.data())
-def test_a_direct_kthvalue_has_the_bits_of_the_op(data: st.DataObject) -> None:
+def test_a_repeated_kthvalue_has_the_bits_of_the_op(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4)))
     x = _hard(
         getattr(torch, data.draw(st.sampled_from(DTYPES))), shape, data.draw(st.integers(0, 1000))
@@ -246,13 +246,13 @@ def test_a_direct_kthvalue_has_the_bits_of_the_op(data: st.DataObject) -> None:
             assert one.stride() == wanted.stride()
 
 
-def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
+def test_a_repeated_kthvalue_takes_the_fast_path() -> None:
     x = torch.randn(3, 11)
-    direct = NativeTopK("").fast_path(None)
-    assert direct is not None
-    assert direct.try_call(x, 4, -1) is None
-    direct.enable(TopKRequest("cpu", "float32", 3, 11, 4, largest=False, order=Order.LAST))
-    found = direct.try_call(x, 4, -1)
+    path = NativeTopK("").fast_path(None)
+    assert path is not None
+    assert path.try_call(x, 4, -1) is None
+    path.enable(TopKRequest("cpu", "float32", 3, 11, 4, largest=False, order=Order.LAST))
+    found = path.try_call(x, 4, -1)
     assert found is not None
     assert torch.equal(found[0], torch.kthvalue(x, 4).values)
     assert torch.equal(found[1], torch.kthvalue(x, 4).indices)
@@ -265,9 +265,9 @@ def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
         (x, 12, -1),
         (x.double(), 4, -1),
     ):
-        assert direct.try_call(*refused) is None
+        assert path.try_call(*refused) is None
     with pytest.raises(TypeError, match="try_call: expected 3, 5, 6 or 7 arguments, got 4"):
-        direct.try_call(x, 4, -1, False)
+        path.try_call(x, 4, -1, False)
     kthvalue(x, 4)
     assert FAST_PATH.try_call(None, x, 4, -1) is not None
     assert kthvalue(x.requires_grad_(), 4).values.grad_fn is not None
@@ -277,7 +277,7 @@ def test_a_decided_kthvalue_reaches_native_code_directly() -> None:
 
 @settings(max_examples=80)
 @given(data=st.data())
-def test_a_direct_masked_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
+def test_a_repeated_masked_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
     x = _hard(getattr(torch, data.draw(st.sampled_from(DTYPES))), shape, 1)
     given = shape if data.draw(st.booleans()) else shape[-1:]
@@ -297,7 +297,7 @@ def test_a_direct_masked_call_has_the_bits_of_the_op(data: st.DataObject) -> Non
 
 @settings(max_examples=80)
 @given(data=st.data())
-def test_a_direct_segmented_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
+def test_a_repeated_segmented_call_has_the_bits_of_the_op(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))
     x = _hard(getattr(torch, data.draw(st.sampled_from(DTYPES))), (length,), 1)
     bounds = sorted(data.draw(st.lists(st.integers(0, length), min_size=2, max_size=6)))
@@ -310,37 +310,37 @@ def test_a_direct_segmented_call_has_the_bits_of_the_op(data: st.DataObject) -> 
         torch.testing.assert_close(found.values, expected[0], rtol=0, atol=0, equal_nan=True)
 
 
-def test_decided_masked_and_segmented_calls_reach_native_code_directly() -> None:
-    direct = NativeTopK("").fast_path(None)
-    assert direct is not None
+def test_repeated_masked_and_segmented_calls_take_the_fast_path() -> None:
+    path = NativeTopK("").fast_path(None)
+    assert path is not None
     x, row = torch.randn(3, 11), torch.randn(33)
     mask, offsets = x > 0, torch.tensor([0, 7, 7, 33])
     of_mask, of_segments = (x, 2, -1, True, True, mask), (row, 2, -1, True, True, None, offsets)
-    assert direct.try_call(*of_mask) is None
-    assert direct.try_call(*of_segments) is None
-    direct.enable(TopKRequest("cpu", "float32", 3, 11, 2, masked=True))
-    direct.enable(TopKRequest("cpu", "float32", 3, 33, 2, segmented=True))
-    assert direct.try_call(*of_mask[:5]) is None
-    for served in (direct.try_call(*of_mask), direct.try_call(x, 2, -1, True, True, mask[0])):
-        assert served is not None
-        assert served[0].shape == served[1].shape == (3, 2)
-    served = direct.try_call(*of_segments)
-    assert served is not None
-    assert served[1][:, 0].tolist() == [int(row[:7].argmax()), -1, 7 + int(row[7:].argmax())]
+    assert path.try_call(*of_mask) is None
+    assert path.try_call(*of_segments) is None
+    path.enable(TopKRequest("cpu", "float32", 3, 11, 2, masked=True))
+    path.enable(TopKRequest("cpu", "float32", 3, 33, 2, segmented=True))
+    assert path.try_call(*of_mask[:5]) is None
+    for found in (path.try_call(*of_mask), path.try_call(x, 2, -1, True, True, mask[0])):
+        assert found is not None
+        assert found[0].shape == found[1].shape == (3, 2)
+    found = path.try_call(*of_segments)
+    assert found is not None
+    assert found[1][:, 0].tolist() == [int(row[:7].argmax()), -1, 7 + int(row[7:].argmax())]
     for wrong in (None, x, mask[:, :10], mask[:2], mask.int(), mask[None], mask.T):
-        assert direct.try_call(*of_mask[:5], wrong) is None
+        assert path.try_call(*of_mask[:5], wrong) is None
     falling, early, late = ([0, 9, 8, 33], [-1, 7, 8, 33], [0, 7, 8, 34])
     for numbers in (falling, early, late):
-        assert direct.try_call(*of_segments[:6], torch.tensor(numbers)) is None
+        assert path.try_call(*of_segments[:6], torch.tensor(numbers)) is None
         with pytest.raises(ValueError, match="offsets: expected rising numbers from 0 to 33"):
             segmented_topk(row, torch.tensor(numbers), 2)
     for bounds in (None, offsets.int(), offsets[None], offsets[:1], torch.arange(8)[::2]):
-        assert direct.try_call(*of_segments[:6], bounds) is None
-    assert direct.try_call(*of_segments[:5], mask, offsets) is None
-    assert direct.try_call(x, 2, -1, True, True, None, offsets) is None
+        assert path.try_call(*of_segments[:6], bounds) is None
+    assert path.try_call(*of_segments[:5], mask, offsets) is None
+    assert path.try_call(x, 2, -1, True, True, None, offsets) is None
     rising_backwards = torch._neg_view(torch.tensor([0, 7, 7, 33]))
     for bounds in (rising_backwards, torch._efficientzerotensor((4,), dtype=torch.int64)):
-        assert direct.try_call(*of_segments[:6], bounds) is None
+        assert path.try_call(*of_segments[:6], bounds) is None
 
 
 @pytest.mark.parametrize("k", [2**40, 2**62 + 1, 2**63 - 1])
@@ -355,16 +355,16 @@ def test_more_places_than_there_is_memory_for_are_refused_in_the_same_words(k: i
     assert len(set(errors)) == 1
 
 
-def test_a_direct_call_serves_what_was_admitted_alone() -> None:
-    direct = NativeTopK("").fast_path(None)
-    assert direct is not None
+def test_the_fast_path_computes_enabled_requests_alone() -> None:
+    path = NativeTopK("").fast_path(None)
+    assert path is not None
     x = torch.randn(4, 10)
-    assert direct.try_call(x, 3, -1, True, True) is None
-    direct.enable(TopKRequest("cpu", "float32", 4, 10, 3))
-    found = direct.try_call(x, 3, -1, True, True)
+    assert path.try_call(x, 3, -1, True, True) is None
+    path.enable(TopKRequest("cpu", "float32", 4, 10, 3))
+    found = path.try_call(x, 3, -1, True, True)
     assert found is not None
     torch.testing.assert_close(found[0], torch.topk(x, 3).values)
-    assert direct.try_call(x, 3, 1, True, True) is not None
+    assert path.try_call(x, 3, 1, True, True) is not None
     for refused in (
         (x, 3, 0, True, True),
         (x, 3, -1, False, True),
@@ -384,10 +384,10 @@ def test_a_direct_call_serves_what_was_admitted_alone() -> None:
         (torch._efficientzerotensor((4, 10)), 3, -1, True, True),
         (torch.complex(x, x).conj().imag, 3, -1, True, True),
     ):
-        assert _served_by(direct, *refused) is None, refused[1:]
+        assert _try_call(path, *refused) is None, refused[1:]
 
 
-def test_decided_calls_reach_native_code_directly() -> None:
+def test_repeated_calls_take_the_fast_path() -> None:
     x = torch.randn(3, 11)
     topk(x, 2)
     assert FAST_PATH.try_call(None, x, 2, -1, True, True) is not None
