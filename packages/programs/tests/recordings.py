@@ -1,4 +1,4 @@
-"""Recordings that are kept, held against a recording made now."""
+"""Cached recordings, compared with a recording made now."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Text = tuple[str, list[Tensor]]
 
 def held(
     function: Mod,
-    kept: Callable[[Mod], tuple[str, tuple[Tensor, ...]] | None],
+    cached: Callable[[Mod], tuple[str, tuple[Tensor, ...]] | None],
     recorded: Callable[[Mod], Text],
     traced: Callable[[Mod], Text],
 ) -> Text:
-    """Record a function, by what was kept or not, as a recording made now does.
+    """Record a function, by what was cached or not, as a recording made now does.
 
     Args:
         function: to be recorded.
-        kept: returns what was kept of it.
-        recorded: records it, or takes what was kept.
+        cached: returns what was cached of it.
+        recorded: records it, or takes what was cached.
         traced: records it.
     """
-    ready = kept(function)
+    ready = cached(function)
     text, captured = recorded(function)
     expected, tensors = traced(function)
     assert text == expected

@@ -1,4 +1,4 @@
-"""Which kernel serves which processor, and what the native module refuses."""
+"""Which kernel each processor gets, and what the native module refuses."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_many_ranks_agree_on_few_cores(ranks: int, rounds: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_registry_serves_the_contract_with_the_native_module() -> None:
+def test_the_registry_resolves_the_contract_to_the_native_module() -> None:
     opened = registry().resolve(CONTRACT, SharedMemoryRequest("cpu", 2))
     memory: SharedMemory = opened()
     assert memory is _shm
@@ -91,7 +91,7 @@ def test_the_registry_serves_the_contract_with_the_native_module() -> None:
     assert all(memory.reduces(number, 0) for number in range(len(DTYPES)))
 
 
-def test_a_request_that_cannot_be_served_is_told_why() -> None:
+def test_an_unsupported_request_is_declined_with_the_reason() -> None:
     platform = probe_platform()
     for request, where, code, words in (
         (SharedMemoryRequest("cuda", 2), platform, ReasonCode.DEVICE, "moves tensors on cpu"),

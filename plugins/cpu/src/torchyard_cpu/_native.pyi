@@ -34,8 +34,8 @@ _Pages: TypeAlias = tuple[int, int, int, int, int]
 #     threads: at most so many threads, 1 to 1024. Results have the same bits for any number.
 #     poison: fill all working memory with NaN first, for tests.
 #     pages: None, or address of int32 [B, N], N, address of int32 [B], keys per page, and pages of
-#         the pool: where keys lie, as torchyard_attention.pages.KeyPages. The batch strides of key
-#         and value lead from page to page then, and Sk is the greatest length.
+#         the pool: where keys are stored, as torchyard_attention.pages.KeyPages. The batch strides
+#         of key and value lead from page to page then, and Sk is the greatest length.
 #
 # Raises:
 #     IndexError: the program takes an element that a captured tensor does not have; out and lse
@@ -75,8 +75,8 @@ def attention_forward(
 #     score_gradient: None where score is, or the operand of d modified / d score, the sites where
 #         captured tensors are read (five int64 each, as native ScoreSite), the captured tensors'
 #         gradients (address of contiguous float32, elements and whether it is shared, int64 each,
-#         as native CapturedGradient), and whether pairs of other batches, heads and keys never meet
-#         in an element of a shared one. Shared ones must hold zeros.
+#         as native CapturedGradient), and whether pairs of other batches, heads and keys never add
+#         to the same element of a shared one. Shared ones must hold zeros.
 def attention_backward(
     kernel: str,
     dims: _Dims,

@@ -36,7 +36,7 @@ def backward(
 @pytest.mark.parametrize("unit_stride", [True, False])
 @pytest.mark.parametrize("mask", list(MaskKind))
 @pytest.mark.parametrize("dtype", attention.DTYPES)
-def test_the_backward_is_served_on_every_processor(
+def test_the_backward_is_supported_on_every_processor(
     dtype: str, mask: MaskKind, unit_stride: bool
 ) -> None:
     request = dataclasses.replace(REQUEST, dtype=dtype, mask=mask, unit_stride=unit_stride)

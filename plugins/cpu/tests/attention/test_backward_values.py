@@ -202,7 +202,7 @@ def test_one_long_head_has_the_same_bits_for_any_number_of_threads(
     from plugins.cpu.tests.conftest import block_mask
     from plugins.cpu.tests.gradients import Problem, forward, run
 
-    # All threads meet in one head, and a causal mask leaves them unequal work.
+    # All threads work on one head, and a causal mask leaves them unequal work.
     visible = (torch.arange(1500)[:, None] >= torch.arange(1500)[None, :])[None, None]
     tensors = [torch.randn(1, 1, 1500, 16).to(dtype) for _ in range(4)]
     given = Problem(*tensors, visible=visible, mask=block_mask(visible, (128, 128)))

@@ -1,4 +1,4 @@
-"""Decode kernels: few query rows, keys and values read where they lie."""
+"""Decode kernels: few query rows, keys and values read in place."""
 
 from __future__ import annotations
 

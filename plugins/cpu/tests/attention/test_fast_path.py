@@ -140,7 +140,7 @@ def _fake(tensor: Tensor) -> Tensor:
     return FakeTensorMode().from_tensor(tensor)
 
 
-# Each makes of the query one that may not be served, and of nothing else.
+# Each changes the query, and nothing else, to one that the path must refuse.
 _OTHER_KINDS: dict[str, Callable[[Tensor], Any]] = {
     "a subclass": lambda t: t.as_subclass(_Subclass),
     "a fake tensor": _fake,
@@ -160,7 +160,7 @@ _OTHER_KINDS: dict[str, Callable[[Tensor], Any]] = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("place", range(3), ids=["query", "key", "value"])
 @pytest.mark.parametrize("kind", _OTHER_KINDS)
-def test_tensors_of_another_kind_are_not_served(
+def test_tensors_of_another_kind_are_refused(
     kind: str, place: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tensors = _tensors()
@@ -172,7 +172,7 @@ def test_tensors_of_another_kind_are_not_served(
     assert capfd.readouterr().err == ""
 
 
-def test_a_wrong_head_size_batch_or_dtype_is_not_served() -> None:
+def test_a_wrong_head_size_batch_or_dtype_is_refused() -> None:
     query, key, value = _tensors()
     path = _path(_request(query, key, value))
     assert _try(path, query, key[..., :8].contiguous(), value) is None
@@ -186,7 +186,7 @@ def test_a_wrong_head_size_batch_or_dtype_is_not_served() -> None:
     assert _try(path, *doubles) is None
 
 
-def test_grouped_heads_are_served_where_they_are_allowed_and_fit() -> None:
+def test_grouped_heads_are_computed_where_they_are_allowed_and_fit() -> None:
     query = torch.randn(1, 4, 3, 16)
     key = torch.randn(1, 2, 3, 16)
     odd = torch.randn(1, 3, 3, 16)
@@ -208,14 +208,14 @@ def test_gradients_matter_only_while_they_are_recorded() -> None:
 
 
 @pytest.mark.parametrize("scale", ["0.5", torch.tensor(0.5)], ids=["text", "tensor"])
-def test_a_scale_that_is_no_number_is_not_served(scale: Any) -> None:
+def test_a_scale_that_is_no_number_is_refused(scale: Any) -> None:
     tensors = _tensors()
     path = _path(_request(*tensors))
     assert _try(path, *tensors, scale=0.5) is not None
     assert _try(path, *tensors, scale=scale) is None
 
 
-def test_a_mask_of_other_lengths_batches_or_heads_is_not_served() -> None:
+def test_a_mask_of_other_lengths_batches_or_heads_is_refused() -> None:
     query, key, value = _tensors()
     mask = _mask_of(create_block_mask(masks.causal, None, None, 3, 5, device="cpu"))
     path = _path(_request(query, key, value, mask))
@@ -233,7 +233,7 @@ def test_a_mask_of_other_lengths_batches_or_heads_is_not_served() -> None:
         _try(path, query, key, value, mask=blocks)
 
 
-# Each makes of the admitted request another one.
+# Each makes another request of the enabled one.
 _OTHERS: dict[str, dict[str, Any]] = {
     "dtype": {"dtype": "bfloat16"},
     "batch": {"batch": 1},
@@ -286,8 +286,8 @@ def test_sizes_are_rounded_as_the_contract_does(length: int, other: int) -> None
 
     path = _path(request(length))
     key = torch.zeros(1, 1, other, 1)
-    served = _try(path, torch.zeros(1, 1, 1, 1), key, key) is not None
-    assert served == (request(length) == request(other))
+    computed = _try(path, torch.zeros(1, 1, 1, 1), key, key) is not None
+    assert computed == (request(length) == request(other))
 
 
 def test_more_requests_than_there_is_room_for_push_out_others_and_nothing_else() -> None:
@@ -296,9 +296,9 @@ def test_more_requests_than_there_is_room_for_push_out_others_and_nothing_else()
         tensors = (torch.randn(1, heads, 1, 1),) * 3
         requests.append((_request(*tensors), tensors))
     path = _path(*(request for request, _ in requests))
-    served = [_try(path, *tensors) for _, tensors in requests]
-    assert 200 < sum(found is not None for found in served) < 1400
-    for (_, (tensor, *_)), found in zip(requests, served, strict=True):
+    results = [_try(path, *tensors) for _, tensors in requests]
+    assert 200 < sum(found is not None for found in results) < 1400
+    for (_, (tensor, *_)), found in zip(requests, results, strict=True):
         assert found is None or torch.equal(found, tensor)
     path.enable(requests[7][0])
     assert _try(path, *requests[7][1]) is not None
@@ -336,7 +336,7 @@ def test_outputs_have_one_owner_and_their_memory_is_given_back(lse: bool) -> Non
     assert watched() is None
 
 
-def test_the_second_call_is_served_directly_and_a_demand_is_not(
+def test_the_second_call_takes_the_fast_path_and_a_demand_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     query = torch.randn(1, 2, 3, 24)

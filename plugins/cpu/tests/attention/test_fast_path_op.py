@@ -1,4 +1,4 @@
-"""The op, as graphs call it, is served by native code alone once such a call was decided."""
+"""The op, as graphs call it, is computed by native code alone once such a call is cached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _other_way(*arguments: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_call_of_the_op_that_was_decided_has_the_bits_of_the_other_way(
+def test_a_repeated_call_of_the_op_has_the_bits_of_the_other_way(
     data: st.DataObject,
 ) -> None:
     draw = data.draw
@@ -53,7 +53,7 @@ def test_a_call_of_the_op_that_was_decided_has_the_bits_of_the_other_way(
         True,
     )
     arguments = (*flattened(call), lse, False, False, "")
-    _OP(*arguments)  # decided here at the latest
+    _OP(*arguments)  # cached here at the latest
     expected = _ops._isolated_forward(*arguments)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_ops, "_isolated_forward", _other_way)

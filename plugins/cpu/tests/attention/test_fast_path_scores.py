@@ -97,7 +97,7 @@ def test_a_direct_call_has_the_bits_of_the_forward(data: st.DataObject) -> None:
 
 
 def _has_no_place(call: AttentionCall) -> bool:
-    """Return whether the program is larger than those that are served."""
+    """Return whether the program is larger than those that the path supports."""
     from torchyard_cpu.attention._score_program import captured_shapes, encoded_score
 
     assert call.score_mod is not None
@@ -108,7 +108,7 @@ def _has_no_place(call: AttentionCall) -> bool:
 
 @settings(max_examples=100)
 @given(data=st.data())
-def test_a_call_of_other_sizes_has_the_bits_of_the_forward_where_it_is_served(
+def test_a_call_of_other_sizes_has_the_bits_of_the_forward_where_the_path_supports_it(
     data: st.DataObject,
 ) -> None:
     draw = data.draw
@@ -168,7 +168,7 @@ _OTHER_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @pytest.mark.parametrize("form", _OTHER_FORMS)
-def test_captured_tensors_of_another_form_are_not_served(form: str) -> None:
+def test_captured_tensors_of_another_form_are_refused(form: str) -> None:
     texts: dict[str, str] = {}
     query, key = _tensors(3, 5)
     path = _path(_call(query, key, _traced(_slopes(), texts)))
@@ -211,7 +211,7 @@ def test_a_captured_tensor_without_elements_is_the_forwards_error() -> None:
             compute(call)
 
 
-def test_another_text_or_request_is_not_served() -> None:
+def test_another_text_or_request_is_refused() -> None:
     texts: dict[str, str] = {}
     query, key = _tensors(3, 5)
     call = _call(query, key, _traced(_slopes(), texts))
@@ -237,7 +237,7 @@ def test_an_index_out_of_range_is_the_forwards_error() -> None:
     assert str(found.value).rpartition("index")[0] == str(expected.value).rpartition("index")[0]
 
 
-def test_a_large_program_is_not_served() -> None:
+def test_a_large_program_is_refused() -> None:
     def long(s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         for number in range(70):
             s = torch.tanh(s * (number + 2))
@@ -275,7 +275,7 @@ def test_nothing_is_kept_alive_but_the_program() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 20])
-def test_a_later_call_is_served_directly_and_a_demand_is_not(
+def test_a_later_call_takes_the_fast_path_and_a_demand_does_not(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decision_cache().clear()
@@ -309,7 +309,7 @@ def test_a_later_call_is_served_directly_and_a_demand_is_not(
 
 
 class _Disturbing(TorchFunctionMode):
-    """Keeps a call from everything that is kept, or served before the op."""
+    """Keeps a call from every cache, and from the fast path before the op."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
@@ -326,7 +326,7 @@ _TABLES = [
 ]
 
 
-def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_anew(
+def test_any_sequence_of_calls_gives_what_it_gives_when_recorded_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     usual = NativeForward.__call__

@@ -44,9 +44,7 @@ def platform_with(features: frozenset[str], machine: str = "x86_64") -> Platform
         (platform_with(frozenset({"asimd"}), "aarch64"), "neon"),
     ],
 )
-def test_every_processor_is_served_by_its_best_instruction_set(
-    platform: Platform, isa: str
-) -> None:
+def test_every_processor_gets_its_best_instruction_set(platform: Platform, isa: str) -> None:
     verdict = attention.supports(REQUEST, platform)
 
     assert verdict.supported

@@ -150,7 +150,7 @@ def test_the_greatest_score_may_come_first_or_last(step: float, q_length: int, i
 def test_nan_counts_as_the_greatest_and_infinity_as_itself(
     modified: bool, q_length: int, dtype: torch.dtype, isa: str
 ) -> None:
-    # Rows see keys up to their own and 500 more; what lies behind is hidden.
+    # Rows see keys up to their own and 500 more; the keys after those are hidden.
     visible = torch.arange(q_length)[:, None] + 500 >= torch.arange(600)
     score_mod = (lambda s, b, h, q, k: s + 1) if modified else None
     call = call_of(dtype, q_length, visible=visible, block_size=(16, 48), score_mod=score_mod)

@@ -49,7 +49,7 @@ def paged(dtype: torch.dtype, page_size: int, *, dims: tuple[int, int], seed: in
     pages = sum(counts) + 3
     order = torch.randperm(pages, generator=torch.Generator().manual_seed(seed)).tolist()
     pools = [torch.full((heads, pages, page_size, d), math.nan, dtype=dtype) for d in dims]
-    # What stands behind a sequence's last page is not read.
+    # Entries after a sequence's last page are not read.
     table = torch.full((len(LENGTHS), max(counts) + 1), -(1 << 30), dtype=torch.int32)
     for number, (count, sequence) in enumerate(zip(counts, sequences, strict=True)):
         for place in range(count):

@@ -79,7 +79,7 @@ class Case:
 
 
 def pairwise_cases() -> list[Case]:
-    """Return cases in which every two values of different factors meet; always the same ones."""
+    """Return cases in which every two values of different factors occur; always the same ones."""
     choose = random.Random(0)
     names = list(FACTORS)
     values = [FACTORS[name] for name in names]
@@ -144,7 +144,7 @@ def test_a_kernel_is_as_exact_as_the_naive_computation(
 def tensor(
     batches: int, heads: int, rows: int, size: int, dtype: torch.dtype, layout: str
 ) -> Tensor:
-    """Return random elements [batches, heads, rows, size]; what lies between them is NaN."""
+    """Return random elements [batches, heads, rows, size]; the memory between them holds NaN."""
     data = torch.randn(batches, heads, rows, size).to(dtype)
     nan = float("nan")
     if layout == "contiguous":

@@ -171,7 +171,7 @@ class TestRefused:
         assert found is not None
         return found
 
-    def test_what_fits_is_served(self, run):
+    def test_inputs_that_fit_are_computed(self, run):
         x, to = torch.randn(1, 8), torch.zeros(1, 2, 6)
         assert torch.equal(run(x, to[..., :4]), x)
         assert torch.equal(to[..., :4].flatten(), x.flatten())

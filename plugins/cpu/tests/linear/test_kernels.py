@@ -170,7 +170,7 @@ def test_few_rows_meet_long_rows_of_a_weight_that_lie_apart(kernel, rows):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=NAMES)
 @pytest.mark.parametrize("packed", [False, True])
-# A kernel may leave few rows to another, and others meet one with a number that is not finite.
+# A kernel may leave few rows to another; more rows share a block with one that is not finite.
 @pytest.mark.parametrize("count", [9, 45])
 def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed, count):
     dtype = getattr(torch, kernel[1])
@@ -187,7 +187,7 @@ def test_nan_and_infinity_stay_in_their_row_and_output(kernel, packed, count):
 @pytest.mark.parametrize("kernel", [row for row in KERNELS if row[1] == "float16"], ids=str)
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("rows", [3, 40])
-def test_subnormal_float16_and_results_beyond_it_are_kept(kernel, packed, rows):
+def test_subnormal_float16_and_results_beyond_it_are_preserved(kernel, packed, rows):
     tiny = torch.full((rows, 8), 2.0**-24, dtype=torch.float16)
     out = product(kernel[0], tiny, torch.eye(8, dtype=torch.float16), packed=packed)
     assert torch.equal(out, tiny)
@@ -208,7 +208,7 @@ def test_every_finite_float16_is_multiplied_with_all_its_bits(kernel, packed, in
         x[::14, 5] = math.inf
     out = product(kernel[0], x, torch.eye(32, dtype=torch.float16), packed=packed, threads=2)
     mixed = x.isinf().any(-1)
-    # An infinity times nought is no number, but by one, in its own place, it stays.
+    # Infinity times zero is NaN, but times one, in its own place, it stays infinite.
     assert torch.equal(out[~mixed], x[~mixed])
     assert torch.equal(out[mixed, 5], x[mixed, 5])
     assert out[mixed][:, :5].isnan().all()

@@ -226,7 +226,7 @@ def test_strides_and_shapes_of_x():
     assert linear(x[:0], packed).shape == (0, 3, 70)
 
 
-def test_every_format_is_served_by_the_native_kernels():
+def test_every_format_is_computed_by_the_native_kernels():
     asked = 0
     for weight in ("int8", "int4"):
         for dtype in ("float32", "bfloat16", "float16"):

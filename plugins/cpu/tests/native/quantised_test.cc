@@ -91,7 +91,7 @@ void check(const QuantisedKernel& kernel, QuantisedArgs args, bool asymmetric, b
   const Weight weight = make_weight(args, asymmetric, random);
   std::vector<float> x;
   std::vector<uint16_t> low_x;
-  // Few different magnitudes, none of which lies between two codes.
+  // Few different magnitudes, none of which is between two codes.
   for (int64_t i = 0; i < args.rows * args.depth; ++i) {
     x.push_back(static_cast<float>(static_cast<int>(random() % 255) - 127));
     low_x.push_back(narrowed(x.back()));

@@ -15,7 +15,7 @@ using torchyard::TopKDType;
 using torchyard::TopKKernel;
 using torchyard::TopKOrder;
 
-// Where an element stands, as a number: NaN above all.
+// An element's place in the order, as a number: NaN above all.
 double value_of(TopKDType dtype, const std::byte* p) {
   const auto read = [p](auto value) {
     std::memcpy(&value, p, sizeof(value));

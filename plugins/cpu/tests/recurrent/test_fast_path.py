@@ -1,4 +1,4 @@
-"""Calls that were decided before go straight to the kernel, or to torch's own layers."""
+"""Repeated calls go straight to the kernel, or to torch's own layers."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def made(request):
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """Count what was served directly by the functions themselves."""
+def fast_calls(monkeypatch):
+    """Record of each call whether the functions' own fast path computed it."""
     calls = []
     make = NativePath.__init__
 
@@ -59,35 +59,35 @@ def served(monkeypatch):
         self.try_call = try_call
 
     monkeypatch.setattr(NativePath, "__init__", counting)
-    # The op may serve directly what the dispatcher made plain.
+    # The op may take the fast path for what the dispatcher made plain.
     monkeypatch.setattr("torchyard_kernels.recurrent._ops._try_fast_path", lambda *_: None)
     decision_cache().clear()
     yield calls
     decision_cache().clear()
 
 
-def test_the_second_call_is_served_directly_with_the_same_bits(made, served):
+def test_the_second_call_takes_the_fast_path_with_the_same_bits(made, fast_calls):
     function, weights, x, state = made
     with torch.no_grad():
         first = function(x, state, weights)
-        assert not any(served)
+        assert not any(fast_calls)
         second = function(x, state, weights)
-    assert served[-1]
+    assert fast_calls[-1]
     assert type(second) is type(first)
     assert type(second.state) is type(first.state)
     assert same(first, second)
     with torch.inference_mode():
         assert same(function(x, state, weights), first)
-    assert served[-1]
+    assert fast_calls[-1]
 
 
-def test_batch_first_and_strides_are_served(made, served):
+def test_batch_first_and_strides_take_the_fast_path(made, fast_calls):
     function, weights, x, state = made
     with torch.no_grad():
         first = function(x, state, weights)
         turned = x.transpose(0, 1).contiguous()
         found = function(turned, state, weights, batch_first=True)
-    assert served[-1]
+    assert fast_calls[-1]
     assert torch.equal(found.output.transpose(0, 1), first.output)
     assert same(
         found.state if isinstance(found.state, tuple) else (found.state,),
@@ -95,17 +95,17 @@ def test_batch_first_and_strides_are_served(made, served):
     )
 
 
-def test_what_is_not_plain_is_left_to_the_dispatcher(made, served):
+def test_what_is_not_plain_is_left_to_the_dispatcher(made, fast_calls):
     function, weights, x, state = made
     with torch.no_grad():
         first = function(x, state, weights)
         function(x, state, weights)
-    assert served.pop()
+    assert fast_calls.pop()
 
     def left(call):
-        served.clear()
+        fast_calls.clear()
         result = call()
-        assert not any(served)
+        assert not any(fast_calls)
         return result
 
     assert left(lambda: function(x, state, weights)).output.requires_grad
@@ -132,7 +132,7 @@ def test_what_is_not_plain_is_left_to_the_dispatcher(made, served):
             left(lambda: function(x, small, weights))
 
 
-# Each is served by another: torch's own layers, and kernels of three dtypes.
+# Each is computed by another: torch's own layers, and kernels of three dtypes.
 PLAIN = {
     "lstm float32": (torch.nn.LSTM, tk.lstm, torch.float32, {"proj_size": 0}),
     "lstm float16": (torch.nn.LSTM, tk.lstm, torch.float16, {"bias": False}),
@@ -156,37 +156,39 @@ def plain(request):
     return call, x, state, layer._flat_weights
 
 
-def test_the_second_call_with_plain_weights_is_served_directly_with_the_same_bits(plain, served):
+def test_the_second_call_with_plain_weights_takes_the_fast_path_with_the_same_bits(
+    plain, fast_calls
+):
     call, x, _, weights = plain
     with torch.no_grad():
         first = call()
-        assert not any(served)
+        assert not any(fast_calls)
         second = call()
-        assert served[-1]
+        assert fast_calls[-1]
         assert type(second) is type(first)
         assert type(second.state) is type(first.state)
         assert same(first, second)
         assert same(call(weights=tuple(weights)), first)
-        assert served[-1]
+        assert fast_calls[-1]
         turned = call(x=x.transpose(0, 1).contiguous(), batch_first=True)
-        assert served[-1]
+        assert fast_calls[-1]
         assert torch.equal(turned.output.transpose(0, 1), first.output)
         # Not the weights' memory is kept, nor what was packed of them.
         weights[0].mul_(-1)
         changed = call()
-        assert served[-1]
+        assert fast_calls[-1]
         assert not same(changed, first)
     with torch.inference_mode():
         assert same(call(), changed)
 
 
-def test_plain_weights_that_do_not_fit_are_left_to_the_checks(plain, served):
+def test_plain_weights_that_do_not_fit_are_left_to_the_checks(plain, fast_calls):
     call, _, state, weights = plain
     with torch.no_grad():
         first = call()
         call()
-        assert served.pop()
-        served.clear()
+        assert fast_calls.pop()
+        fast_calls.clear()
         turned = [weight.t().contiguous().t() for weight in weights]
         assert torch.allclose(call(weights=turned).output, first.output, rtol=1e-2, atol=1e-2)
         for wrong in (weights[:-1], [*weights[:-1], weights[-1][:-1]], [*weights, weights[0]]):
@@ -198,21 +200,21 @@ def test_plain_weights_that_do_not_fit_are_left_to_the_checks(plain, served):
             call(state=tuple(s[:1] for s in state) if isinstance(state, tuple) else state[:1])
         with FlopCounterMode(display=False):
             call()
-    assert not any(served)
+    assert not any(fast_calls)
     # Gradients are recorded where they are wanted.
     assert call().output.requires_grad
-    assert not any(served)
+    assert not any(fast_calls)
 
 
-def test_weights_that_are_negated_lazily_are_left_to_the_dispatcher(plain, served):
+def test_weights_that_are_negated_lazily_are_left_to_the_dispatcher(plain, fast_calls):
     call, _, _, weights = plain
     with torch.no_grad():
         call()
         wanted = call(weights=[*weights[:-1], -weights[-1]])
-        assert served[-1]
-        served.clear()
+        assert fast_calls[-1]
+        fast_calls.clear()
         found = call(weights=[*weights[:-1], torch._neg_view(weights[-1])])
-    assert not any(served)
+    assert not any(fast_calls)
     assert torch.allclose(found.output, wanted.output, rtol=1e-2, atol=1e-2)
 
 
@@ -222,30 +224,32 @@ def test_what_another_implementation_packed_is_refused(made):
     with torch.no_grad():
         function(x, state, weights)
 
-        def served(packed):
+        def try_packed(packed):
             return FAST_PATH.try_call(
                 None, weights.kind, weights.weights, True, packed, x, hidden, cell, 2, True
             )
 
-        assert served(weights.latest()) is not None
+        assert try_packed(weights.latest()) is not None
         for foreign in (None, object(), SimpleNamespace(native=None)):
-            assert served(foreign) is None
+            assert try_packed(foreign) is None
 
 
-def test_plain_calls_that_want_no_gradient_are_served_while_gradients_are_recorded(served):
+def test_plain_calls_that_want_no_gradient_take_the_fast_path_while_gradients_are_recorded(
+    fast_calls,
+):
     layer = torch.nn.LSTM(4, 5).requires_grad_(False)
     x, state = torch.randn(6, 1, 4), (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5))
     first, second = (tk.lstm(x, state, layer._flat_weights) for _ in range(2))
-    assert served[-1]
+    assert fast_calls[-1]
     assert same(first, second)
 
 
-def test_a_changed_weight_is_packed_anew(made, served):
+def test_a_changed_weight_is_packed_again(made, fast_calls):
     function, weights, x, state = made
     with torch.no_grad():
         function(x, state, weights)
         before = function(x, state, weights)
-        assert served[-1]
+        assert fast_calls[-1]
         weights.weights[0].mul_(-1)
         after = function(x, state, weights)
         fresh = function(x, state, list(weights.weights), num_layers=2, bidirectional=True)
@@ -253,16 +257,16 @@ def test_a_changed_weight_is_packed_anew(made, served):
     assert same(after, fresh)
 
 
-def test_a_demand_in_the_context_is_followed(made, served):
+def test_a_demand_in_the_context_is_followed(made, fast_calls):
     function, weights, x, state = made
     with torch.no_grad():
         function(x, state, weights)
         function(x, state, weights)
-        assert served[-1]
-        served.clear()
+        assert fast_calls[-1]
+        fast_calls.clear()
         with torchyard.use(recurrent="kernels.steps"):
             function(x, state, weights)
-        assert not any(served)
+        assert not any(fast_calls)
 
 
 def test_a_streaming_call_allocates_its_results_alone():

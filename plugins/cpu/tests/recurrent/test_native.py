@@ -180,7 +180,7 @@ def request(kind=RecurrentKind.LSTM, dtype="float32", **more):
     return RecurrentRequest("cpu", dtype, kind, 128, 1, 256, 256, **more)
 
 
-def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewhere():
+def test_torchs_own_layers_compute_where_they_are_best_and_native_kernels_elsewhere():
     def chosen(request):
         return registry().decide(FORWARD, request).name
 
@@ -223,7 +223,7 @@ def test_torchs_own_layers_serve_where_they_are_best_and_native_kernels_elsewher
     assert brief(RecurrentKind.LSTM, "float32", 128, 64, packed=True) == "cpu.torch"
     assert chosen(request(dtype="float64")) == "kernels.aten"
     trace = registry().decide(FORWARD, request(gru)).render()
-    assert "E_PURPOSE: stands for calls that torch's own layers serve best; this is gru" in trace
+    assert "E_PURPOSE: computes calls for which torch's own layers are best; this is gru" in trace
 
 
 def test_much_bfloat16_is_onednns_where_torch_gives_it_to_it():

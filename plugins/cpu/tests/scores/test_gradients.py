@@ -251,7 +251,7 @@ def test_an_index_out_of_range_is_an_error(isa: str) -> None:
         NativeBackward(isa)(call, out, lse, out, None)
 
 
-# Where sums meet: in copies, or in the shared tensor, whose keys, heads or batches keep apart.
+# Where sums are added: in copies, or in the shared tensor, whose keys, heads or batches keep apart.
 @pytest.mark.parametrize("shape", ["copies", "one copy", "keys", "heads", "batches", "all", "both"])
 def test_results_have_the_same_bits_for_any_number_of_threads(shape: str) -> None:
     batch, heads, rows, keys = 3, 6, 140, 700

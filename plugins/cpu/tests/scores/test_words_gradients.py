@@ -57,7 +57,7 @@ def test_the_derivative_of_a_word_is_that_of_torch(word: str, isa: str) -> None:
     function = {**EXACT, **CLOSE}[word]
     values = VALUES[VALUES.abs() != 3] if word == "hardswish" else VALUES
     inputs: tuple[Tensor, ...] = (values.repeat(2), torch.cat([values, values.flip(0)]))
-    if word not in BINARY:  # else each value meets itself and another
+    if word not in BINARY:  # else each value is paired with itself and another
         inputs = (values[function(values.double()).isfinite()],)
     leaves = [x.double().requires_grad_() for x in inputs]
     out = function(*leaves)

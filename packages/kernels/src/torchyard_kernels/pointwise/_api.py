@@ -131,8 +131,7 @@ def _first_lists(lists: Sequence[Any], count: int) -> Sequence[Sequence[Tensor]]
     if len(first) < count or not all(_is_list_of_tensors(item) for item in first):
         raise ValueError(
             f"foreach_map_: argument 0: expected the first {count} arguments to be lists of "
-            "tensors, since the function returns as many results; pass out= where others shall be "
-            "written to"
+            "tensors, since the function returns as many results; pass out= to write to others"
         )
     return first
 

@@ -1,4 +1,4 @@
-// What every family of kernels tells Python: its table, and which of its kernels serves a dtype.
+// What every family of kernels offers Python: its table, and the choice of a kernel for a dtype.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN

@@ -1,4 +1,4 @@
-"""Score programs for decided calls: for which calls a program's steps are those of the forward."""
+"""Score programs on the fast path: for which calls a program's steps are those of the forward."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _EXACT: Final = 16
 
 
 def path_score(score_mod: ScoreMod, sizes: _Sizes) -> PathProgram | None:
-    """Return a program, and the sizes and captured tensors that it serves; None where it has more
-    steps or tensors than native code has places.
+    """Return a program, and the sizes and captured tensors that it supports; None where it has
+    more steps or tensors than native code has places.
 
     Args:
         score_mod: the traced function.

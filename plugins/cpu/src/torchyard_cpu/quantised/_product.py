@@ -54,7 +54,7 @@ class NativeQuantised:
     def __call__(self, call: LinearCall) -> Tensor:
         """Compute the outputs; working memory is a copy of x."""
         x, weight = call.x, call.weight
-        assert isinstance(weight, Packed), "supports() admits packed weights alone"
+        assert isinstance(weight, Packed), "supports() accepts packed weights alone"
         sizes = _sizes(weight.spec)
         outputs, depth = sizes[:2]
         out = x.new_empty((*x.shape[:-1], outputs))

@@ -142,7 +142,7 @@ def _has_tiles(platform: Platform, isa: str) -> bool:
 
 def _for_others(what: str) -> Verdict:
     return Verdict.no(
-        ReasonCode.PURPOSE, f"stands for calls that torch's own layers serve best; this is {what}"
+        ReasonCode.PURPOSE, f"computes calls for which torch's own layers are best; this is {what}"
     )
 
 

@@ -66,7 +66,7 @@ bool row_is_wrong(const Shape& s, const Mask* mask, const Tensors& t, double sca
       sum += term;
       magnitude += std::abs(term);
     }
-    // 2^-25: half of what lies between float16's smallest numbers.
+    // 2^-25: half the distance between float16's smallest numbers.
     wrong = wrong || !(std::abs(t.out.get(b, h, r, i) - sum) <= bound * magnitude + 0x1p-25);
   }
   return wrong;
@@ -121,7 +121,7 @@ int64_t run(const Kernel& kernel, const Shape& s) {
                        : dtype == DType::kFloat16 ? 0x1p-10
                                                   : 0x1p-7;
   int64_t wrong = 0;
-  // Asked for the greatest scores, the forward takes another way.
+  // To return the greatest scores, the forward takes another path.
   for (const bool asked : {false, true}) {
     std::fill(lse.begin(), lse.end(), NAN);
     args.max_scores = asked ? greatest.data() : nullptr;

@@ -57,7 +57,7 @@ int run(const Kernel& kernel, const PagedShape& s) {
     pages += ceil_div(length, s.page_keys);
     width = std::max(width, ceil_div(length, s.page_keys));
   }
-  // Pages are given out from the last to the first; behind a sequence's own stands none.
+  // Pages are given out from the last to the first; after a sequence's own there is none.
   std::vector<int32_t> table(static_cast<size_t>(batches * width), -1);
   table.shrink_to_fit();
   Buffer key_pool(kernel.dtype, pages, s.key_heads, s.page_keys, s.head_dim, 0);

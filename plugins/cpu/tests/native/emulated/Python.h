@@ -1,5 +1,5 @@
 // As much of Python's C API as the native module uses, without an interpreter: the module's own
-// source is compiled against it and served to a Python on another processor (server.cc).
+// source is compiled against it and called by a Python on another processor (server.cc).
 //
 // Objects live until the next call; reference counts are not kept.
 #pragma once

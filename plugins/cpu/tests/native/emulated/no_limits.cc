@@ -1,4 +1,4 @@
-// A served module measures nothing: an emulator's speed says nothing of the machine.
+// An emulated module measures nothing: an emulator's speed is not the machine's.
 #include "bindings/limits/methods.h"
 
 int torchyard::add_limits(PyObject*) { return 0; }

@@ -1,4 +1,4 @@
-// Serves the native module's functions to a Python on another processor, over stdin and stdout.
+// Calls the native module's functions for a Python on another processor, over stdin and stdout.
 //
 // A request: memory regions (number; address and size there, bytes), the function's name and its
 // arguments as a tuple. Integers, and words within bytes, that lie in a region there become

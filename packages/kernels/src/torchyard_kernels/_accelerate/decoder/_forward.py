@@ -225,7 +225,7 @@ class _State:
         """Return whether everything is as it was.
 
         By loops in C: weights that stream past leave little of Python in the caches, and what these
-        few lines need of it is fetched anew for each layer.
+        few lines use of it is fetched again for each layer.
         """
         return (
             all(map(is_, map(dict.get, self.where, self.names), self.held))

@@ -1,4 +1,4 @@
-// Selection, for Python: see torchyard_cpu/_native.pyi, topk and DirectTopK.
+// Selection, for Python: see topk in torchyard_cpu/_native.pyi.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
