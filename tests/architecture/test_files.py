@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_no_file_is_a_drawer() -> None:
         and ({part.lower().strip("_") for part in path.with_suffix("").parts} & _DRAWERS)
     ]
     assert not drawers
+
+
+def test_pytest_enters_every_folder_of_tests(pytestconfig: pytest.Config) -> None:
+    """A folder whose name pytest passes over, such as build, would hide its tests in silence."""
+    passed_over = pytestconfig.getini("norecursedirs")
+    hidden = [
+        path
+        for path in files()
+        if path.name.startswith("test_")
+        and path.suffix == ".py"
+        and any(fnmatch(part, name) for part in path.parts[:-1] for name in passed_over)
+    ]
+    assert passed_over
+    assert not hidden
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

@@ -17,10 +17,10 @@ import pytest
 from click.testing import Result
 
 from packages.release.tests import foreign
+from torchyard_release._artifacts._members import explain, members_of
 from torchyard_release._build import _build
 from torchyard_release._records._candidate import read_candidate, verify_files
 from torchyard_release._records._evidence import read_evidence
-from torchyard_release._artifacts._members import explain, members_of
 from torchyard_release._repository._workspace import Workspace
 
 
