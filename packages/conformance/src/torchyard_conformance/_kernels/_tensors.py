@@ -37,7 +37,9 @@ def mapped(value: Any, change: Callable[[str, Tensor], Tensor], path: str = "") 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the parts of a value, each with what it adds to the path."""
     if is_dataclass(value) and not isinstance(value, type):
-        yield from ((f".{item.name}", getattr(value, item.name)) for item in fields(value))
+        # A field without init follows from the others.
+        given = (item.name for item in fields(value) if item.init)
+        yield from ((f".{name}", getattr(value, name)) for name in given)
     elif hasattr(value, "_fields"):
         yield from ((f".{name}", getattr(value, name)) for name in value._fields)
     elif isinstance(value, tuple | list):
