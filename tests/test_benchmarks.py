@@ -289,7 +289,11 @@ def test_a_function_around_a_linear_layer_that_is_wrong_is_not_timed(
 
 def test_what_a_call_costs_is_told_of_every_op_and_dtype() -> None:
     found = measure_calls(quick=True, progress=lambda text: None)
-    asked = [finding for finding in found if finding.asked is not None]
+    bounds = [finding for finding in found if finding.asked is not None]
+    stock = [finding for finding in bounds if finding.quantity == "times the stock op"]
+    assert {finding.case for finding in stock} == {"attention", "linear", "topk", "GRU"}
+    assert {finding.asked for finding in stock} == {1.5}
+    asked = [finding for finding in bounds if finding not in stock]
     assert {finding.asked for finding in asked} == {3.0}
     assert len(asked) == 39
     assert all(finding.value is not None and finding.value > 0 for finding in found)
