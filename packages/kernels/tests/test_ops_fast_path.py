@@ -127,7 +127,7 @@ def test_formats_take_the_fast_path_where_a_kernel_has_one(ways):
     codes = tk.quantize(weight, bits=8)
     with torchyard.use(linear="cpu.quantised"):
         repeated(ways, lambda: tk.linear(x, codes))
-    with torchyard.use(linear="kernels.beside"):
+    with torchyard.use(linear="kernels.composed"):
         repeated(ways, lambda: tk.linear(x, codes, epilogue=lambda y: y * 2), direct=False)
 
 

@@ -174,6 +174,6 @@ def test_torchs_check_of_the_fused_op_passes():
 
 def test_explain_tells_who_runs_functions():
     decision = torchyard.registry().decide(LINEAR, RELU)
-    assert decision.name in {"cpu.native", "kernels.beside"}
-    assert {"kernels.beside", "kernels.reference"} <= set(NAMES)
+    assert decision.name in {"cpu.native", "kernels.composed"}
+    assert {"kernels.composed", "kernels.reference"} <= set(NAMES)
     assert "epilogue" in RELU.bucket()

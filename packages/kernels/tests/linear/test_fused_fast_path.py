@@ -155,10 +155,10 @@ def test_another_demand_is_another_decision(counted):
     for _ in range(2):
         native = linear(x, weight, epilogue=gelu)
     counted.clear()
-    with torchyard.use(linear="kernels.beside"):
-        beside = linear(x, weight, epilogue=gelu)
+    with torchyard.use(linear="kernels.composed"):
+        composed = linear(x, weight, epilogue=gelu)
     assert len(counted) == 1
-    torch.testing.assert_close(beside, native)
+    torch.testing.assert_close(composed, native)
 
 
 def test_of_several_paths_the_last_one_used_is_tried_first(counted):

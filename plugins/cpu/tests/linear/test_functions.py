@@ -149,4 +149,4 @@ def test_what_kernels_cannot_run_is_refused_with_its_reason():
     decision = registry().decide(
         LINEAR, LinearRequest("cpu", "float16", 1, 72, 64, epilogue='["digamma",["y"],{}]\n"%0"')
     )
-    assert decision.name == "kernels.beside"
+    assert decision.name == "kernels.composed"

@@ -18,7 +18,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     demanded, or was measured to be the fastest.
     """
     return [
-        Implementation(LINEAR, "kernels.beside", _supports_composed, _load_composed),
+        Implementation(LINEAR, "kernels.composed", _supports_composed, _load_composed),
         Implementation(LINEAR, "kernels.torch", _supports_torch, _load_torch),
         Implementation(LINEAR, "kernels.compiled", _supports_compiled, _load_compiled),
         Implementation(LINEAR, "kernels.reference", _supports_reference, _load_reference),

@@ -1,4 +1,4 @@
-"""kernels.beside: functions by torch's operators, composed with the best product."""
+"""kernels.composed: functions by torch's operators, composed with the best product."""
 
 from __future__ import annotations
 
