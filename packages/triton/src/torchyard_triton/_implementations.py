@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict
+from torchyard_triton._machine import supports_machine
 from torchyard_triton._vendor import Vendor
-from torchyard_triton.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
     from torchyard_attention.contract import AttentionRequest
@@ -21,8 +20,6 @@ _FORWARD: Final = "attention/1"
 _BACKWARD: Final = "attention_backward/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
-# The oldest minor that the kernels are compiled with.
-_MINIMUM: Final = (3, 6)
 
 
 def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
@@ -55,7 +52,7 @@ def supports_attention(request: AttentionRequest, platform: Platform, *, vendor:
         platform: the machine.
         vendor: whose device.
     """
-    verdict = _supports_machine(request.device, platform, vendor)
+    verdict = supports_machine(request.device, platform, vendor)
     if not verdict.supported:
         return verdict
     if request.dtype not in _DTYPES:
@@ -73,38 +70,6 @@ def supports_attention(request: AttentionRequest, platform: Platform, *, vendor:
         )
     lacking = _lacking_of_score(request)
     return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
-
-
-def _supports_machine(device: str, platform: Platform, vendor: Vendor) -> Verdict:
-    """Judge device, architecture and Triton."""
-    if device != vendor.device:
-        return Verdict.no(ReasonCode.DEVICE, f"expected tensors on {vendor.device}, got {device}")
-    accelerator = platform.accelerator(device)
-    if accelerator is None:
-        return Verdict.no(ReasonCode.DEVICE, f"expected a device of type {device}, found none")
-    name = vendor.arch_of(accelerator)
-    architecture = ARCHITECTURES.get(name)
-    if architecture is None:
-        known = ", ".join(ARCHITECTURES)
-        return Verdict.no(ReasonCode.ISA, f"expected one of {known}, got {name or 'unknown'}")
-    if 0 < accelerator.shared_memory < architecture.shared_memory:
-        return Verdict.no(
-            ReasonCode.MEMORY,
-            f"expected {architecture.shared_memory} bytes of shared memory on {name}, got "
-            f"{accelerator.shared_memory}",
-        )
-    version = dict(platform.libraries).get("triton")
-    if version is None:
-        return Verdict.no(
-            ReasonCode.DEPENDENCY,
-            "expected triton, found none",
-            "pip install torchyard-triton[triton], or a torch that brings it",
-        )
-    numbers = re.match(r"(\d+)\.(\d+)", version)
-    if numbers is None or (int(numbers[1]), int(numbers[2])) < _MINIMUM:
-        least = ".".join(map(str, _MINIMUM))
-        return Verdict.no(ReasonCode.VERSION, f"expected triton {least} or newer, got {version}")
-    return Verdict.yes(f"Triton {version} kernels for {name}")
 
 
 def _lacking_of_score(request: AttentionRequest) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks, ScoreMod
 from torchyard_programs import Input
+from torchyard_triton._launch import Launch
 from torchyard_triton.lowering import LoweredProgram, captured_values, lower
 
 __all__ = [
@@ -40,28 +41,6 @@ RANGES: Final = (
 )
 # Matrix instructions take no smaller tiles.
 _SMALLEST: Final = 16
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
-    """A kernel and everything it is started with.
-
-    Attributes:
-        kernel: a jit function.
-        grid: how many programs, by axis.
-        arguments: of its parameters that are no constants, in order.
-        constants: its constants, and the compiler's options ``num_warps`` and ``num_stages``.
-    """
-
-    kernel: Any
-    grid: tuple[int, int]
-    arguments: tuple[Any, ...]
-    constants: dict[str, Any]
-
-    def run(self) -> None:
-        """Start the kernel; a grid of nothing is nothing."""
-        if 0 not in self.grid:
-            self.kernel[self.grid](*self.arguments, **self.constants)
 
 
 @dataclass(frozen=True, slots=True)

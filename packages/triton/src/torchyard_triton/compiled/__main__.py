@@ -1,7 +1,8 @@
 """``python -m torchyard_triton.compiled ARCHITECTURE...``: compile every kernel, print a table.
 
-Options: ``--programs none,causal``, ``--kernels attention_forward``, ``--out FILE`` (JSON, one row
-for each kernel). Exits with 1 where a kernel has a fault.
+Options: ``--programs none,causal`` (of attention; empty: without it), ``--kernels
+attention_forward``, ``--out FILE`` (JSON, one row for each kernel). Exits with 1 where a kernel has
+a fault.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,11 +20,14 @@ from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.compiled._budgets import budget_of
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, faults
+from torchyard_triton.compiled._specimen import Specimen
 from torchyard_triton.compiled._specimens import PROGRAMS, launches
 from torchyard_triton.tuning import tiles_of
 
 # Has no matrix product.
 _WITHOUT_MATRIX = frozenset({"attention_delta"})
+# What yields the specimens of other ops than attention, by the architecture's name.
+_OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = ()
 
 
 def main(words: list[str]) -> int:
@@ -39,32 +44,42 @@ def main(words: list[str]) -> int:
     found: list[str] = []
     for name in names:
         architecture = ARCHITECTURES[name]
-        for program in options.programs.split(","):
-            for kernel, build in launches(program, tiles=tiles_of(name)):
-                if kernels and kernel not in kernels:
-                    continue
-                try:
-                    figures = compile_launch(build(), architecture, program)
-                except Exception as error:
-                    found.append(f"{name} {kernel} {program}: {type(error).__name__}: {error}")
-                    continue
-                rows.append(figures)
-                found += faults(
-                    figures,
-                    architecture,
-                    spills=budget_of(name, triton.__version__, kernel),
-                    matrix=kernel not in _WITHOUT_MATRIX,
+        for specimen in _specimens(name, options.programs):
+            if kernels and specimen.kernel not in kernels:
+                continue
+            try:
+                figures = compile_launch(specimen.build(), architecture, specimen.program)
+            except Exception as error:
+                found.append(
+                    f"{name} {specimen.kernel} {specimen.program}: {type(error).__name__}: {error}"
                 )
-                print(
-                    f"{name:8} {kernel:28} {program:9} {figures.registers:4} registers "
-                    f"{figures.spills:4} spilled {figures.shared_memory:7} shared "
-                    f"{figures.seconds:5.1f} s",
-                    flush=True,
-                )
+                continue
+            rows.append(figures)
+            found += faults(
+                figures,
+                architecture,
+                spills=budget_of(name, triton.__version__, specimen.kernel),
+                matrix=specimen.matrix,
+            )
+            print(
+                f"{name:8} {specimen.kernel:28} {specimen.program:9} {figures.registers:4} "
+                f"registers {figures.spills:4} spilled {figures.shared_memory:7} shared "
+                f"{figures.seconds:5.1f} s",
+                flush=True,
+            )
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     print("\n".join(found) or f"{len(rows)} kernels compiled, no fault")
     return 1 if found else 0
+
+
+def _specimens(architecture: str, programs: str) -> Iterator[Specimen]:
+    """Yield what is compiled: attention with its programs, then the other ops' kernels."""
+    for program in filter(None, programs.split(",")):
+        for kernel, build in launches(program, tiles=tiles_of(architecture)):
+            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX)
+    for specimens in _OTHERS:
+        yield from specimens(architecture)
 
 
 if __name__ == "__main__":

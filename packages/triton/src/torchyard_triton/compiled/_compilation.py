@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from torchyard_triton._launch import Launch
 from torchyard_triton.architectures import Architecture
-from torchyard_triton.attention._launch import Launch
 from torchyard_triton.compiled._figures import Figures, read_figures
 
 __all__ = ["compile_launch"]

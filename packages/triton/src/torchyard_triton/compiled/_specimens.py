@@ -11,9 +11,10 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, MaskBlocks
 from torchyard_programs import trace
+from torchyard_triton._launch import Launch
 from torchyard_triton.attention._backward import BackwardPasses
 from torchyard_triton.attention._forward import forward_launch
-from torchyard_triton.attention._launch import SCORE_INPUTS, Launch, Tiles
+from torchyard_triton.attention._launch import SCORE_INPUTS, Tiles
 
 __all__ = ["PROGRAMS", "launches"]
 

@@ -1,0 +1,27 @@
+"""One thing that is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchyard_triton._launch import Launch
+
+__all__ = ["Specimen"]
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """A kernel with a program, as it is compiled for an architecture.
+
+    Attributes:
+        kernel: its name, in the table and in budgets.
+        program: what it is compiled with: a recorded program, a dtype.
+        build: returns the launch; called where the specimen is compiled.
+        matrix: whether it computes matrix products.
+    """
+
+    kernel: str
+    program: str
+    build: Callable[[], Launch]
+    matrix: bool = True
