@@ -55,7 +55,7 @@ ENVIRONMENTS = {
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
     # Its tests choose Triton's interpreter, for the whole process.
-    "triton": (["attention", "triton"], ["packages/triton/tests"]),
+    "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
         ["cpu", "conformance", "context-parallel", "export", "kernels"],
         [

@@ -89,7 +89,7 @@ def test_a_program_is_judged() -> None:
 
 
 def test_other_contracts_are_not_implemented() -> None:
-    assert list(implementations("topk/1", _VENDOR)) == []
+    assert list(implementations("graph_capture/1", _VENDOR)) == []
 
 
 def test_loaded_implementations_compute() -> None:

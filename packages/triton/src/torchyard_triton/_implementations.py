@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["implementations", "supports_attention"]
 
-# As torchyard_attention.contract has them, which is imported where it is used alone.
+# As the components' contracts have them, which are imported where they are used alone.
 _FORWARD: Final = "attention/1"
 _BACKWARD: Final = "attention_backward/1"
+_TOPK: Final = "topk/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
 
@@ -31,6 +32,10 @@ def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
         contract: ``op/version``; empty for one that no kernel here computes.
         vendor: of the plugin that returns them from its hook.
     """
+    if contract == _TOPK:
+        from torchyard_triton.topk import offered
+
+        return offered(vendor)
     if contract not in (_FORWARD, _BACKWARD):
         return []
     load = _load_forward if contract == _FORWARD else _load_backward
