@@ -24,13 +24,16 @@ def _torch(**parts: Any) -> Any:
         "accelerator": object(),
         "version": SimpleNamespace(cuda=None, hip=None, xpu=None),
         "backends": SimpleNamespace(cudnn=none),
+        "distributed": SimpleNamespace(is_available=lambda: True, is_nccl_available=lambda: True),
     }
     return SimpleNamespace(**{**defaults, **parts})
 
 
 def _devices(*facts: Any) -> Any:
     return SimpleNamespace(
-        device_count=lambda: len(facts), get_device_properties=lambda index: facts[index]
+        device_count=lambda: len(facts),
+        get_device_properties=lambda index: facts[index],
+        nccl=SimpleNamespace(version=lambda: (2, 27, 5)),
     )
 
 
@@ -79,6 +82,7 @@ def test_nvidia(monkeypatch: pytest.MonkeyPatch, gpu: Platform, tmp_path: Any) -
         ),
     )
     assert found.library("cudnn") == "9.20.0"
+    assert found.library("nccl") == "2.27.5"
 
 
 def test_amd(monkeypatch: pytest.MonkeyPatch, gpu: Platform, tmp_path: Any) -> None:

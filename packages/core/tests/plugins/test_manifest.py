@@ -94,6 +94,17 @@ def test_every_key_is_read() -> None:
     ]
 
 
+def test_a_list_may_be_for_an_architecture() -> None:
+    text = _WHOLE.replace(
+        'warp = ["yard.fast"', '"warp:w_9" = ["yard.slow"]\nwarp = ["yard.fast"', 1
+    )
+    orders = [(order.device, order.architecture, order.names) for order in _parse(text).orders]
+    assert orders[:2] == [
+        ("warp", "w_9", ("yard.slow",)),
+        ("warp", "", ("yard.fast", "yard.slow")),
+    ]
+
+
 def test_most_keys_may_be_left_out() -> None:
     manifest = _parse('schema = 1\nname = "yard"\nsummary = ""\n[requires]\ntorchyard = ">=0.1"\n')
     assert manifest.requires.torch == ""
@@ -129,6 +140,11 @@ def test_most_keys_may_be_left_out() -> None:
         ),
         (('"yard.fast", "yard.slow"', '"fast"'), "order.'toy/2'.warp: expected '<plugin>."),
         (('"yard.fast", "yard.slow"', '"a.b", "a.b"'), "expected each implementation once"),
+        (
+            ('"*" = ["yard.slow"]', '"*:w_9" = ["yard.slow"]'),
+            "or 'device:architecture', got '*:w_9'",
+        ),
+        (('"*" = ["yard.slow"]', '"warp:" = ["yard.slow"]'), "device:architecture', got 'warp:'"),
         (("[doctor]", "[docter]"), "docter: unknown key; known here:"),
         (('help = "Go."', 'help = "Go."\nhelper = 1'), "commands[0].helper: unknown key"),
         (('[order."toy/2"]', '[order."other/1"]\nwarp = 3\n[order."toy/2"]'), "other/1'.warp"),

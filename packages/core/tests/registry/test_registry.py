@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import logging
@@ -17,7 +18,14 @@ from packages.core.tests.broken_plugins import plugin
 from packages.core.tests.conftest import Make
 from packages.core.tests.registry.warp import LISTED, ask, offer, warp
 from packages.core.tests.toys import GOOD, TOY
-from torchyard import ContractId, Registry, UnknownContractError, UnsupportedError
+from torchyard import (
+    Accelerator,
+    ContractId,
+    Platform,
+    Registry,
+    UnknownContractError,
+    UnsupportedError,
+)
 
 
 def test_a_plugin_is_imported_only_for_what_it_implements(make_registry: Make) -> None:
@@ -36,6 +44,21 @@ def test_the_owner_of_a_device_orders_before_the_component(make_registry: Make) 
     assert registry.order(contract, "cpu") == ("good.fast", "toy.reference")
     assert registry.order(ContractId("other", 1), "cpu") == ()
     assert registry.decide("toy/1", ask(device="warp")).name == "warp.add"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "first"), [("w_9", "warp.other"), ("w_8", "warp.add"), ("", "warp.add")]
+)
+def test_an_architecture_may_have_a_list_of_its_own(
+    make_registry: Make, machine: Platform, architecture: str, first: str
+) -> None:
+    manifest = LISTED + '"warp:w_9" = ["warp.other", "warp.add"]\n'
+    found = Accelerator("warp", architecture, "Warp")
+    platform = dataclasses.replace(machine, accelerators=(found,))
+    registry = make_registry(TOY, GOOD, warp(offer(), manifest), platform=platform)
+    contract = ContractId("toy", 1)
+    assert registry.order(contract, "warp")[0] == first
+    assert registry.order(contract, "cpu") == ("good.fast", "toy.reference")
 
 
 def test_installing_a_plugin_changes_no_choice(make_registry: Make) -> None:

@@ -58,6 +58,10 @@ def _libraries(torch: Any) -> dict[str, str]:
     number = torch.backends.cudnn.version() if torch.version.cuda else None
     if number is not None:
         found["cudnn"] = _cudnn_version(int(number))
+    # RCCL answers as NCCL does.
+    distributed = torch.distributed
+    if torch.version.cuda and distributed.is_available() and distributed.is_nccl_available():
+        found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()[:3]))
     return found
 
 

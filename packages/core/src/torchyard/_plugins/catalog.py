@@ -218,20 +218,23 @@ class Catalog:
     def order(self, contract: ContractId, device: str) -> tuple[str, ...]:
         """Return the device's list for a contract.
 
-        The list of the plugin that owns the device comes first; behind it the list of the component
-        that defines the contract, the one for the device or else the one for any device.
+        The list of the plugin that owns the device comes first, the one for the platform's
+        architecture or else the one for any; behind it the list of the component that defines the
+        contract, the one for the device or else the one for any device.
         """
+        accelerator = self._platform.accelerator(device)
+        architecture = "" if accelerator is None else accelerator.architecture
         owned: list[Order] = []
         defined: list[Order] = []
         for plugin in self.plugins:
             if plugin.manifest is None or not plugin.ranks:
                 continue
-            lists = [order for order in plugin.manifest.orders if order.contract == contract]
+            lists = _of_architecture(plugin.manifest.orders, contract, architecture)
             owned += [
                 order
                 for order in lists
                 if order.device == device and plugin.manifest.declares(device)
-            ]
+            ][:1]
             if plugin.manifest.defines_contract(contract):
                 defined += [
                     *(order for order in lists if order.device == device),
@@ -287,6 +290,15 @@ class Catalog:
                 f"ContractDefinition"
             )
         return definition
+
+
+def _of_architecture(
+    orders: Sequence[Order], contract: ContractId, architecture: str
+) -> list[Order]:
+    """Return a contract's lists for an architecture, before those for any."""
+    lists = [order for order in orders if order.contract == contract]
+    exact = [order for order in lists if architecture and order.architecture == architecture]
+    return [*exact, *(order for order in lists if not order.architecture)]
 
 
 class _Guard:

@@ -16,6 +16,7 @@ PRIVATEUSE1: Final = "PrivateUse1"
 
 _MODULE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _IMPLEMENTATION: Final = re.compile(r"[a-z][a-z0-9_-]*\.[A-Za-z0-9_.-]+")
+_ARCHITECTURE: Final = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _ANY_DEVICE: Final = "*"
 
 
@@ -117,11 +118,15 @@ class MeasureEntry:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order in which implementations of a contract are tried on a device type."""
+    """The order in which implementations of a contract are tried on a device type.
+
+    ``architecture`` is the accelerator's that it is for; empty: any without a list of its own.
+    """
 
     contract: ContractId
     device: str
     names: tuple[str, ...]
+    architecture: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,17 +324,20 @@ def _orders(table: _ManifestTable) -> list[Order]:
         if not isinstance(devices, dict):
             raise ManifestError(f"{path}: expected a table of device types, got {devices!r}")
         per_device = _ManifestTable(devices, path, ManifestError)
-        for device in devices:
-            if not _is_device(device):
-                raise ManifestError(f"{path}: expected device types or '*', got {device!r}")
-            names = per_device.names(device)
-            _once(f"{path}.{device}", "implementation", names)
+        for key in devices:
+            device, colon, architecture = key.partition(":")
+            fits = NAME.fullmatch(device) and _ARCHITECTURE.fullmatch(architecture)
+            if not (fits if colon else _is_device(device)):
+                raise ManifestError(
+                    f"{path}: expected device types, '*' or 'device:architecture', got {key!r}"
+                )
+            names = per_device.names(key)
+            _once(f"{path}.{key}", "implementation", names)
             if not all(map(_IMPLEMENTATION.fullmatch, names)):
                 raise ManifestError(
-                    f"{path}.{device}: expected '<plugin>.<implementation>' names, "
-                    f"got {list(names)}"
+                    f"{path}.{key}: expected '<plugin>.<implementation>' names, got {list(names)}"
                 )
-            orders.append(Order(_ordered(path, contract), device, names))
+            orders.append(Order(_ordered(path, contract), device, names, architecture))
     return orders
 
 
