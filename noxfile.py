@@ -57,11 +57,11 @@ ENVIRONMENTS = {
     # Its tests choose Triton's interpreter, for the whole process.
     "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
-        ["cpu", "conformance", "context-parallel", "export", "kernels"],
+        ["cpu", "conformance", "context-parallel", "cuda", "export", "kernels"],
         [
             *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
             "packages/kernels/tests",
-            *("plugins/cpu/tests", "tests"),
+            *("plugins/cpu/tests", "plugins/cuda/tests", "tests"),
         ],
     ),
 }
@@ -322,7 +322,10 @@ def docs(session: nox.Session) -> None:
         nox.param(
             "cpu",
             id="cpu",
-            tags=[f"pkg-{name}" for name in ("core", "programs", "attention", "kernels", "cpu")]
+            tags=[
+                f"pkg-{name}"
+                for name in ("core", "programs", "attention", "kernels", "cpu", "cuda")
+            ]
             + ["hw-cpu"],
         ),
     ],

@@ -1,0 +1,50 @@
+"""Attention on NVIDIA GPUs: torch's fused kernels, and ours in Triton."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from torchyard import Implementation, Platform, Verdict, hookimpl
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
+from torchyard_cuda._vendor import in_triton
+from torchyard_cuda.attention import _gates
+
+__all__ = ["FUSED", "torchyard_implementations"]
+
+_Supports = Callable[[AttentionRequest, Platform], Verdict]
+
+# Name after the plugin's -> its verdict, of the forward and of the backward.
+FUSED: Final[dict[str, _Supports]] = {
+    "cudnn": _gates.supports_cudnn,
+    "flash": _gates.supports_flash,
+    "efficient": _gates.supports_efficient,
+}
+# What computes a mask or a score_mod without kernels of ours.
+_OTHERS: Final = ("attention.flex", "attention.tiled")
+
+
+@hookimpl
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return what this plugin offers for a contract of attention; imports no torch."""
+    if contract not in (FORWARD, BACKWARD):
+        return []
+    load = _load_forward if contract == FORWARD else _load_backward
+    fused = [
+        Implementation(contract, f"cuda.{name}", supports, partial(load, name))
+        for name, supports in FUSED.items()
+    ]
+    return [*fused, *in_triton(contract, _OTHERS)]
+
+
+def _load_forward(name: str) -> Callable[..., Any]:
+    from torchyard_cuda.attention._fused import FusedForward, kernel_of
+
+    return FusedForward(kernel_of(name))
+
+
+def _load_backward(name: str) -> Callable[..., Any]:
+    from torchyard_cuda.attention._fused import FusedBackward, kernel_of
+
+    return FusedBackward(kernel_of(name))

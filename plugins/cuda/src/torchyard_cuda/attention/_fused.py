@@ -1,0 +1,241 @@
+"""Attention by one of torch's fused kernels: pieces that the kernel takes, put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard import resolve
+from torchyard_attention.contract import (
+    BACKWARD,
+    FORWARD,
+    AttentionCall,
+    AttentionGradients,
+    AttentionRequest,
+    AttentionResult,
+    Backward,
+    MaskKind,
+)
+from torchyard_cuda import _torch_compat
+
+__all__ = [
+    "KERNELS",
+    "FusedBackward",
+    "FusedForward",
+    "FusedKernel",
+    "Piece",
+    "UnsupportedOperatorError",
+    "kernel_of",
+    "pieces",
+]
+
+_EXACT: Final = "attention.tiled"
+
+
+class UnsupportedOperatorError(RuntimeError):
+    """This torch lacks an operator, or has it with other arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedKernel:
+    """One of torch's kernels.
+
+    Attributes:
+        forward: (query, key, value, causal=, scale=) to out and natural lse [B, Hq, Sq].
+        backward: (grad_out, (query, key, value), out, lse, causal=, scale=) to three gradients.
+        operators: of torch that it calls.
+    """
+
+    forward: Callable[..., tuple[Tensor, Tensor]]
+    backward: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    operators: tuple[str, str]
+
+
+def _kernel(name: str) -> FusedKernel:
+    operator = f"_scaled_dot_product_{name}_attention"
+    return FusedKernel(
+        getattr(_torch_compat, f"{name}_attention"),
+        getattr(_torch_compat, f"{name}_gradients"),
+        (operator, f"{operator}_backward"),
+    )
+
+
+KERNELS: Final = MappingProxyType({name: _kernel(name) for name in ("cudnn", "flash", "efficient")})
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a call whose keys are a prefix.
+
+    Attributes:
+        rows: from, to.
+        keys: how many of the first keys the rows see.
+        causal: whether row i of them sees keys up to i alone; rows and keys are then as many.
+    """
+
+    rows: tuple[int, int]
+    keys: int
+    causal: bool
+
+
+def pieces(q_length: int, kv_length: int, causal: bool) -> Iterator[Piece]:
+    """Yield pieces that together are the call: the kernels differ in how they align the mask.
+
+    Where rows and keys are as many, there is one way.
+    """
+    if not causal:
+        yield Piece((0, q_length), kv_length, False)
+        return
+    square = min(q_length, kv_length)
+    yield Piece((0, square), square, True)
+    if q_length > kv_length:
+        yield Piece((square, q_length), kv_length, False)
+
+
+def kernel_of(name: str) -> FusedKernel:
+    """Return a kernel of :data:`KERNELS`.
+
+    Raises:
+        UnsupportedOperatorError: this torch's operators are others than those that were read.
+    """
+    kernel = KERNELS[name]
+    lacking = set(_torch_compat.missing()) & set(kernel.operators)
+    if lacking:
+        raise UnsupportedOperatorError(
+            f"cuda.{name}: expected torch's operators {', '.join(sorted(lacking))} with the "
+            f"arguments that torch 2.13 gives them, got torch {torch.__version__} without; demand "
+            f"another implementation with TORCHYARD_USE"
+        )
+    return kernel
+
+
+class FusedForward:
+    """Computes ``attention/1`` by one kernel."""
+
+    def __init__(self, kernel: FusedKernel) -> None:
+        self._kernel = kernel
+
+    def __call__(self, call: AttentionCall) -> AttentionResult:
+        """Compute the outputs.
+
+        Where a mask hides keys and an output is not finite, ``attention.tiled`` computes the call
+        again: the kernels multiply hidden values by 0. That reads a result on the host, so it is
+        left out while a graph is captured.
+        """
+        query, key, value = map(_unit_stride, (call.query, call.key, call.value))
+        outs, lses = [], []
+        with torch.no_grad():
+            for piece in pieces(query.shape[2], key.shape[2], call.mask is not None):
+                begin, end = piece.rows
+                out, lse = self._kernel.forward(
+                    query[:, :, begin:end],
+                    key[:, :, : piece.keys],
+                    value[:, :, : piece.keys],
+                    causal=piece.causal,
+                    scale=call.scale,
+                )
+                outs.append(out)
+                lses.append(lse)
+            out = _joined(outs)
+            if call.mask is not None and not _finite(out):
+                again: AttentionResult = _exact(FORWARD, call)(call)
+                return again
+            return AttentionResult(out, _joined(lses) if call.lse else None)
+
+
+class FusedBackward:
+    """Computes ``attention_backward/1`` by one kernel."""
+
+    def __init__(self, kernel: FusedKernel) -> None:
+        self._kernel = kernel
+
+    def __call__(
+        self,
+        call: AttentionCall,
+        out: Tensor,
+        lse: Tensor,
+        grad_out: Tensor,
+        grad_lse: Tensor | None,
+    ) -> AttentionGradients:
+        """Compute the gradients; ``attention.tiled`` does, where there is one of the lse too."""
+        if grad_lse is not None:
+            # The kernels have no place for it.
+            exact: Backward = _exact(BACKWARD, call)
+            return exact(call, out, lse, grad_out, grad_lse)
+        query, key, value = map(_unit_stride, (call.query, call.key, call.value))
+        with torch.no_grad():
+            of_query: list[Tensor] = []
+            of_key: Tensor | None = None
+            of_value: Tensor | None = None
+            for piece in pieces(query.shape[2], key.shape[2], call.mask is not None):
+                begin, end = piece.rows
+                rows = (slice(None), slice(None), slice(begin, end))
+                found = self._kernel.backward(
+                    grad_out[rows].contiguous(),
+                    (query[rows], key[:, :, : piece.keys], value[:, :, : piece.keys]),
+                    out[rows].contiguous(),
+                    lse[rows].contiguous(),
+                    causal=piece.causal,
+                    scale=call.scale,
+                )
+                of_query.append(found[0])
+                of_key = _added(of_key, found[1], key)
+                of_value = _added(of_value, found[2], value)
+            assert of_key is not None
+            assert of_value is not None
+            gradients = (_joined(of_query), of_key, of_value)
+            if call.mask is not None and not all(map(_finite, gradients)):
+                exact = _exact(BACKWARD, call)
+                return exact(call, out, lse, grad_out, grad_lse)
+            return AttentionGradients(*gradients)
+
+
+def _unit_stride(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts, dim=2)
+
+
+def _added(total: Tensor | None, part: Tensor, whole: Tensor) -> Tensor:
+    """Add the gradient of the first keys to that of all."""
+    if total is None and part.shape == whole.shape:
+        return part.contiguous()
+    if total is None:
+        total = torch.zeros(whole.shape, dtype=whole.dtype, device=whole.device)
+    total[:, :, : part.shape[2]] += part
+    return total
+
+
+def _finite(tensor: Tensor) -> bool:
+    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+        return True
+    return bool(tensor.sum(dtype=torch.float32).isfinite())
+
+
+def _exact(contract: str, call: AttentionCall) -> Callable[..., Any]:
+    """Return attention.tiled, which keeps hidden values out whatever they are."""
+    query, key, value = call.query, call.key, call.value
+    request = AttentionRequest(
+        device=query.device.type,
+        dtype=str(query.dtype).removeprefix("torch."),
+        batch=query.shape[0],
+        q_heads=query.shape[1],
+        kv_heads=key.shape[1],
+        q_length=query.shape[2],
+        kv_length=key.shape[2],
+        head_dim=query.shape[3],
+        value_dim=value.shape[3],
+        mask=MaskKind.NONE if call.mask is None else MaskKind.CAUSAL,
+        block_size=(0, 0) if call.mask is None else call.mask.block_size,
+        lse=call.lse,
+        grad=call.grad,
+        unit_stride=all(tensor.stride(-1) == 1 for tensor in (query, key, value)),
+    )
+    return resolve(contract, request, use=_EXACT)
