@@ -18,6 +18,7 @@ __all__ = ["implementations", "supports_attention"]
 # As the components' contracts have them, which are imported where they are used alone.
 _FORWARD: Final = "attention/1"
 _BACKWARD: Final = "attention_backward/1"
+_LINEAR: Final = "linear/1"
 _TOPK: Final = "topk/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
@@ -33,9 +34,13 @@ def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
         vendor: of the plugin that returns them from its hook.
     """
     if contract == _TOPK:
-        from torchyard_triton.topk import offered
+        from torchyard_triton.topk import offered as offered_topk
 
-        return offered(vendor)
+        return offered_topk(vendor)
+    if contract == _LINEAR:
+        from torchyard_triton.linear import offered as offered_linear
+
+        return offered_linear(vendor)
     if contract not in (_FORWARD, _BACKWARD):
         return []
     load = _load_forward if contract == _FORWARD else _load_backward
