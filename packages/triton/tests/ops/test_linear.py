@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from packages.triton.tests.mutation import mutated
+from packages.triton.tests.ops.mutation import mutated
 from torchyard import Platform, ReasonCode, read_platform_file
 from torchyard_kernels import PackedWeight
 from torchyard_kernels.linear._formats.table import unpacked
