@@ -133,7 +133,7 @@ CALLS: Final = (
     call_of(
         "torchyard.read_platform_file",
         lambda: {"where": "h100"},
-        says={"where": "where|x|platform|False"},
+        says={"where": "where|x|platform '[^']*'|False"},
     ),
     call_of("torchyard.read_dump", lambda: {"path": _KEPT}, _read, says={"path": "path|x|False"}),
     call_of("torchyard.diff_dumps", {"old": _DUMP, "new": _DUMP}),
