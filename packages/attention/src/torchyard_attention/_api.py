@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -142,11 +143,16 @@ def flex_attention(
         new_seed,
     )
     if not torch.compiler.is_compiling():
-        note_use("attention.flex_attention", query.device.type)
+        _note_use(query.device.type)
     result = _attention.forward(call, implementation or "")
     if return_aux is not None:
         return result.out, AuxOutput(result.lse if aux.lse else None, result.max_scores)
     return (result.out, result.lse) if return_lse else result.out
+
+
+@cache
+def _note_use(device: str) -> None:
+    note_use("attention.flex_attention", device)
 
 
 def _try_fast_path(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -137,6 +137,13 @@ with_forward_ad: Final[Callable[[bool], AbstractContextManager[Any]]] = getattr(
 is_legacy_batched: Final[Callable[[Any], bool]] = _part(
     "_C._functorch.is_legacy_batchedtensor", lambda tensor: False
 )
+# Whether a tensor is one of zeros that are not stored, as autograd makes for tangents. Without
+# torch's own answer: False, and a kernel finds no memory and refuses the tensor.
+is_zero_tensor: Final[Callable[[torch.Tensor], bool]] = (
+    methodcaller("_is_zerotensor")
+    if hasattr(torch.Tensor, "_is_zerotensor")
+    else lambda tensor: False
+)
 # Make and end such a batch. Without them: an AttributeError in is_grads_batched.
 add_batch_dim: Final[Callable[..., Any]] = _part("_add_batch_dim", None)
 remove_batch_dim: Final[Callable[..., Any]] = _part("_remove_batch_dim", None)
@@ -165,15 +172,6 @@ def functorch_levels() -> list[str]:
     }
     levels = functorch.get_interpreter_stack() or ()
     return [names[level.key()] for level in levels if level.key() in names]
-
-
-def is_zero_tensor(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is one of zeros that are not stored, as autograd makes for tangents.
-
-    Without torch's own answer: False, and a kernel finds no memory and refuses the tensor.
-    """
-    asked: Any = getattr(tensor, "_is_zerotensor", None)
-    return asked is not None and bool(asked())
 
 
 @contextmanager

@@ -6,18 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_dynamo_compiling
-
-from torchyard.torch_compat import is_autocast_enabled_anywhere
 
 __all__ = ["cast", "is_cast"]
 
 
 def is_cast(x: object) -> bool:
-    """Return whether autocast is on for a call of this first argument."""
-    # Not of a device first, which costs three times as much; Dynamo does not know the function.
-    if not (is_dynamo_compiling() or is_autocast_enabled_anywhere()):
-        return False
+    """Return whether autocast is on for a call of this first argument.
+
+    Ask ``is_dynamo_compiling() or is_autocast_enabled_anywhere()`` first: the second takes a third
+    of the time, and Dynamo does not know it.
+    """
     return isinstance(x, Tensor) and torch.is_autocast_enabled(x.device.type)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import torchyard_kernels as tk
 from torchyard import registry
 from torchyard_kernels.recurrent._cells import State, step
-from torchyard_kernels.recurrent._encoding import cells
+from torchyard_kernels.recurrent._validation import cells
 from torchyard_kernels.recurrent.contract import (
     FORWARD,
     RecurrentCall,

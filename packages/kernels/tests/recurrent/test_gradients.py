@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 
 from torchyard import UnsupportedError
-from torchyard_kernels.recurrent._encoding import cells
+from torchyard_kernels.recurrent._validation import cells
 from torchyard_kernels.recurrent.contract import RecurrentKind
 from torchyard_kernels.recurrent.reference import exact_forward
 

@@ -25,11 +25,13 @@ def feature_sets() -> Mapping[str, frozenset[str]]:
     return MappingProxyType(rows)
 
 
+@cache
 def best(cpu_features: frozenset[str]) -> str:
     """Return the best instruction set that a processor with these features can run."""
     return next(isa for isa, needed in feature_sets().items() if needed <= cpu_features)
 
 
+@cache
 def refusal(isa: str, cpu_features: frozenset[str]) -> Verdict | None:
     """Return why the instruction set that TORCHYARD_CPU_ISA names cannot be used; None if it can.
 

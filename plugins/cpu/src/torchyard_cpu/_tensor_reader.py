@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchyard_cpu import _native
 
-__all__ = ["TENSOR_DTYPES", "NativePath", "native_path", "reads_tensors"]
+__all__ = ["TENSOR_DTYPES", "NativePath", "reads_tensors"]
 
 # In the order of native TensorDType.
 TENSOR_DTYPES: Final = (
@@ -43,49 +43,25 @@ def reads_tensors() -> bool:
 
 
 class NativePath:
-    """``torchyard.dispatch.KernelPath`` by the native module.
+    """``torchyard.dispatch.KernelPath`` by the native module; an op's path says how it is enabled.
+
+    Make one only where :func:`reads_tensors`.
 
     Args:
         native: the native path.
-        key: returns a request's RequestKey, or None where the path does not compute its calls.
-        kind: returns what all requests of one path have in common.
-        request: one of the path's requests.
     """
 
-    __slots__ = ("_common", "_key", "_kind", "_native", "clear", "try_call")
+    __slots__ = ("_native", "clear", "try_call")
 
-    def __init__(
-        self,
-        native: _native.FastPath,
-        key: Callable[[Any], tuple[int, ...] | None],
-        kind: Callable[[Any], Any] | None,
-        request: Any,
-    ) -> None:
-        self._native, self._key, self._kind = native, key, kind
-        self._common = None if kind is None else kind(request)
+    def __init__(self, native: _native.FastPath) -> None:
+        self._native = native
         self.try_call: Callable[..., Any] = native.try_call
         self.clear = native.clear
 
     def enable(self, request: Any) -> bool:
-        """Compute calls that make this request from now on, where native code can."""
-        if self._kind is not None and self._kind(request) != self._common:
-            return False
-        key = self._key(request)
-        if key is not None:
-            self._native.enable(key)
-        return True
+        """Compute calls that make this request from now on, where native code can.
 
-
-def native_path(
-    make: Callable[[], _native.FastPath],
-    key: Callable[[Any], tuple[int, ...] | None],
-    kind: Callable[[Any], Any] | None = None,
-    request: Any = None,
-) -> NativePath | None:
-    """Return a path with nothing enabled; None where native code cannot read torch's tensors.
-
-    Args:
-        make: returns the native path.
-        key, kind, request: as of :class:`NativePath`.
-    """
-    return NativePath(make(), key, kind, request) if reads_tensors() else None
+        Returns:
+            False where the path was made for calls of another kind.
+        """
+        raise NotImplementedError

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from torchyard._contracts.contract import Request
@@ -47,23 +49,50 @@ class Candidate:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
+def _nobody() -> tuple[Candidate, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
 class Decision:
     """Which implementation computes a request, and why.
+
+    A call needs the choice alone, so the verdicts of the candidates behind the chosen one are asked
+    for when :attr:`trace` is first read. Verdicts are pure: asked later, they are the same.
 
     Attributes:
         contract: ``op/version``.
         request: the request that was decided.
         chosen: the implementation; None where none supports the request.
         source: who decided.
-        trace: every candidate, in the order of the lists.
+        considered: the candidates up to the chosen one, in the order of the lists.
+        others: returns the candidates behind it.
     """
 
     contract: str
     request: Request
     chosen: Implementation | None
     source: Source
-    trace: tuple[Candidate, ...]
+    considered: tuple[Candidate, ...]
+    others: Callable[[], tuple[Candidate, ...]] = field(default=_nobody, repr=False)
+
+    @cached_property
+    def trace(self) -> tuple[Candidate, ...]:
+        """Every candidate, in the order of the lists."""
+        return (*self.considered, *self.others())
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other decision says the same, its whole trace included."""
+        if not isinstance(other, Decision):
+            return NotImplemented
+        return self._identity() == other._identity() and self.trace == other.trace
+
+    def __hash__(self) -> int:
+        """Return a hash without the trace, which need not be known for it."""
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[object, ...]:
+        return self.contract, self.request, self.chosen, self.source
 
     @property
     def name(self) -> str:
@@ -72,13 +101,8 @@ class Decision:
 
     def skipped(self) -> tuple[Candidate, ...]:
         """Return the candidates that stood in front of the chosen one and refused."""
-        skipped = []
-        for candidate in self.trace:
-            if candidate.outcome is Outcome.CHOSEN:
-                break
-            if candidate.outcome is Outcome.REFUSED:
-                skipped.append(candidate)
-        return tuple(skipped)
+        candidates = self.trace if self.chosen is None else self.considered
+        return tuple(item for item in candidates if item.outcome is Outcome.REFUSED)
 
     def render(self) -> str:
         """Return the decision as text: a headline, then a line per candidate."""

@@ -295,12 +295,14 @@ class Registry(Offers):
 
         A candidate made for other requests was not skipped.
         """
+        if decision.source is not Source.ORDER or len(decision.considered) == 1:
+            return
         skipped = tuple(
             candidate
             for candidate in decision.skipped()
             if candidate.verdict.code is not ReasonCode.PURPOSE
         )
-        if decision.source is not Source.ORDER or not skipped:
+        if not skipped:
             return
         key = (
             decision.contract,

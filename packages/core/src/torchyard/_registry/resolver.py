@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from torchyard import arguments
@@ -52,39 +53,23 @@ def decide(
     fastest = None if tuned is None else by_name.get(tuned.implementation)
     if tuned is not None and fastest is not None and fastest.verdict(request, platform).supported:
         return _decide_demanded(contract, request, platform, by_name, ranked, tuned, policy, absent)
-    trace: list[Candidate] = []
+    considered: list[Candidate] = []
     chosen: Implementation | None = None
     for name in sorted(policy.enlist - by_name.keys() - set(ranked)):
         # Where it would have stood only its plugin knows, but the user wanted it.
         reason = _reason(name, absent)
         if reason is not None:
-            trace.append(Candidate(name, Outcome.REFUSED, reason))
-    for name in ranked:
-        implementation = by_name.get(name)
-        if implementation is None:
-            # At its place in the list, so that the trace shows what the choice went without.
-            verdict = _reason(name, absent) or _not_installed(name)
-            trace.append(Candidate(name, Outcome.REFUSED, verdict))
-            continue
-        verdict = implementation.verdict(request, platform)
-        if not verdict.supported:
-            outcome = Outcome.REFUSED
-        elif chosen is None:
-            chosen, outcome = implementation, Outcome.CHOSEN
-        else:
-            outcome = Outcome.NOT_NEEDED
-        trace.append(Candidate(name, outcome, verdict))
-    for name in sorted(set(by_name) - set(ranked)):
-        verdict = by_name[name].verdict(request, platform)
-        if verdict.supported:
-            verdict = Verdict.no(
-                ReasonCode.NOT_LISTED,
-                f"supported, but no list of device {request.device!r} names it",
-                f"opt in with TORCHYARD_ENLIST={name}, or demand it with TORCHYARD_USE",
-            )
-        trace.append(Candidate(name, Outcome.NOT_LISTED, verdict))
-    trace.extend(_unnamed(absent, trace))
-    return Decision(contract, request, chosen, Source.ORDER, tuple(trace))
+            considered.append(Candidate(name, Outcome.REFUSED, reason))
+    place = 0
+    while chosen is None and place < len(ranked):
+        candidate = _candidate(ranked[place], request, platform, by_name, absent)
+        if candidate.verdict.supported:
+            chosen = by_name[candidate.name]
+        considered.append(candidate)
+        place += 1
+    known = tuple(considered)
+    others = partial(_not_considered, request, platform, by_name, ranked, place, absent, known)
+    return Decision(contract, request, chosen, Source.ORDER, known, others)
 
 
 def require(decision: Decision) -> Implementation:
@@ -153,28 +138,85 @@ def _decide_demanded(
     policy: Policy,
     absent: Sequence[Candidate],
 ) -> Decision:
-    trace: list[Candidate] = []
     implementation = by_name.get(demand.implementation)
     chosen: Implementation | None = None
     if implementation is None:
         verdict = _reason(demand.implementation, absent) or _not_installed(
             demand.implementation, demand, policy
         )
-        trace.append(Candidate(demand.implementation, Outcome.REFUSED, verdict))
     else:
         verdict = implementation.verdict(request, platform)
         if verdict.supported:
             chosen = implementation
-        outcome = Outcome.CHOSEN if verdict.supported else Outcome.REFUSED
-        trace.append(Candidate(implementation.name, outcome, verdict))
-    others = [name for name in ranked if name in by_name]
-    others += sorted(set(by_name) - set(others))
-    for name in others:
-        if name != demand.implementation:
-            verdict = by_name[name].verdict(request, platform)
-            trace.append(Candidate(name, Outcome.NOT_ASKED, verdict))
-    trace.extend(_unnamed(absent, trace))
-    return Decision(contract, request, chosen, demand.source, tuple(trace))
+    outcome = Outcome.CHOSEN if verdict.supported else Outcome.REFUSED
+    known = (Candidate(demand.implementation, outcome, verdict),)
+    others = partial(_not_asked, request, platform, by_name, ranked, absent, known)
+    return Decision(contract, request, chosen, demand.source, known, others)
+
+
+def _candidate(
+    name: str,
+    request: Request,
+    platform: Platform,
+    by_name: Mapping[str, Implementation],
+    absent: Sequence[Candidate],
+    supported: Outcome = Outcome.CHOSEN,
+) -> Candidate:
+    """Return a listed implementation's part in a decision, which is ``supported`` if it can."""
+    implementation = by_name.get(name)
+    if implementation is None:
+        # At its place in the list, so that the trace shows what the choice went without.
+        verdict = _reason(name, absent) or _not_installed(name)
+    else:
+        verdict = implementation.verdict(request, platform)
+    return Candidate(name, supported if verdict.supported else Outcome.REFUSED, verdict)
+
+
+def _not_considered(
+    request: Request,
+    platform: Platform,
+    by_name: Mapping[str, Implementation],
+    ranked: Sequence[str],
+    place: int,
+    absent: Sequence[Candidate],
+    considered: Sequence[Candidate],
+) -> tuple[Candidate, ...]:
+    """Return the candidates behind the considered ones: the rest of the list from ``place`` on,
+    what no list names, and the plugins that offer nothing now."""
+    found = [
+        _candidate(name, request, platform, by_name, absent, Outcome.NOT_NEEDED)
+        for name in ranked[place:]
+    ]
+    for name in sorted(set(by_name) - set(ranked)):
+        verdict = by_name[name].verdict(request, platform)
+        if verdict.supported:
+            verdict = Verdict.no(
+                ReasonCode.NOT_LISTED,
+                f"supported, but no list of device {request.device!r} names it",
+                f"opt in with TORCHYARD_ENLIST={name}, or demand it with TORCHYARD_USE",
+            )
+        found.append(Candidate(name, Outcome.NOT_LISTED, verdict))
+    return (*found, *_unnamed(absent, (*considered, *found)))
+
+
+def _not_asked(
+    request: Request,
+    platform: Platform,
+    by_name: Mapping[str, Implementation],
+    ranked: Sequence[str],
+    absent: Sequence[Candidate],
+    considered: Sequence[Candidate],
+) -> tuple[Candidate, ...]:
+    """Return the candidates beside a demanded one: listed, unlisted, and absent plugins."""
+    names = [name for name in ranked if name in by_name]
+    names += sorted(set(by_name) - set(names))
+    demanded = {candidate.name for candidate in considered}
+    found = [
+        Candidate(name, Outcome.NOT_ASKED, by_name[name].verdict(request, platform))
+        for name in names
+        if name not in demanded
+    ]
+    return (*found, *_unnamed(absent, (*considered, *found)))
 
 
 def _locked(request: Request, policy: Policy) -> Use | None:

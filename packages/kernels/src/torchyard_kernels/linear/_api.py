@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
+from torchyard.torch_compat import is_autocast_enabled_anywhere
 from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels.linear._functions.function import required
 from torchyard_kernels.linear._functions.recordings import (
@@ -82,7 +83,7 @@ def linear(
             found = _try_call(None, x, weight, PLAIN_WEIGHT, bias)
         if found is not None:
             return found
-    if is_cast(x):
+    if (is_dynamo_compiling() or is_autocast_enabled_anywhere()) and is_cast(x):
         packed = isinstance(weight, PackedWeight)
         dtype = weight.dtype if packed else torch.get_autocast_dtype(x.device.type)
         x, weight, bias = cast(dtype, x, weight, bias)
@@ -135,7 +136,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         found: Tensor | None = _try_call(None, a, b, SECOND_FACTOR, None)
         if found is not None:
             return found
-    if is_cast(a):
+    if (is_dynamo_compiling() or is_autocast_enabled_anywhere()) and is_cast(a):
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_matmul("matmul", a, b)
     depth = b.shape[-2] if b.ndim > 1 else b.numel()
@@ -184,7 +185,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
         found: Tensor | None = _try_call(None, a, b, SECOND_FACTOR, None)
         if found is not None:
             return found
-    if is_cast(a):
+    if (is_dynamo_compiling() or is_autocast_enabled_anywhere()) and is_cast(a):
         a, b = cast(torch.get_autocast_dtype(a.device.type), a, b)
     check_batches(a, b)
     return compute(LinearCall(a, b.mT))

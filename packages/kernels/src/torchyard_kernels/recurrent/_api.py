@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any, Final, Literal
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from torchyard import arguments, note_use
-from torchyard.torch_compat import deterministic_algorithms
+from torchyard.torch_compat import deterministic_algorithms, is_autocast_enabled_anywhere
 from torchyard_kernels._autocast import cast, is_cast
 from torchyard_kernels.recurrent._ops import FAST_PATH, compute
 from torchyard_kernels.recurrent._outputs import LstmOutput, LstmState, RecurrentOutput
@@ -263,7 +264,7 @@ class _Layers:
             bidirectional = arguments.boolean(of, "bidirectional", bidirectional)
         check_input(of, input)
         self._cast: torch.dtype | None = None
-        if is_cast(input):
+        if (is_dynamo_compiling() or is_autocast_enabled_anywhere()) and is_cast(input):
             self._cast = torch.get_autocast_dtype(input.device.type)
             if self._packed is None:
                 weights = cast(self._cast, *listed_weights(of, weights))
@@ -296,7 +297,7 @@ class _Layers:
         if use is not None:
             arguments.text(self._of, "implementation", use)
         if not torch.compiler.is_compiling():
-            note_use("kernels.recurrent", self._input.device.type)
+            _note_use(self._input.device.type)
         if self._cast is not None:
             hidden, cell = cast(self._cast, hidden, cell)
         batch = self._input.shape[1]
@@ -375,3 +376,8 @@ class _Layers:
         # Of some of the layers alone nothing was packed.
         packed = self._packed if cells is self._cells else None
         return compute(call, packed=packed, use=use)
+
+
+@cache
+def _note_use(device: str) -> None:
+    note_use("kernels.recurrent", device)

@@ -5,31 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
+from torchyard_kernels.recurrent._validation import cells
+from torchyard_kernels.recurrent.contract import RecurrentCall, RecurrentKind
 
-from torchyard_kernels.recurrent.contract import CellWeights, RecurrentCall, RecurrentKind
-
-__all__ = ["arguments_of", "call_of", "cells", "per_cell"]
-
-
-def per_cell(weights: Sequence[Tensor], num_layers: int, bidirectional: bool) -> int:
-    """Return the number of tensors of each layer and direction; 0 if it is not the same for all."""
-    count = num_layers * (2 if bidirectional else 1)
-    return 0 if count < 1 or len(weights) % count else len(weights) // count
-
-
-def cells(
-    weights: Sequence[Tensor], num_layers: int, bidirectional: bool
-) -> tuple[CellWeights, ...]:
-    """Return torch's flat list of weights by layer and direction."""
-    size = per_cell(weights, num_layers, bidirectional)
-    found = []
-    for start in range(0, len(weights), size):
-        part = weights[start : start + size]
-        b_ih, b_hh = (part[2], part[3]) if size >= 4 else (None, None)
-        w_hr = part[-1] if size % 2 else None
-        found.append(CellWeights(part[0], part[1], b_ih, b_hh, w_hr))
-    return tuple(found)
+__all__ = ["arguments_of", "call_of"]
 
 
 def arguments_of(call: RecurrentCall) -> list[Any]:

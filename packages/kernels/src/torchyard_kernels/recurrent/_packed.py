@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels.recurrent._encoding import cells
-from torchyard_kernels.recurrent._validation import listed_weights
+from torchyard_kernels.recurrent._validation import cells, listed_weights
 from torchyard_kernels.recurrent.contract import Forward, RecurrentKind
 
 __all__ = ["PackedRecurrent"]

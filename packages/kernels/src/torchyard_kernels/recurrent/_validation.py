@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_kernels.recurrent._encoding import cells, per_cell
 from torchyard_kernels.recurrent.contract import CellWeights, RecurrentKind, gates
 
 __all__ = [
+    "cells",
     "check_input",
     "check_lengths_form",
     "check_state",
@@ -49,6 +49,26 @@ def listed_weights(of: str, weights: object) -> tuple[Tensor, ...]:
     )
 
 
+def _per_cell(weights: Sequence[Tensor], num_layers: int, bidirectional: bool) -> int:
+    """Return the number of tensors of each layer and direction; 0 if it is not the same for all."""
+    count = num_layers * (2 if bidirectional else 1)
+    return 0 if count < 1 or len(weights) % count else len(weights) // count
+
+
+def cells(
+    weights: Sequence[Tensor], num_layers: int, bidirectional: bool
+) -> tuple[CellWeights, ...]:
+    """Return torch's flat list of weights by layer and direction."""
+    size = _per_cell(weights, num_layers, bidirectional)
+    found = []
+    for start in range(0, len(weights), size):
+        part = weights[start : start + size]
+        b_ih, b_hh = (part[2], part[3]) if size >= 4 else (None, None)
+        w_hr = part[-1] if size % 2 else None
+        found.append(CellWeights(part[0], part[1], b_ih, b_hh, w_hr))
+    return tuple(found)
+
+
 def checked_cells(
     of: str,
     kind: RecurrentKind,
@@ -63,7 +83,7 @@ def checked_cells(
         TypeError: a weight's dtype or device is not the input's.
         ValueError: their number or a shape does not fit.
     """
-    size = per_cell(weights, num_layers, bidirectional)
+    size = _per_cell(weights, num_layers, bidirectional)
     projecting = kind is RecurrentKind.LSTM
     if size not in ((2, 3, 4, 5) if projecting else (2, 4)):
         directions = 2 if bidirectional else 1

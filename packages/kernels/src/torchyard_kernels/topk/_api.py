@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -155,7 +156,8 @@ def segmented_topk(
     segments = offsets.shape[0] - 1
     if k == 0 or segments == 0:
         return _nothing(x, (segments, k))
-    _note_use(x)
+    if not torch.compiler.is_compiling():
+        _note_use(x.device.type)
     return TopK(*select(TopKCall(x, k, largest, order, None, offsets.contiguous())))
 
 
@@ -178,7 +180,8 @@ def _rows(
     k = validation.checked_k(function, k, 1 if order is Order.LAST else 0, x.shape[dim])
     if k == 0:
         return _nothing(x, (*x.shape[:dim], 0, *x.shape[dim + 1 :]))
-    _note_use(x)
+    if not torch.compiler.is_compiling():
+        _note_use(x.device.type)
     last = x.dim() - 1
     if dim == last:
         return TopK(*select(TopKCall(x, k, largest, order, mask)))
@@ -193,6 +196,6 @@ def _nothing(x: Tensor, shape: tuple[Any, ...]) -> TopK:
     return TopK(values, x.new_empty(shape, dtype=torch.int64))
 
 
-def _note_use(x: Tensor) -> None:
-    if not torch.compiler.is_compiling():
-        note_use("kernels.topk", x.device.type)
+@cache
+def _note_use(device: str) -> None:
+    note_use("kernels.topk", device)

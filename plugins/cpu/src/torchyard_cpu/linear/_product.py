@@ -15,7 +15,7 @@ from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import LINEAR, native_chain
 from torchyard_cpu._features import features
 from torchyard_cpu._packed_addresses import packed_addresses
-from torchyard_cpu._tensor_reader import TENSOR_DTYPES, NativePath, native_path
+from torchyard_cpu._tensor_reader import TENSOR_DTYPES, NativePath, reads_tensors
 from torchyard_cpu.linear import DTYPES
 from torchyard_cpu.linear._functions import native_function, path_functions
 from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed
@@ -28,6 +28,32 @@ _Rows: TypeAlias = tuple[int, int, int, int, int]
 _POISON: Final = False
 
 
+class _LinearPath(NativePath):
+    __slots__ = ()
+
+    def enable(self, request: LinearRequest) -> bool:
+        self._native.enable(_key(request))
+        return True
+
+
+class _FusedPath(NativePath):
+    """Calls with functions of one structure."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, native: _native.FastPath, request: LinearRequest) -> None:
+        super().__init__(native)
+        self._kind = _kind(request)
+
+    def enable(self, request: LinearRequest) -> bool:
+        if _kind(request) != self._kind:
+            return False
+        # Native code runs functions on one batch alone.
+        if request.batch == 1:
+            self._native.enable(_key(request))
+        return True
+
+
 def _kind(request: LinearRequest) -> LinearRequest:
     """Return a request without what one path with functions computes any of."""
     return replace(
@@ -35,10 +61,8 @@ def _kind(request: LinearRequest) -> LinearRequest:
     )
 
 
-def _key(request: LinearRequest) -> tuple[int, ...] | None:
-    """Return a request as native LinearKey has it; None of batches with functions."""
-    if request.batch != 1 and (request.prologue or request.epilogue):
-        return None
+def _key(request: LinearRequest) -> tuple[int, ...]:
+    """Return a request as native LinearKey has it."""
     return (
         DTYPES.index(request.dtype),
         request.rows,
@@ -68,17 +92,15 @@ class NativeLinear:
 
     def fast_path(self, request: LinearRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
+        if not reads_tensors():
+            return None
         kernels = tuple(self._kernels.values())
         if not request.prologue and not request.epilogue:
-            return native_path(lambda: _native.linear_fast_path(kernels), _key)
+            return _LinearPath(_native.linear_fast_path(kernels))
         before, after, result = path_functions(request)
         of = DTYPES.index(request.dtype), TENSOR_DTYPES.index(result), before, after
-        return native_path(
-            lambda: _native.fused_linear_fast_path(kernels, self._programs, *of),
-            _key,
-            _kind,
-            request,
-        )
+        native = _native.fused_linear_fast_path(kernels, self._programs, *of)
+        return _FusedPath(native, request)
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

@@ -13,7 +13,7 @@ from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._chains import QUANTISED, native_chain
 from torchyard_cpu._packed_addresses import packed_addresses, packed_bytes
-from torchyard_cpu._tensor_reader import NativePath, native_path
+from torchyard_cpu._tensor_reader import NativePath, reads_tensors
 from torchyard_cpu.quantised import DTYPES, features_of
 from torchyard_kernels.linear.contract import LinearCall, LinearRequest, Packed, WeightSpec
 from torchyard_kernels.linear.contract.chain import Chain
@@ -37,6 +37,22 @@ def _spec(request: LinearRequest) -> WeightSpec:
     return WeightSpec(
         request.weight, request.dtype, request.outputs, request.depth, request.weight_options
     )
+
+
+class _QuantisedPath(NativePath):
+    """Calls with weights of one spec."""
+
+    __slots__ = ("_spec",)
+
+    def __init__(self, native: _native.FastPath, spec: WeightSpec) -> None:
+        super().__init__(native)
+        self._spec = spec
+
+    def enable(self, request: LinearRequest) -> bool:
+        if _spec(request) != self._spec:
+            return False
+        self._native.enable((request.rows, int(request.bias)))
+        return True
 
 
 class NativeQuantised:
@@ -79,17 +95,12 @@ class NativeQuantised:
 
     def fast_path(self, request: LinearRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        if request.prologue or request.epilogue or not request.depth:
+        if request.prologue or request.epilogue or not request.depth or not reads_tensors():
             return None
         spec = _spec(request)
         sizes = (1, *_sizes(spec))
         read = tuple([least for _, least in packed_bytes(spec)])
-        return native_path(
-            lambda: _native.quantised_fast_path(self.kernel, sizes, read),
-            lambda request: (request.rows, int(request.bias)),
-            _spec,
-            request,
-        )
+        return _QuantisedPath(_native.quantised_fast_path(self.kernel, sizes, read), spec)
 
     def chain(self, chain: Chain) -> Callable[..., Tensor | None] | None:
         """Return what runs a chain; see ``torchyard_kernels.linear.contract.chain``."""

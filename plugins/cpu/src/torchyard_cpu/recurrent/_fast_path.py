@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from torch import Tensor
 
 from torchyard_cpu import _native
-from torchyard_cpu._tensor_reader import NativePath, native_path
+from torchyard_cpu._tensor_reader import NativePath, reads_tensors
 from torchyard_cpu.recurrent import DTYPES
 from torchyard_kernels.recurrent.contract import RecurrentKind, RecurrentRequest
 
@@ -47,7 +47,19 @@ def recurrent_path(
         computing: names of kernels, one for each of DTYPES; or torch's functions, one for each of
             RecurrentKind.
     """
-    return native_path(lambda: _native.recurrent_fast_path(tuple(RecurrentKind), computing), _key)
+    if not reads_tensors():
+        return None
+    return _RecurrentPath(_native.recurrent_fast_path(tuple(RecurrentKind), computing))
+
+
+class _RecurrentPath(NativePath):
+    __slots__ = ()
+
+    def enable(self, request: RecurrentRequest) -> bool:
+        key = _key(request)
+        if key is not None:
+            self._native.enable(key)
+        return True
 
 
 def _key(request: RecurrentRequest) -> tuple[int, ...] | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
-from torchyard_cpu._tensor_reader import NativePath, native_path
+from torchyard_cpu._tensor_reader import NativePath, reads_tensors
 from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest, TopKResult
 
 __all__ = ["NativeTopK"]
@@ -18,20 +18,25 @@ __all__ = ["NativeTopK"]
 _ORDERS: Final = (Order.SORTED, Order.INDEX, Order.LAST)
 
 
-def _key(request: TopKRequest) -> tuple[int, ...] | None:
-    """Return a request as native RequestKey has it; None where rows are not contiguous."""
-    if not request.unit_stride:
-        return None
-    return (
-        DTYPES.index(request.dtype),
-        request.rows,
-        request.length,
-        request.k,
-        int(request.largest),
-        _ORDERS.index(request.order),
-        int(request.masked),
-        int(request.segmented),
-    )
+class _TopKPath(NativePath):
+    __slots__ = ()
+
+    def enable(self, request: TopKRequest) -> bool:
+        # Native code reads contiguous rows alone.
+        if request.unit_stride:
+            self._native.enable(
+                (
+                    DTYPES.index(request.dtype),
+                    request.rows,
+                    request.length,
+                    request.k,
+                    int(request.largest),
+                    _ORDERS.index(request.order),
+                    int(request.masked),
+                    int(request.segmented),
+                )
+            )
+        return True
 
 
 class NativeTopK:
@@ -51,8 +56,9 @@ class NativeTopK:
 
     def fast_path(self, request: TopKRequest) -> NativePath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        kernels = tuple(self._kernels.values())
-        return native_path(lambda: _native.topk_fast_path(kernels), _key)
+        if not reads_tensors():
+            return None
+        return _TopKPath(_native.topk_fast_path(tuple(self._kernels.values())))
 
     def __call__(self, call: TopKCall) -> TopKResult:
         """Select. Working memory is a few thousand elements per thread, or 4 * k and more.
