@@ -19,6 +19,7 @@ __all__ = ["implementations", "supports_attention"]
 _FORWARD: Final = "attention/1"
 _BACKWARD: Final = "attention_backward/1"
 _LINEAR: Final = "linear/1"
+_POINTWISE: Final = "pointwise/1"
 _TOPK: Final = "topk/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
@@ -41,6 +42,10 @@ def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
         from torchyard_triton.linear import offered as offered_linear
 
         return offered_linear(vendor)
+    if contract == _POINTWISE:
+        from torchyard_triton.pointwise import offered as offered_pointwise
+
+        return offered_pointwise(vendor)
     if contract not in (_FORWARD, _BACKWARD):
         return []
     load = _load_forward if contract == _FORWARD else _load_backward

@@ -21,6 +21,7 @@ from torchyard_triton.compiled._budgets import budget_of
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, faults
 from torchyard_triton.compiled._linear import linear_specimens
+from torchyard_triton.compiled._pointwise import pointwise_specimens
 from torchyard_triton.compiled._specimen import Specimen
 from torchyard_triton.compiled._specimens import PROGRAMS, launches
 from torchyard_triton.compiled._topk import topk_specimens
@@ -29,7 +30,11 @@ from torchyard_triton.tuning import tiles_of
 # Has no matrix product.
 _WITHOUT_MATRIX = frozenset({"attention_delta"})
 # What yields the specimens of other ops than attention, by the architecture's name.
-_OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = (topk_specimens, linear_specimens)
+_OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = (
+    topk_specimens,
+    linear_specimens,
+    pointwise_specimens,
+)
 
 
 def main(words: list[str]) -> int:

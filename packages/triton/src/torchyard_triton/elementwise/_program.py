@@ -11,14 +11,14 @@ import torch
 
 from torchyard_programs import Input, Reference, Traits, typed_program
 from torchyard_triton.elementwise._rewriting import element_name, rewritten
-from torchyard_triton.lowering import LoweredProgram, UnsupportedProgramError, lower
+from torchyard_triton.lowering import LoweredProgram, lower
 from torchyard_triton.lowering._modules import module_of
 
 __all__ = ["ElementProgram", "element_program"]
 
 _HALVES: Final = (torch.float16, torch.bfloat16)
-# What converts to another dtype.
-_CONVERSIONS: Final = frozenset({"bfloat16", "float", "half", "to", "type_as", "double"})
+# What converts to a half precision.
+_CONVERSIONS: Final = frozenset({"bfloat16", "half", "to", "type_as"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ def element_program(
 ) -> ElementProgram:
     """Return a program, computed in float32 where torch would compute in half precision.
 
+    A conversion to a half precision rounds; what comes after it is float32 again.
+
     Args:
         text: the program.
         inputs: its inputs, in the dtypes and dimensions that torch's promotion sees.
@@ -83,18 +85,17 @@ def element_program(
             for number, (dtype, ndim) in enumerate(captured)
         )
         traits = ()
-    lowered = []
-    for number, (one, dtype) in enumerate(
-        zip(rewritten(text, elements=elements), dtypes, strict=True)
-    ):
+    rounding: set[str] = set()
+    for one in rewritten(text, elements=elements):
         for step in typed_program(one, given, traits).steps:
-            if step.dtype in _HALVES and step.word not in _CONVERSIONS:
-                raise UnsupportedProgramError(
-                    f"{step.word} of values that were converted to {str(step.dtype)[6:]}"
-                )
-        name = f"program{number}"
-        lowered.append(lower(one, given, traits, name=name, result=str(dtype)[6:]))
-    return ElementProgram(dtypes, tuple(lowered), elements)
+            if step.dtype in _HALVES and step.word in _CONVERSIONS:
+                rounding.add(step.result)
+    texts = rewritten(text, elements=elements, rounding=frozenset(rounding))
+    lowered = tuple(
+        lower(one, given, traits, name=f"program{number}", result=str(dtype)[6:])
+        for number, (one, dtype) in enumerate(zip(texts, dtypes, strict=True))
+    )
+    return ElementProgram(dtypes, lowered, elements)
 
 
 def _wide(dtype: Any) -> Any:

@@ -14,22 +14,35 @@ def element_name(number: int) -> str:
     return f"c{number}"
 
 
-def rewritten(text: str, *, elements: bool) -> tuple[str, ...]:
+def rewritten(
+    text: str, *, elements: bool, rounding: frozenset[str] = frozenset()
+) -> tuple[str, ...]:
     """Return a program of each result.
 
     Args:
         text: the program, in the form that ``torchyard_programs.parse`` reads.
         elements: whether captured tensors are read whole: ``$n`` becomes the input ``cn``.
+        rounding: names of steps that convert to a half precision: what comes after them is float32
+            again.
     """
     *lines, last = text.split("\n")
+    numbers: dict[str, str] = {}
 
     def rename(name: str) -> str:
-        return element_name(int(name[1:])) if elements and name[0] == "$" else name
+        if elements and name[0] == "$":
+            return element_name(int(name[1:]))
+        return numbers.get(name, name)
 
-    steps = []
-    for line in lines:
+    steps: list[str] = []
+    for number, line in enumerate(lines):
         word, args, kwargs = json.loads(line)
-        steps.append(json.dumps([word, _renamed(args, rename), _renamed(kwargs, rename)]))
+        renamed = _renamed(args, rename), _renamed(kwargs, rename)
+        numbers[f"%{number}"] = f"%{len(steps)}"
+        steps.append(json.dumps([word, *renamed]))
+        if f"%{number}" in rounding:
+            wide = ["to", [f"%{len(steps) - 1}", {"dtype": "float32"}], {}]
+            numbers[f"%{number}"] = f"%{len(steps)}"
+            steps.append(json.dumps(wide))
     result = json.loads(last)
     results = result if isinstance(result, list) else [result]
     return tuple("\n".join([*steps, json.dumps(_renamed(one, rename))]) for one in results)

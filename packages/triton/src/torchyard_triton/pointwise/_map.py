@@ -1,0 +1,91 @@
+"""``compute``: a pointwise function over all groups of a call, by one launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard_kernels.pointwise.contract import PointwiseCall
+from torchyard_triton._launch import Launch
+from torchyard_triton.lowering import captured_values
+from torchyard_triton.pointwise._kernel import kernel_of, program_of
+from torchyard_triton.pointwise._table import table_of
+
+__all__ = ["compute", "map_launch"]
+
+_BLOCK: Final = 1024
+_WARPS: Final = 4
+
+
+def compute(call: PointwiseCall) -> tuple[list[Tensor], ...]:
+    """Compute ``pointwise/1``.
+
+    The table of addresses is copied to the device, unless an earlier call had the same one.
+
+    Raises:
+        UnsupportedProgramError: the program has what kernels do not compute.
+    """
+    launch, results = map_launch(call)
+    launch.run()
+    return results
+
+
+def map_launch(call: PointwiseCall) -> tuple[Launch, tuple[list[Tensor], ...]]:
+    """Return the launch of a call, and the results that it fills."""
+    # The number of groups is no part of a program.
+    request = replace(call.request, groups=1)
+    program = program_of(request)
+    device = _device(call)
+    captured = [tensor.to(device) if tensor.ndim == 0 else tensor for tensor in call.captured]
+    given = [
+        [item.to(device) if isinstance(item, Tensor) else item for item in items]
+        for items in zip(*call.inputs, strict=True)
+    ]
+    elements = captured if program.elements else []
+    shapes = [_broadcast([*items, *captured]) for items in given]
+    results: tuple[list[Tensor], ...] = tuple(list(written) for written in call.out)
+    if not results:
+        results = tuple(
+            [torch.empty(shape, dtype=dtype, device=device) for shape in shapes]
+            for dtype in program.results
+        )
+    groups = [
+        [*items, *elements, *(result[number] for result in results)]
+        for number, items in enumerate(given)
+    ]
+    table = table_of(groups, shapes, device, _BLOCK)
+    values = tuple(
+        () if program.elements else captured_values(one, captured) for one in program.lowered
+    )
+    constants: dict[str, Any] = {
+        "DIMENSIONS": table.dimensions,
+        "ALIGNED": table.aligned,
+        "BLOCK": _BLOCK,
+        "num_warps": _WARPS,
+    }
+    arguments = table.rows, table.chunks, values
+    grid = (table.chunks.shape[0],)
+    return Launch(kernel_of(request), grid, arguments, constants), results
+
+
+def _device(call: PointwiseCall) -> torch.device:
+    """Return the device of a call's tensors; those without dimensions may be on the CPU."""
+    tensors = [
+        item
+        for items in (*call.inputs, call.captured)
+        for item in items
+        if isinstance(item, Tensor)
+    ]
+    return next((tensor.device for tensor in tensors if tensor.ndim), tensors[0].device)
+
+
+def _broadcast(items: Sequence[Any]) -> torch.Size:
+    """Return the shape that the tensors among some items have together."""
+    found: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
+        *(item.shape for item in items if isinstance(item, Tensor))
+    )
+    return found
