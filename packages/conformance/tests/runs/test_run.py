@@ -106,6 +106,11 @@ def test_what_kills_the_process_fails_its_case_and_the_others_run(certify) -> No
     )
 
 
+def test_a_project_around_the_environment_takes_no_part(certify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "conftest.py").write_text("import of_no_certificate\n")
+    assert _found(certify({"passes": "pass"}))["toy.passes"][0] is Status.PASS
+
+
 def test_what_hangs_is_ended_and_fails(certify, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(run_module, "_CASE_SECONDS", 3.0)
     found = _found(certify({"hangs": "time.sleep(600)", "last": "pass"}))

@@ -146,7 +146,8 @@ class Run:
         arguments = [
             *("--pyargs", _LAWS, "-c", str(folder / "pytest.ini"), "--rootdir", str(folder)),
             *("-p", "torchyard_conformance._pytest_plugin", "-p", "no:cacheprovider"),
-            *("--import-mode=importlib", "--tb=short", "-q"),
+            # Not those of a project in whose folder the environment lies, as .venv does.
+            *("--noconftest", "--import-mode=importlib", "--tb=short", "-q"),
             f"--torchyard-plugin={self.subject.name}",
             f"--torchyard-profile={self.profile.name}",
             f"--torchyard-results={file}",
