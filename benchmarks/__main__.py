@@ -30,6 +30,7 @@ from benchmarks.measuring.limits import Limits, Probe
 from benchmarks.measuring.measure import Effort, Row, WrongResultError, measure
 from benchmarks.overhead.call_files import main as count_files
 from benchmarks.overhead.calls import measure_calls
+from benchmarks.overhead.native_files import main as count_native_files
 from benchmarks.reporting.plot import draw_short
 from benchmarks.reporting.report import (
     bars_table,
@@ -214,4 +215,6 @@ def _main() -> int:
 
 if __name__ == "__main__":
     # Counts, which need no measuring.
-    sys.exit(count_files(sys.argv[2:]) if sys.argv[1:2] == ["call-files"] else _main())
+    counts = {"call-files": count_files, "native-files": count_native_files}
+    count = counts.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    sys.exit(_main() if count is None else count(sys.argv[2:]))

@@ -20,7 +20,7 @@ import torch
 import torchyard_kernels as kernels
 from torchyard_attention import create_block_mask, flex_attention, masks
 
-__all__ = ["files_of", "main"]
+__all__ = ["CALLS", "files_of", "main"]
 
 # What may be entered: of a call of a new shape, and of a repeated one.
 _TARGET: Final = (12, 4)
@@ -78,7 +78,7 @@ _STEPS: Final[dict[int, Callable[..., Any]]] = {
     9: lambda a, b: a + b,
     10: lambda a, b: a * b,
 }
-_CALLS: Final[dict[str, Callable[[int], Callable[[], Any]]]] = {
+CALLS: Final[dict[str, Callable[[int], Callable[[], Any]]]] = {
     "masked flex_attention": _attention,
     "linear": _linear,
     "topk": _topk,
@@ -95,7 +95,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--names", action="store_true", help="print the files' names too")
     given = parser.parse_args(words)
     report: dict[str, dict[str, Any]] = {}
-    for name, make in _CALLS.items():
+    for name, make in CALLS.items():
         # Loads registry, plugins and kernels, and decides for another shape.
         for _ in range(2):
             make(9)()

@@ -358,7 +358,7 @@ def pointwise(
 # Args:
 #     parts: torch.Tensor, torch.nn.Parameter, torch.UntypedStorage, the dtypes of
 #         torchyard_cpu._tensor_reader.TENSOR_DTYPES, torch.is_grad_enabled, torch.get_num_threads,
-#         torch.empty_strided.
+#         torch.empty_strided, torch.empty_like.
 def connect_torch(parts: tuple[Any, ...], /) -> bool: ...
 
 # Return the address of the first element of a dense tensor of any class in this machine's memory.

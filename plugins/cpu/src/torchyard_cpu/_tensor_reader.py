@@ -38,6 +38,7 @@ def reads_tensors() -> bool:
             torch.is_grad_enabled,
             torch.get_num_threads,
             torch.empty_strided,
+            torch.empty_like,
         )
     )
 

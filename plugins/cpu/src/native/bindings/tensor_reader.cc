@@ -1,5 +1,6 @@
 #include "bindings/tensor_reader.h"
 
+#include <cstring>
 #include <initializer_list>
 
 namespace torchyard {
@@ -90,17 +91,17 @@ int64_t view_bytes(const TensorView& view) {
 
 int TensorReader::connect(PyObject* parts) {
   PyObject *storage_type, *dtypes;
-  if (!PyArg_ParseTuple(parts, "OOOO!OOO", &tensor_type_, &parameter_type_, &storage_type,
+  if (!PyArg_ParseTuple(parts, "OOOO!OOOO", &tensor_type_, &parameter_type_, &storage_type,
                         &PyTuple_Type, &dtypes, &is_grad_enabled_, &get_num_threads_,
-                        &empty_strided_)) {
+                        &empty_strided_, &empty_like_)) {
     return -1;
   }
   if (PyTuple_Size(dtypes) != kTensorDTypes) {
     PyErr_Format(PyExc_ValueError, "dtypes: expected %d", kTensorDTypes);
     return -1;
   }
-  for (PyObject* kept :
-       {tensor_type_, parameter_type_, is_grad_enabled_, get_num_threads_, empty_strided_}) {
+  for (PyObject* kept : {tensor_type_, parameter_type_, is_grad_enabled_, get_num_threads_,
+                         empty_strided_, empty_like_}) {
     Py_INCREF(kept);
   }
   PyObject* capsule = PyObject_GetAttrString(tensor_type_, dlpack::kExchangeApiAttribute);
@@ -118,9 +119,11 @@ int TensorReader::connect(PyObject* parts) {
   storage_of_ = PyObject_GetAttrString(tensor_type_, "untyped_storage");
   storage_offset_ = PyObject_GetAttrString(tensor_type_, "storage_offset");
   storage_bytes_ = PyObject_GetAttrString(storage_type, "nbytes");
+  storage_resize_ = PyObject_GetAttrString(storage_type, "resize_");
   requires_grad_name_ = PyUnicode_InternFromString("requires_grad");
   bool complete = is_neg_ != nullptr && storage_of_ != nullptr && storage_offset_ != nullptr &&
-                  storage_bytes_ != nullptr && requires_grad_name_ != nullptr;
+                  storage_bytes_ != nullptr && storage_resize_ != nullptr &&
+                  requires_grad_name_ != nullptr;
   for (int i = 0; complete && i < kTensorDTypes; ++i) {
     keywords_[i] = Py_BuildValue("{s:O}", "dtype", PyTuple_GetItem(dtypes, i));
     complete = keywords_[i] != nullptr;
@@ -245,8 +248,8 @@ bool TensorReader::address(PyObject* object, const char* name, int64_t bytes, vo
   return true;
 }
 
-bool TensorReader::make(int64_t dim, const int64_t* sizes, TensorDType dtype,
-                        NewTensor* out) const {
+// Null with an exception set.
+PyObject* TensorReader::new_tensor(int64_t dim, const int64_t* sizes, TensorDType dtype) const {
   int64_t steps[kMaxTensorDim];
   contiguous_strides(dim, sizes, steps);
   PyObject* shape = tuple_of(sizes, dim);
@@ -255,9 +258,61 @@ bool TensorReader::make(int64_t dim, const int64_t* sizes, TensorDType dtype,
       shape == nullptr || strides == nullptr ? nullptr : PyTuple_Pack(2, shape, strides);
   Py_XDECREF(shape);
   Py_XDECREF(strides);
-  if (given == nullptr) return false;
-  out->tensor = PyObject_Call(empty_strided_, given, keywords_[static_cast<int>(dtype)]);
+  if (given == nullptr) return nullptr;
+  PyObject* made = PyObject_Call(empty_strided_, given, keywords_[static_cast<int>(dtype)]);
   Py_DECREF(given);
+  return made;
+}
+
+// A tensor whose storage was given back: null with an exception set.
+PyObject* TensorReader::new_pattern(int64_t dim, const int64_t* sizes, TensorDType dtype) const {
+  PyObject* made = new_tensor(dim, sizes, dtype);
+  PyObject* held =
+      made == nullptr ? nullptr : PyObject_CallFunctionObjArgs(storage_of_, made, nullptr);
+  PyObject* none = held == nullptr ? nullptr : PyLong_FromLong(0);
+  PyObject* resized = none == nullptr
+                          ? nullptr
+                          : PyObject_CallFunctionObjArgs(storage_resize_, held, none, nullptr);
+  Py_XDECREF(none);
+  Py_XDECREF(held);
+  if (resized == nullptr) Py_CLEAR(made);
+  Py_XDECREF(resized);
+  return made;
+}
+
+bool TensorReader::make(int64_t dim, const int64_t* sizes, TensorDType dtype,
+                        NewTensor* out) const {
+  uint64_t hash = static_cast<uint64_t>(dtype);
+  for (int64_t d = 0; d < dim; ++d) {
+    hash = (hash ^ static_cast<uint64_t>(sizes[d])) * 0x9E3779B97F4A7C15u;
+  }
+  Pattern& pattern = patterns_[hash >> 58];
+  static_assert(kPatterns == 1 << (64 - 58), "the hash's first bits are a place");
+  const bool known = pattern.dim == dim && pattern.dtype == dtype &&
+                     std::memcmp(pattern.sizes, sizes, sizeof(int64_t) * dim) == 0;
+  if (known && pattern.tensor == nullptr) {
+    // Another thread may run meanwhile, and make the same or give the place to other sizes.
+    PyObject* made = new_pattern(dim, sizes, dtype);
+    if (made == nullptr) return false;
+    const bool wanted = pattern.tensor == nullptr && pattern.dim == dim && pattern.dtype == dtype &&
+                        std::memcmp(pattern.sizes, sizes, sizeof(int64_t) * dim) == 0;
+    if (wanted) pattern.tensor = made;
+    if (!wanted) Py_DECREF(made);
+  }
+  if (known && pattern.tensor != nullptr) {
+    PyObject* like = pattern.tensor;
+    Py_INCREF(like);
+    out->tensor = PyObject_CallFunctionObjArgs(empty_like_, like, nullptr);
+    Py_DECREF(like);
+  } else {
+    PyObject* former = pattern.tensor;
+    pattern.dim = dim;
+    pattern.dtype = dtype;
+    std::memcpy(pattern.sizes, sizes, sizeof(int64_t) * dim);
+    pattern.tensor = nullptr;
+    Py_XDECREF(former);
+    out->tensor = new_tensor(dim, sizes, dtype);
+  }
   if (out->tensor == nullptr) return false;
   dlpack::Tensor tensor;
   const bool read = read_(out->tensor, &tensor) == 0;

@@ -77,8 +77,8 @@ class TensorReader {
  public:
   // Whether torch has what is needed. `parts` is (torch.Tensor, torch.nn.Parameter,
   // torch.UntypedStorage, torch's dtypes in TensorDType's order, torch.is_grad_enabled,
-  // torch.get_num_threads, torch.empty_strided); the references are kept
-  // for good. -1 with an exception set where the argument is none of these.
+  // torch.get_num_threads, torch.empty_strided, torch.empty_like); the references are kept for
+  // good. -1 with an exception set where the argument is none of these.
   int connect(PyObject* parts);
   bool is_connected() const { return read_ != nullptr; }
 
@@ -105,8 +105,9 @@ class TensorReader {
 
   // Makes a contiguous tensor without values; false with an exception set.
   //
-  // By torch.empty_strided, which is the fastest public way: torch.empty and new_empty take half as
-  // long again, and what DLPack's allocator makes cannot be resized.
+  // By torch.empty_like of a pattern where one of these sizes was made before, else by
+  // torch.empty_strided. torch.empty and new_empty take half as long again, and what DLPack's
+  // allocator makes cannot be resized.
   bool make(int64_t dim, const int64_t* sizes, TensorDType dtype, NewTensor* out) const;
 
   int threads() const;
@@ -116,6 +117,8 @@ class TensorReader {
 
   bool read_plain(PyObject* object, int64_t dim, bool constant, TensorView* out) const;
   bool read_memory(PyObject* object, TensorView* out, Storage* storage) const;
+  PyObject* new_tensor(int64_t dim, const int64_t* sizes, TensorDType dtype) const;
+  PyObject* new_pattern(int64_t dim, const int64_t* sizes, TensorDType dtype) const;
   int is_true(PyObject* callable, PyObject* object) const;
   bool read_integer(PyObject* callable, PyObject* object, int64_t* out) const;
 
@@ -126,11 +129,25 @@ class TensorReader {
   PyObject* storage_of_ = nullptr;
   PyObject* storage_offset_ = nullptr;
   PyObject* storage_bytes_ = nullptr;
+  PyObject* storage_resize_ = nullptr;
   PyObject* empty_strided_ = nullptr;
+  PyObject* empty_like_ = nullptr;
   PyObject* keywords_[kTensorDTypes] = {};  // {"dtype": ...}
   PyObject* is_grad_enabled_ = nullptr;
   PyObject* get_num_threads_ = nullptr;
   PyObject* requires_grad_name_ = nullptr;
+
+  // A tensor without memory, of which torch.empty_like makes tensors of its sizes: from it torch
+  // reads neither tuples nor keywords. Null where tensors of these sizes were made once only.
+  struct Pattern {
+    int64_t dim = -1;
+    int64_t sizes[kMaxTensorDim];
+    TensorDType dtype;
+    PyObject* tensor = nullptr;
+  };
+  // Each at the place that its sizes hash to. Guarded by the GIL.
+  static constexpr int kPatterns = 64;
+  mutable Pattern patterns_[kPatterns];
 };
 
 // The one of this process; is_connected() says whether it can be used.
