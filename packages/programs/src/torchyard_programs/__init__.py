@@ -6,6 +6,9 @@ from torchyard_programs._cache.recordings import Recordings
 from torchyard_programs._captured import is_readable_on, stored
 from torchyard_programs._derivatives import is_transformed, pullback, pushforward
 from torchyard_programs._errors import ProgramError
+from torchyard_programs._graph.derivative import Site
+from torchyard_programs._graph.graph import Graph, Node, UnsupportedProgramError
+from torchyard_programs._graph.program_graph import ProgramGraph, program_graph
 from torchyard_programs._program.build import build
 from torchyard_programs._program.inference import Input, Traits, infer, is_pointwise
 from torchyard_programs._program.program import Operation, Program, Reference, parse
@@ -13,21 +16,27 @@ from torchyard_programs._program.typed import Step, TypedProgram, typed_program
 from torchyard_programs._recording.tracer import result_count, trace
 
 __all__ = [
+    "Graph",
     "Input",
+    "Node",
     "Operation",
     "Program",
     "ProgramError",
+    "ProgramGraph",
     "Recordings",
     "Reference",
+    "Site",
     "Step",
     "Traits",
     "TypedProgram",
+    "UnsupportedProgramError",
     "build",
     "infer",
     "is_pointwise",
     "is_readable_on",
     "is_transformed",
     "parse",
+    "program_graph",
     "pullback",
     "pushforward",
     "result_count",
