@@ -392,7 +392,8 @@ def triton_compiled(session: nox.Session) -> None:
     no matrix instruction.
     """
     install(session, *ENVIRONMENTS["triton"][0], extra=group("triton"))
-    session.run("python", "-m", "torchyard_triton.compiled", *(session.posargs or ["all"]))
+    cache = f"--cache={session.cache_dir / 'triton-compiled'}"
+    session.run("python", "-m", "torchyard_triton.compiled", cache, *(session.posargs or ["all"]))
 
 
 @nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])

@@ -94,3 +94,10 @@ def test_tiles_change_no_meaning(tiles: tuple[int, int]) -> None:
     call = call_of("odd-blocks")
     result: Any = forward(call, tiles=Tiles(*tiles))
     assert not (message := report(Ruler(call).compare(result))), message
+
+
+def test_calls_beyond_the_indices_are_refused() -> None:
+    call = make_call(batch=1, q_heads=1, q_length=4, head_dim=16)
+    long = call.key[:, :, :1].expand(1, 1, 2**28 + 1, 16)
+    with pytest.raises(ValueError, match="kv_length: expected at most 268435456"):
+        forward(replace(call, key=long, value=long))

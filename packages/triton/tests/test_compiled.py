@@ -13,11 +13,19 @@ import pytest
 
 from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.attention import Tiles
-from torchyard_triton.compiled import BUDGETS, Figures, amd_figures, faults, nvidia_figures
+from torchyard_triton.compiled import (
+    BUDGETS,
+    Figures,
+    FiguresCache,
+    amd_figures,
+    digest,
+    faults,
+    nvidia_figures,
+)
 from torchyard_triton.tuning import tiles_for, tiles_of
 
 _HOPPER = ARCHITECTURES["sm_90"]
-_GOOD = Figures("sm_90", "attention_forward", "causal", 255, 0, 98304, True, 1.0)
+_GOOD = Figures("sm_90", "attention_forward", "causal", 255, 0, 98304, "wgmma.mma_async", 1.0)
 _LOG = """ptxas info    : Compiling entry function 'attention_forward' for 'sm_90a'
 ptxas info    : Function properties for attention_forward
     16 bytes stack frame, 24 bytes spill stores, 36 bytes spill loads
@@ -35,7 +43,8 @@ def test_a_good_kernel_has_no_fault() -> None:
         (replace(_GOOD, shared_memory=232449), "bytes of shared memory"),
         (replace(_GOOD, spills=4), "spills 4, its budget is 0"),
         # Triton compiled a branch around a product to nothing once, without an error.
-        (replace(_GOOD, matrix=False), "expected wgmma.mma_async"),
+        (replace(_GOOD, matrix=""), "expected wgmma.mma_async in its code, got none"),
+        (replace(_GOOD, matrix="mma.sync"), "expected wgmma.mma_async in its code, got mma.sync"),
     ],
 )
 def test_each_fault_is_found(broken: Figures, text: str) -> None:
@@ -44,17 +53,32 @@ def test_each_fault_is_found(broken: Figures, text: str) -> None:
     assert found.startswith("sm_90 attention_forward causal")
 
 
+def test_small_tiles_have_the_small_instruction() -> None:
+    assert faults(replace(_GOOD, matrix="mma.sync"), _HOPPER, small=True) == []
+    (found,) = faults(replace(_GOOD, matrix=""), _HOPPER, small=True)
+    assert "expected mma.sync or wgmma.mma_async" in found
+
+
+def test_figures_are_stored(tmp_path: Path) -> None:
+    cache = FiguresCache(tmp_path / "figures")
+    assert cache.read("a") is None
+    cache.write("a", _GOOD)
+    assert cache.read("a") == _GOOD
+    assert FiguresCache(None).read("a") is None
+    assert digest("one", "two") != digest("onet", "wo")
+
+
 def test_nvidia_figures() -> None:
-    assert nvidia_figures(_LOG, "wgmma.mma_async.sync", _HOPPER) == (255, 24, True)
-    assert nvidia_figures(_LOG, "mma.sync.aligned", _HOPPER)[2] is False
+    assert nvidia_figures(_LOG, "wgmma.mma_async.sync", _HOPPER) == (255, 24, "wgmma.mma_async")
+    assert nvidia_figures(_LOG, "mma.sync.aligned", _HOPPER)[2] == "mma.sync"
     with pytest.raises(ValueError, match="expected what ptxas -v prints"):
         nvidia_figures("", "", _HOPPER)
 
 
 def test_amd_figures() -> None:
     code = "v_mfma_f32_32x32x8\n    .vgpr_count:     250\n    .vgpr_spill_count: 3\n"
-    assert amd_figures(code, ARCHITECTURES["gfx942"]) == (250, 3, True)
-    assert amd_figures(code, ARCHITECTURES["gfx1100"])[2] is False
+    assert amd_figures(code, ARCHITECTURES["gfx942"]) == (250, 3, "v_mfma")
+    assert amd_figures(code, ARCHITECTURES["gfx1100"])[2] == ""
     with pytest.raises(ValueError, match="expected assembly"):
         amd_figures("", ARCHITECTURES["gfx942"])
 
@@ -80,10 +104,14 @@ def test_tiles_are_powers_of_two(architecture: str) -> None:
 def test_kernels_compile(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    words = ("sm_90", "gfx942", "--programs=alibi", "--kernels=attention_forward", f"--out={out}")
-    subprocess.run(
-        [sys.executable, "-m", "torchyard_triton.compiled", *words], env=environ, check=True
-    )
-    rows = json.loads(out.read_text(encoding="utf-8"))
-    assert [row["architecture"] for row in rows] == ["sm_90", "gfx942"]
-    assert all(row["matrix"] for row in rows)
+    cache = tmp_path / "cache"
+    words = ("sm_90", "gfx942", "--programs=alibi", "--kernels=attention_forward")
+    command = [sys.executable, "-m", "torchyard_triton.compiled", *words]
+    found = []
+    for _ in range(2):
+        subprocess.run([*command, f"--out={out}", f"--cache={cache}"], env=environ, check=True)
+        found.append(json.loads(out.read_text(encoding="utf-8")))
+    # The second time nothing is compiled, and the seconds are those of the first.
+    assert found[0] == found[1]
+    assert [row["architecture"] for row in found[0]] == ["sm_90", "gfx942"]
+    assert all(row["matrix"] for row in found[0])

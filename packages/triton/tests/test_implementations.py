@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from torchyard import Platform, ReasonCode, read_platform_file
-from torchyard_attention.contract import AttentionRequest, ScoreKind
+from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.testing import make_call, request_of, traced_score_mod
 from torchyard_triton import Vendor, implementations
@@ -74,6 +74,25 @@ def test_each_fact_flipped_changes_the_verdict() -> None:
     assert _judged(machine, dropout=True).code == ReasonCode.DROPOUT
     assert _judged(machine, score=ScoreKind.GENERAL).code == ReasonCode.SCORE_MOD
     assert _judged(machine, score=ScoreKind.POINTWISE).code == ReasonCode.SCORE_MOD
+
+
+def test_sizes_that_indices_do_not_reach_are_refused_by_name() -> None:
+    h100, amd = _machine("h100"), _machine("mi300x")
+    assert _judged(h100, kv_length=2**28, q_length=1).supported
+    for field, size in (
+        *(("q_length", 2**28 + 1), ("kv_length", 2**28 + 1)),
+        *(("batch", 2**20 + 1), ("q_heads", 2**20 + 1)),
+    ):
+        verdict = _judged(h100, **{field: size})
+        assert verdict.code == ReasonCode.SHAPE
+        assert field in verdict.text
+    wide = _judged(h100, block_size=(2**31, 2**31), mask=MaskKind.BLOCKS)
+    assert wide.code == ReasonCode.SHAPE
+    assert "block_size" in wide.text
+    # An AMD launch has fewer programs.
+    many = {"batch": 4096, "q_length": 4096}
+    assert _judged(h100, **many).supported
+    assert "tiles on gfx942" in _judged(amd, device="cuda", **many).text
 
 
 def test_a_program_is_judged() -> None:

@@ -54,7 +54,7 @@ MUTANTS: Final = (
     Mutant("forward", "(mask[5] + row) + place", "(mask[5] + row)", "random"),
     Mutant("forward", "(base + tl.log2(divisor))", "tl.log2(divisor)", "gate"),
     Mutant("forward", "key % 8)[None", "7 - key % 8)[None", "random"),
-    Mutant("forward", "* tensor[3] + columns", "* tensor[2] + columns", "plain"),
+    Mutant("forward", "* tensor[3] + columns", "* tensor[4] + columns", "plain"),
     Mutant("forward", "to(tl.int64) * tensor[1]", "to(tl.int64) * tensor[2]", "documents"),
     Mutant("forward", "% mask[6]) * mask[7]", "% mask[6]) * mask[6]", "per-batch-and-head"),
     Mutant("query_gradient", "(total * scale)", "total", "plain"),
@@ -78,8 +78,8 @@ def _source(module: str) -> str:
     parts = {
         "captured_gradient": ("tiles", "gradients", "captured_gradient"),
         "delta": ("tiles", "delta"),
-        "forward": ("tiles", "forward"),
-    }.get(module, ("tiles", "gradients", module))
+        "forward": ("tiles", "exact", "forward"),
+    }.get(module, ("tiles", "exact", "gradients", module))
     folder = Path(str(importlib.import_module(_ROOM).__file__)).parent
     text = "\n".join((folder / f"{part}.py").read_text(encoding="utf-8") for part in parts)
     text = re.sub(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from torchyard import Implementation, Platform, ReasonCode, Verdict
 from torchyard_triton._machine import supports_machine
 from torchyard_triton._vendor import Vendor
+from torchyard_triton.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
     from torchyard_attention.contract import AttentionRequest
@@ -83,8 +84,36 @@ def supports_attention(request: AttentionRequest, platform: Platform, *, vendor:
         return Verdict.no(
             ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
         )
+    verdict = _supports_sizes(request, platform, vendor, verdict)
+    if not verdict.supported:
+        return verdict
     lacking = _lacking_of_score(request)
     return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
+
+
+def _supports_sizes(
+    request: AttentionRequest, platform: Platform, vendor: Vendor, verdict: Verdict
+) -> Verdict:
+    """Judge what indices and a launch's programs can count."""
+    from torchyard_triton.attention._limits import beyond_limits, programs_of
+
+    lengths = request.q_length, request.kv_length
+    sizes = (request.batch, request.q_heads, lengths, request.block_size)
+    lacking = beyond_limits(*sizes)
+    if lacking:
+        return Verdict.no(ReasonCode.SHAPE, lacking)
+    accelerator = platform.accelerator(request.device)
+    assert accelerator is not None
+    architecture = ARCHITECTURES[vendor.arch_of(accelerator)]
+    programs = programs_of(*sizes)
+    if programs > architecture.programs:
+        return Verdict.no(
+            ReasonCode.SHAPE,
+            f"batch, heads and length: expected at most {architecture.programs} tiles on "
+            f"{architecture.name}, got {programs}",
+            "split the batch",
+        )
+    return verdict
 
 
 def _lacking_of_score(request: AttentionRequest) -> str:

@@ -20,7 +20,9 @@ class Architecture:
         arch: Triton's name: the capability as a number, or the AMD target.
         lanes: threads that execute together.
         shared_memory: bytes that one program can have.
-        matrix_instructions: texts of which one is in the code of every matrix product.
+        programs: that one launch can have, of 512 threads.
+        matrix_instruction: what is in the code of every matrix product.
+        small_matrix_instruction: what may be there instead where tiles have fewer than 64 rows.
     """
 
     name: str
@@ -28,21 +30,26 @@ class Architecture:
     arch: int | str
     lanes: int
     shared_memory: int
-    matrix_instructions: tuple[str, ...]
+    programs: int
+    matrix_instruction: str
+    small_matrix_instruction: str
 
 
 def _nvidia(capability: int, kilobytes: int, instruction: str) -> Architecture:
-    instructions = (instruction,)
-    name = f"sm_{capability}"
-    return Architecture(name, "cuda", capability, 32, kilobytes * 1024, instructions)
+    name, memory = f"sm_{capability}", kilobytes * 1024
+    return Architecture(name, "cuda", capability, 32, memory, 2**31 - 1, instruction, "mma.sync")
 
 
 def _amd(arch: str, lanes: int, kilobytes: int, instruction: str) -> Architecture:
-    return Architecture(arch, "hip", arch, lanes, kilobytes * 1024, (instruction,))
+    programs = (2**32 - 1) // 512
+    memory = kilobytes * 1024
+    return Architecture(arch, "hip", arch, lanes, memory, programs, instruction, instruction)
 
 
 # Shared memory: NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
 # Capability" (per thread block); AMD's architecture manuals (LDS per work group).
+# Programs: in the same table, along the first axis of a grid; HIP counts threads instead
+# (hipModuleLaunchKernel: fewer than 2^32).
 _ALL: Final = (
     _nvidia(80, 163, "mma.sync"),
     _nvidia(86, 99, "mma.sync"),

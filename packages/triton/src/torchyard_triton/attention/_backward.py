@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,8 +11,10 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionGradients, ScoreMod
 from torchyard_triton.attention._captured import captured_gradient, spread_of
 from torchyard_triton.attention._launch import (
+    EXACT_TILES,
     Launch,
     Tiles,
+    checked_sizes,
     lowered_mask,
     lowered_score,
     mask_arguments,
@@ -44,6 +47,7 @@ def backward(
 
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
+        ValueError: the call is larger than kernels can index.
     """
     return BackwardPasses(call, out, lse, grad_out, grad_lse, mask_mod, tiles or Tiles()).run()
 
@@ -61,15 +65,18 @@ class BackwardPasses:
         mask_mod: ScoreMod | None,
         tiles: Tiles,
     ) -> None:
+        checked_sizes(call)
         self.call, self.out, self.grad_out, self.grad_lse = call, out, grad_out, grad_lse
         self.batches, self.heads, self.q_length, self.head_dim = call.query.shape
         self.kv_heads, self.kv_length, self.value_dim = call.value.shape[1:]
         self.block = (0, 0) if call.mask is None else call.mask.block_size
-        limits = (
+        self._limits = (
             min(self.block[0] or self.q_length, self.q_length),
             min(self.block[1] or self.kv_length, self.kv_length),
         )
-        self.tiles = tiles.within(limits)
+        self.tiles = tiles.within(self._limits)
+        # Without a mask every row sees every key, and nothing is to be kept out.
+        self.masked = call.mask is not None or mask_mod is not None
         self.lse = lse.contiguous()
         self.delta = torch.empty_like(self.lse)
         self.program = self._program()
@@ -93,18 +100,28 @@ class BackwardPasses:
         empty = 0 in (self.batches, self.heads, self.q_length, self.kv_length)
         if not empty:
             self.delta_launch().run()
-            self.query_launch(query).run()
-            self.key_launch(key, value).run()
+            marks = self._marks(self.heads, self.q_length)
+            self.query_launch(query, marks).run()
+            key_marks = self._marks(self.kv_heads, self.kv_length)
+            self.key_launch(key, value, key_marks).run()
+            if self.masked:
+                self.query_launch(query, marks, exact=True).run()
+                self.key_launch(key, value, key_marks, exact=True).run()
         return AttentionGradients(query, key, value, self._captured(empty))
 
     def _tensors(self) -> tuple[Any, ...]:
         tensors = (self.call.query, self.call.key, self.call.value, self.grad_out)
         return tuple(tensor_arguments(tensor) for tensor in tensors)
 
+    def _marks(self, heads: int, length: int) -> Tensor:
+        """Return what one pass marks rows in for the next; never read where nothing is masked."""
+        size = (self.batches, heads, length) if self.masked else (1,)
+        return torch.empty(size, dtype=torch.int8, device=self.lse.device)
+
     def _rows(self) -> int:
         return row_tiles(self.q_length, self.block[0], self.tiles.rows)
 
-    def _constants(self) -> dict[str, Any]:
+    def _constants(self, tiles: Tiles | None = None) -> dict[str, Any]:
         return {
             "SCORE": self.score,
             "MASK": self.mask,
@@ -115,10 +132,7 @@ class BackwardPasses:
             "PADDED": padded(self.head_dim),
             "VALUE_SIZE": self.value_dim,
             "VALUE_PADDED": padded(self.value_dim),
-            "ROWS": self.tiles.rows,
-            "KEYS": self.tiles.keys,
-            "num_warps": self.tiles.warps,
-            "num_stages": self.tiles.stages,
+            **(tiles or self.tiles).constants,
         }
 
     def _slope(self) -> Any:
@@ -134,6 +148,7 @@ class BackwardPasses:
             self.delta,
             self.heads,
             self.q_length,
+            -(-self.q_length // self.tiles.rows),
         )
         constants = {
             "LSE": self.grad_lse is not None,
@@ -141,39 +156,54 @@ class BackwardPasses:
             "PADDED": padded(self.value_dim),
             "ROWS": self.tiles.rows,
         }
-        grid = (-(-self.q_length // self.tiles.rows), self.batches * self.heads)
+        grid = (arguments[-1] * self.batches * self.heads,)
         return Launch(attention_delta, grid, arguments, constants)
 
-    def query_launch(self, gradient: Tensor) -> Launch:
+    def query_launch(self, gradient: Tensor, marks: Tensor, *, exact: bool = False) -> Launch:
+        """Return the launch that writes the query's gradient; exact: that of marked rows."""
         from torchyard_triton.device.attention.query_gradient import attention_query_gradient
 
+        tiles = EXACT_TILES.within(self._limits) if exact else self.tiles
+        count = row_tiles(self.q_length, self.block[0], tiles.rows)
         arguments = (
             *self._tensors(),
             tensor_arguments(gradient),
-            *(self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
+            *(self.lse, self.delta, marks, mask_arguments(self.call.mask, self.lse)),
             *(self.captured, self.mask_captured, self.call.scale),
-            *(self.heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
+            *(self.heads, self.heads // self.kv_heads, self.q_length, self.kv_length, count),
         )
-        grid = (self._rows(), self.batches * self.heads)
-        constants = {"SLOPE": self._slope(), **self._constants()}
+        grid = (count * self.batches * self.heads,)
+        constants = self._gradient_constants(tiles, exact)
         return Launch(attention_query_gradient, grid, arguments, constants)
 
-    def key_launch(self, key: Tensor, value: Tensor) -> Launch:
+    def _gradient_constants(self, tiles: Tiles, exact: bool) -> dict[str, Any]:
+        own = {"SLOPE": self._slope(), "MARKS": self.masked and not exact, "EXACT": exact}
+        return {**own, **self._constants(tiles)}
+
+    def key_launch(
+        self, key: Tensor, value: Tensor, marks: Tensor, *, exact: bool = False
+    ) -> Launch:
+        """Return the launch that writes gradients of key and value; exact: of marked keys."""
         from torchyard_triton.device.attention.key_gradient import attention_key_gradient
 
+        tiles = EXACT_TILES.within(self._limits) if exact else self.tiles
+        count = row_tiles(self.kv_length, self.block[1], tiles.keys)
         arguments = (
             *self._tensors(),
             *(tensor_arguments(key), tensor_arguments(value)),
-            *(self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
-            transposed_arguments(self.call.mask, self.kv_length, self.lse),
+            *(self.lse, self.delta, marks, mask_arguments(self.call.mask, self.lse)),
+            self.transposed,
             *(self.captured, self.mask_captured, self.call.scale),
-            *(self.kv_heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
+            *(self.kv_heads, self.heads // self.kv_heads, self.q_length, self.kv_length, count),
         )
-        tiles = row_tiles(self.kv_length, self.block[1], self.tiles.keys)
-        constants = {"SLOPE": self._slope(), **self._constants()}
-        return Launch(
-            attention_key_gradient, (tiles, self.batches * self.kv_heads), arguments, constants
-        )
+        grid = (count * self.batches * self.kv_heads,)
+        constants = self._gradient_constants(tiles, exact)
+        return Launch(attention_key_gradient, grid, arguments, constants)
+
+    @cached_property
+    def transposed(self) -> tuple[Any, ...]:
+        """The mask's lists by columns of blocks."""
+        return transposed_arguments(self.call.mask, self.kv_length, self.lse)
 
     def site_launch(
         self, site: LoweredSite, parts: Tensor, places: Tensor, first_tile: int, first_head: int
@@ -186,14 +216,14 @@ class BackwardPasses:
             *(parts, places, self.lse, self.delta, mask_arguments(self.call.mask, self.lse)),
             *(self.captured, self.mask_captured, self.call.scale),
             *(self.heads, self.heads // self.kv_heads, self.q_length, self.kv_length),
-            *(first_tile, first_head),
+            *(first_tile, first_head, parts.shape[1]),
         )
         constants = {
             "SITE": self.program.function(site.function),
             "SPREAD": spread_of(site),
             **self._constants(),
         }
-        grid = (parts.shape[1], parts.shape[0])
+        grid = (parts.shape[0] * parts.shape[1],)
         return Launch(attention_captured_gradient, grid, arguments, constants)
 
     def _captured(self, empty: bool) -> tuple[Tensor | None, ...]:

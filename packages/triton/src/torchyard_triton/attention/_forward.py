@@ -1,14 +1,18 @@
-"""``forward``: outputs of attention by one kernel."""
+"""``forward``: outputs of attention by one kernel, and a second one where rows hold NaN."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
 from torchyard_triton.attention._launch import (
+    EXACT_TILES,
     Launch,
     Tiles,
+    checked_sizes,
     lowered_mask,
     lowered_score,
     mask_arguments,
@@ -18,7 +22,7 @@ from torchyard_triton.attention._launch import (
     tensor_arguments,
 )
 
-__all__ = ["forward", "forward_launch"]
+__all__ = ["ForwardPasses", "forward"]
 
 
 def forward(
@@ -43,70 +47,99 @@ def forward(
 
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
+        ValueError: the call is larger than kernels can index.
     """
-    launch, result = forward_launch(call, mask_mod=mask_mod, sinks=sinks, tiles=tiles)
-    launch.run()
-    return result
+    return ForwardPasses(call, mask_mod, sinks, tiles or Tiles()).run()
 
 
-def forward_launch(
-    call: AttentionCall,
-    *,
-    mask_mod: ScoreMod | None = None,
-    sinks: Tensor | None = None,
-    tiles: Tiles | None = None,
-) -> tuple[Launch, AttentionResult]:
-    """Return the launch of a forward, and the result that it fills. Arguments as of it."""
-    from torchyard_triton.device.attention.forward import attention_forward
+class ForwardPasses:
+    """One forward: what its launches have in common. Arguments as of :func:`forward`."""
 
-    query, key, value = call.query, call.key, call.value
-    batches, heads, q_length, head_dim = query.shape
-    kv_heads, kv_length, value_dim = value.shape[1:]
-    out = query.new_empty((batches, heads, q_length, value_dim))
-    lse = query.new_empty((batches, heads, q_length), dtype=torch.float32)
-    max_scores = torch.empty_like(lse) if call.max_scores else None
-    block, key_block = (0, 0) if call.mask is None else call.mask.block_size
-    tiles = (Tiles() if tiles is None else tiles).within(
-        (min(block or q_length, q_length), min(key_block or kv_length, kv_length))
-    )
-    score = None if call.score_mod is None else lowered_score(call.score_mod)
-    mask = None if mask_mod is None else lowered_mask(mask_mod)
-    score_function, captured = program_arguments(call.score_mod, score, query.device)
-    mask_function, mask_captured = program_arguments(mask_mod, mask, query.device)
-    arguments = (
-        tensor_arguments(query),
-        tensor_arguments(key),
-        tensor_arguments(value),
-        tensor_arguments(out),
-        lse,
-        lse if max_scores is None else max_scores,
-        mask_arguments(call.mask, lse),
-        lse if sinks is None else sinks,
-        captured,
-        mask_captured,
-        call.scale,
-        heads,
-        heads // max(1, kv_heads),
-        q_length,
-        kv_length,
-    )
-    constants = {
-        "SCORE": score_function,
-        "MASK": mask_function,
-        "LISTS": call.mask is not None,
-        "SINKS": sinks is not None,
-        "MAXIMA": max_scores is not None,
-        "BLOCK": block,
-        "KEY_BLOCK": key_block,
-        "SIZE": head_dim,
-        "PADDED": padded(head_dim),
-        "VALUE_SIZE": value_dim,
-        "VALUE_PADDED": padded(value_dim),
-        "ROWS": tiles.rows,
-        "KEYS": tiles.keys,
-        "num_warps": tiles.warps,
-        "num_stages": tiles.stages,
-    }
-    grid = (row_tiles(q_length, block, tiles.rows), batches * heads)
-    launch = Launch(attention_forward, grid, arguments, constants)
-    return launch, AttentionResult(out, lse if call.lse else None, max_scores)
+    def __init__(
+        self, call: AttentionCall, mask_mod: ScoreMod | None, sinks: Tensor | None, tiles: Tiles
+    ) -> None:
+        checked_sizes(call)
+        self.call, self.sinks, self.tiles = call, sinks, tiles
+        query, value = call.query, call.value
+        self.batches, self.heads, self.q_length, self.head_dim = query.shape
+        self.kv_heads, self.kv_length, self.value_dim = value.shape[1:]
+        self.block = (0, 0) if call.mask is None else call.mask.block_size
+        rows = (self.batches, self.heads, self.q_length)
+        self.out = query.new_empty((*rows, self.value_dim))
+        self.lse = query.new_empty(rows, dtype=torch.float32)
+        self.max_scores = torch.empty_like(self.lse) if call.max_scores else None
+        # Without a mask every row sees every key, and nothing is to be kept out.
+        masked = call.mask is not None or mask_mod is not None
+        self.marks = torch.empty_like(self.lse, dtype=torch.int8) if masked else None
+        score = None if call.score_mod is None else lowered_score(call.score_mod)
+        mask = None if mask_mod is None else lowered_mask(mask_mod)
+        self.score, self.captured = program_arguments(call.score_mod, score, query.device)
+        self.mask, self.mask_captured = program_arguments(mask_mod, mask, query.device)
+
+    def run(self) -> AttentionResult:
+        self.launch().run()
+        if self.marks is not None:
+            self.exact_launch().run()
+        return AttentionResult(self.out, self.lse if self.call.lse else None, self.max_scores)
+
+    def launch(self) -> Launch:
+        from torchyard_triton.device.attention.forward import attention_forward
+
+        return self._launch(
+            attention_forward,
+            self.tiles,
+            (
+                self.lse if self.max_scores is None else self.max_scores,
+                self.lse if self.marks is None else self.marks,
+                mask_arguments(self.call.mask, self.lse),
+                self.lse if self.sinks is None else self.sinks,
+            ),
+            {
+                "SINKS": self.sinks is not None,
+                "MAXIMA": self.max_scores is not None,
+                "MARKS": self.marks is not None,
+            },
+        )
+
+    def exact_launch(self) -> Launch:
+        """Return the launch that computes again the rows that the first one marked."""
+        from torchyard_triton.device.attention.exact_forward import attention_exact_forward
+
+        own = (self.marks, mask_arguments(self.call.mask, self.lse))
+        return self._launch(attention_exact_forward, EXACT_TILES, own, {})
+
+    def _launch(
+        self, kernel: Any, tiles: Tiles, own: tuple[Any, ...], constants: dict[str, Any]
+    ) -> Launch:
+        """Return a launch of a kernel with arguments of its own between the shared ones."""
+        call = self.call
+        tiles = tiles.within(
+            (
+                min(self.block[0] or self.q_length, self.q_length),
+                min(self.block[1] or self.kv_length, self.kv_length),
+            )
+        )
+        count = row_tiles(self.q_length, self.block[0], tiles.rows)
+        tensors = (call.query, call.key, call.value, self.out)
+        arguments = (
+            *(tensor_arguments(tensor) for tensor in tensors),
+            self.lse,
+            *own,
+            *(self.captured, self.mask_captured, call.scale),
+            *(self.heads, self.heads // max(1, self.kv_heads)),
+            *(self.q_length, self.kv_length, count),
+        )
+        shared = {
+            "SCORE": self.score,
+            "MASK": self.mask,
+            "LISTS": call.mask is not None,
+            "BLOCK": self.block[0],
+            "KEY_BLOCK": self.block[1],
+            "SIZE": self.head_dim,
+            "PADDED": padded(self.head_dim),
+            "VALUE_SIZE": self.value_dim,
+            "VALUE_PADDED": padded(self.value_dim),
+            **tiles.constants,
+        }
+        grid = (count * self.batches * self.heads,)
+        return Launch(kernel, grid, arguments, {**shared, **constants})

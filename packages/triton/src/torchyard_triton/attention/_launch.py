@@ -8,16 +8,19 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import MaskBlocks, ScoreMod
+from torchyard_attention.contract import AttentionCall, MaskBlocks, ScoreMod
 from torchyard_programs import Input
 from torchyard_triton._launch import Launch
+from torchyard_triton.attention._limits import MAX_COUNT, MAX_LENGTH, beyond_limits
 from torchyard_triton.lowering import LoweredProgram, captured_values, lower
 
 __all__ = [
+    "EXACT_TILES",
     "RANGES",
     "SCORE_INPUTS",
     "Launch",
     "Tiles",
+    "checked_sizes",
     "lowered_mask",
     "lowered_score",
     "mask_arguments",
@@ -31,13 +34,9 @@ SCORE_INPUTS: Final = (
     Input("s", torch.float32),
     *(Input(name, torch.int64) for name in ("b", "h", "q", "k")),
 )
-# Batches, heads, queries and keys that calls may have: their differences, and sums of a few, are
-# int32's.
 RANGES: Final = (
-    ("b", 0, 2**20 - 1),
-    ("h", 0, 2**20 - 1),
-    ("q", 0, 2**28 - 1),
-    ("k", 0, 2**28 - 1),
+    *((name, 0, MAX_COUNT - 1) for name in ("b", "h")),
+    *((name, 0, MAX_LENGTH - 1) for name in ("q", "k")),
 )
 # Matrix instructions take no smaller tiles.
 _SMALLEST: Final = 16
@@ -64,6 +63,29 @@ class Tiles:
             for tile, size in zip((self.rows, self.keys), block_size, strict=True)
         )
         return Tiles(rows, keys, self.warps, self.stages)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """A launch's constants."""
+        return {
+            "ROWS": self.rows,
+            "KEYS": self.keys,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+        }
+
+
+# Of the second launch over marked rows, which is rarely more than a look at the marks.
+EXACT_TILES: Final = Tiles(rows=16, keys=16, warps=4, stages=1)
+
+
+def checked_sizes(call: AttentionCall) -> None:
+    """Raise ValueError where a call is larger than kernels can index."""
+    batch, heads, q_length, _ = call.query.shape
+    block_size = (0, 0) if call.mask is None else call.mask.block_size
+    lacking = beyond_limits(batch, heads, (q_length, call.key.shape[2]), block_size)
+    if lacking:
+        raise ValueError(lacking)
 
 
 def padded(size: int) -> int:

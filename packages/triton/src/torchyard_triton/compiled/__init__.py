@@ -7,6 +7,7 @@ prints a table; the process must not interpret.
 from __future__ import annotations
 
 from torchyard_triton.compiled._budgets import BUDGETS, Budget
+from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, amd_figures, faults, nvidia_figures
 
@@ -14,8 +15,10 @@ __all__ = [
     "BUDGETS",
     "Budget",
     "Figures",
+    "FiguresCache",
     "amd_figures",
     "compile_launch",
+    "digest",
     "faults",
     "nvidia_figures",
 ]

@@ -1,8 +1,8 @@
 """``python -m torchyard_triton.compiled ARCHITECTURE...``: compile every kernel, print a table.
 
 Options: ``--programs none,causal`` (of attention; empty: without it), ``--kernels
-attention_forward``, ``--out FILE`` (JSON, one row for each kernel). Exits with 1 where a kernel has
-a fault.
+attention_forward``, ``--out FILE`` (JSON, one row for each kernel), ``--cache FOLDER`` (kernels
+that did not change are not compiled again). Exits with 1 where a kernel has a fault.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import triton
 
 from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.compiled._budgets import budget_of
+from torchyard_triton.compiled._cache import FiguresCache
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, faults
 from torchyard_triton.compiled._linear import linear_specimens
@@ -29,6 +30,13 @@ from torchyard_triton.tuning import tiles_of
 
 # Has no matrix product.
 _WITHOUT_MATRIX = frozenset({"attention_delta"})
+# Have tiles of fewer rows than the largest matrix instructions take.
+_SMALL = frozenset(
+    {
+        *("attention_exact_forward", "attention_exact_key_gradient"),
+        "attention_exact_query_gradient",
+    }
+)
 # What yields the specimens of other ops than attention, by the architecture's name.
 _OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = (
     topk_specimens,
@@ -44,9 +52,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--kernels", default="")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cache", type=Path)
     options = parser.parse_args(words)
     names = ARCHITECTURES if "all" in options.architectures else options.architectures
     kernels = set(filter(None, options.kernels.split(",")))
+    cache = FiguresCache(options.cache)
     rows: list[Figures] = []
     found: list[str] = []
     for name in names:
@@ -55,7 +65,9 @@ def main(words: list[str]) -> int:
             if kernels and specimen.kernel not in kernels:
                 continue
             try:
-                figures = compile_launch(specimen.build(), architecture, specimen.program)
+                figures = compile_launch(
+                    specimen.build(), architecture, specimen.kernel, specimen.program, cache
+                )
             except Exception as error:
                 found.append(
                     f"{name} {specimen.kernel} {specimen.program}: {type(error).__name__}: {error}"
@@ -67,11 +79,12 @@ def main(words: list[str]) -> int:
                 architecture,
                 spills=budget_of(name, triton.__version__, specimen.kernel),
                 matrix=specimen.matrix,
+                small=specimen.small,
             )
             print(
                 f"{name:8} {specimen.kernel:28} {specimen.program:9} {figures.registers:4} "
                 f"registers {figures.spills:4} spilled {figures.shared_memory:7} shared "
-                f"{figures.seconds:5.1f} s",
+                f"{figures.matrix or '-':16} {figures.seconds:5.1f} s",
                 flush=True,
             )
     if options.out:
@@ -84,7 +97,7 @@ def _specimens(architecture: str, programs: str) -> Iterator[Specimen]:
     """Yield what is compiled: attention with its programs, then the other ops' kernels."""
     for program in filter(None, programs.split(",")):
         for kernel, build in launches(program, tiles=tiles_of(architecture)):
-            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX)
+            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX, kernel in _SMALL)
     for specimens in _OTHERS:
         yield from specimens(architecture)
 

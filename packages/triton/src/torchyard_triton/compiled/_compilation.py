@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from torchyard_triton._launch import Launch
 from torchyard_triton.architectures import Architecture
+from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._figures import Figures, read_figures
 
 __all__ = ["compile_launch"]
@@ -30,7 +32,13 @@ _DTYPES: Final = {
 _OPTIONS: Final = ("num_warps", "num_stages")
 
 
-def compile_launch(launch: Launch, architecture: Architecture, program: str) -> Figures:
+def compile_launch(
+    launch: Launch,
+    architecture: Architecture,
+    name: str,
+    program: str,
+    cache: FiguresCache,
+) -> Figures:
     """Compile a launch as Triton would at its first start on an architecture.
 
     As there, pointers and sizes that 16 divides are known to be so, and sizes of 1 are constants.
@@ -38,7 +46,8 @@ def compile_launch(launch: Launch, architecture: Architecture, program: str) -> 
     Args:
         launch: of a jit function that is not interpreted.
         architecture: the target.
-        program: the name of the specimen, for the figures.
+        name, program: of the specimen, for the figures.
+        cache: what was compiled before is read from it, with the seconds that it took then.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -63,6 +72,10 @@ def compile_launch(launch: Launch, architecture: Architecture, program: str) -> 
     }
     # Newer versions of Triton turn it off where nobody asks.
     options["enable_fp_fusion"] = True
+    key = digest(source.hash(), str(target), str(options), triton.__version__)
+    known = cache.read(key)
+    if known is not None:
+        return replace(known, kernel=name, program=program)
     log = io.StringIO()
     begun = time.perf_counter()
     with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope():
@@ -73,9 +86,10 @@ def compile_launch(launch: Launch, architecture: Architecture, program: str) -> 
             kernel = triton.compile(source, target=target, options=options)
     seconds = time.perf_counter() - begun
     found = read_figures(log.getvalue(), kernel.asm, architecture)
-    name = launch.kernel.__name__
     shared = kernel.metadata.shared
-    return Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
+    figures = Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
+    cache.write(key, figures)
+    return figures
 
 
 def _typed(

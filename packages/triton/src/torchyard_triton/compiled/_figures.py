@@ -22,7 +22,7 @@ class Figures:
         spills: bytes that a thread stores outside of registers (NVIDIA), or registers that it does
             not have (AMD).
         shared_memory: bytes of each program.
-        matrix: whether the architecture's matrix instruction is in the code.
+        matrix: the matrix instruction in the code; empty without one.
         seconds: that the compilation took.
     """
 
@@ -32,12 +32,12 @@ class Figures:
     registers: int
     spills: int
     shared_memory: int
-    matrix: bool
+    matrix: str
     seconds: float
 
 
-def nvidia_figures(log: str, code: str, architecture: Architecture) -> tuple[int, int, bool]:
-    """Return registers, bytes of spill stores, and whether the matrix instruction is there.
+def nvidia_figures(log: str, code: str, architecture: Architecture) -> tuple[int, int, str]:
+    """Return registers, bytes of spill stores, and the matrix instruction.
 
     Args:
         log: what ``ptxas -v`` prints, run with Triton's own options: others give other spills.
@@ -47,11 +47,11 @@ def nvidia_figures(log: str, code: str, architecture: Architecture) -> tuple[int
     spills = re.search(r"(\d+) bytes spill stores", log)
     if registers is None or spills is None:
         raise ValueError(f"nvidia_figures: log: expected what ptxas -v prints, got {log[-200:]!r}")
-    return int(registers[1]), int(spills[1]), _has_matrix(code, architecture)
+    return int(registers[1]), int(spills[1]), _matrix(code, architecture)
 
 
-def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, bool]:
-    """Return vector registers, spilled ones, and whether the matrix instruction is there.
+def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, str]:
+    """Return vector registers, spilled ones, and the matrix instruction.
 
     Args:
         code: the assembly with its metadata.
@@ -59,10 +59,10 @@ def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, bool]:
     counts = [re.search(rf"\.{name}:\s+(\d+)", code) for name in ("vgpr_count", "vgpr_spill_count")]
     if counts[0] is None or counts[1] is None:
         raise ValueError("amd_figures: code: expected assembly with .vgpr_count, got none")
-    return int(counts[0][1]), int(counts[1][1]), _has_matrix(code, architecture)
+    return int(counts[0][1]), int(counts[1][1]), _matrix(code, architecture)
 
 
-_Reader = Callable[[str, str, Architecture], tuple[int, int, bool]]
+_Reader = Callable[[str, str, Architecture], tuple[int, int, str]]
 # Of each backend of Triton's: the stage whose code is read, and what reads it and ptxas' log.
 _READERS: Final[dict[str, tuple[str, _Reader]]] = {
     "cuda": ("ptx", nvidia_figures),
@@ -72,8 +72,8 @@ _READERS: Final[dict[str, tuple[str, _Reader]]] = {
 
 def read_figures(
     log: str, code: Mapping[str, Any], architecture: Architecture
-) -> tuple[int, int, bool]:
-    """Return registers, spills, and whether the matrix instruction is there.
+) -> tuple[int, int, str]:
+    """Return registers, spills, and the matrix instruction.
 
     Args:
         log: what ``ptxas -v`` printed; empty where the backend has no ptxas.
@@ -83,12 +83,18 @@ def read_figures(
     return read(log, code[stage], architecture)
 
 
-def _has_matrix(code: str, architecture: Architecture) -> bool:
-    return any(instruction in code for instruction in architecture.matrix_instructions)
+def _matrix(code: str, architecture: Architecture) -> str:
+    known = (architecture.matrix_instruction, architecture.small_matrix_instruction)
+    return next((instruction for instruction in known if instruction in code), "")
 
 
 def faults(
-    figures: Figures, architecture: Architecture, *, spills: int = 0, matrix: bool = True
+    figures: Figures,
+    architecture: Architecture,
+    *,
+    spills: int = 0,
+    matrix: bool = True,
+    small: bool = False,
 ) -> list[str]:
     """Return what is wrong with a compiled kernel; empty where nothing is.
 
@@ -99,6 +105,7 @@ def faults(
         architecture: what it was compiled for.
         spills: that its budget grants.
         matrix: whether it computes matrix products.
+        small: whether its tiles are too small for the architecture's largest instruction.
     """
     where = f"{figures.architecture} {figures.kernel} {figures.program}"
     found = []
@@ -109,7 +116,10 @@ def faults(
         )
     if figures.spills > spills:
         found.append(f"{where}: spills {figures.spills}, its budget is {spills}")
-    if matrix and not figures.matrix:
-        names = ", ".join(architecture.matrix_instructions)
-        found.append(f"{where}: expected {names} in its code, got none")
+    wanted = {architecture.matrix_instruction}
+    if small:
+        wanted.add(architecture.small_matrix_instruction)
+    if matrix and figures.matrix not in wanted:
+        names, got = " or ".join(sorted(wanted)), figures.matrix or "none"
+        found.append(f"{where}: expected {names} in its code, got {got}")
     return found

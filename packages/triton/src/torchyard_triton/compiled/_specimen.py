@@ -19,9 +19,11 @@ class Specimen:
         program: what it is compiled with: a recorded program, a dtype.
         build: returns the launch; called where the specimen is compiled.
         matrix: whether it computes matrix products.
+        small: whether its tiles are too small for the architecture's largest matrix instruction.
     """
 
     kernel: str
     program: str
     build: Callable[[], Launch]
     matrix: bool = True
+    small: bool = False

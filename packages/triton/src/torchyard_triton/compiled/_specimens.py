@@ -13,7 +13,7 @@ from torchyard_attention.contract import AttentionCall, MaskBlocks
 from torchyard_programs import trace
 from torchyard_triton._launch import Launch
 from torchyard_triton.attention._backward import BackwardPasses
-from torchyard_triton.attention._forward import forward_launch
+from torchyard_triton.attention._forward import ForwardPasses
 from torchyard_triton.attention._launch import SCORE_INPUTS, Tiles
 
 __all__ = ["PROGRAMS", "launches"]
@@ -111,27 +111,38 @@ def launches(
         captured_grad=wanted,
     )
     lse = torch.zeros((1, _HEADS, _LENGTH))
+    marks = torch.zeros(1, dtype=torch.int8)
     chosen = {} if tiles is None else tiles
 
     def passes(kernel: str) -> BackwardPasses:
         of = chosen.get(kernel, Tiles())
         return BackwardPasses(call, query, lse, query, None, mask_mod, of)
 
-    yield (
-        "attention_forward",
-        lambda: forward_launch(call, mask_mod=mask_mod, tiles=chosen.get("attention_forward"))[0],
-    )
+    def outputs() -> ForwardPasses:
+        of = chosen.get("attention_forward", Tiles())
+        return ForwardPasses(call, mask_mod, None, of)
+
+    yield "attention_forward", lambda: outputs().launch()
+    if lists:
+        yield "attention_exact_forward", lambda: outputs().exact_launch()
     yield "attention_delta", lambda: passes("attention_delta").delta_launch()
     yield (
         "attention_query_gradient",
-        lambda: passes("attention_query_gradient").query_launch(torch.zeros_like(query)),
+        lambda: passes("attention_query_gradient").query_launch(query, marks),
     )
     yield (
         "attention_key_gradient",
-        lambda: passes("attention_key_gradient").key_launch(
-            torch.zeros_like(key), torch.zeros_like(key)
-        ),
+        lambda: passes("attention_key_gradient").key_launch(key, key, marks),
     )
+    if lists:
+        yield (
+            "attention_exact_query_gradient",
+            lambda: passes("").query_launch(query, marks, exact=True),
+        )
+        yield (
+            "attention_exact_key_gradient",
+            lambda: passes("").key_launch(key, key, marks, exact=True),
+        )
     if wanted:
         parts, places = torch.zeros((1, 1)), torch.zeros((1, 1), dtype=torch.int64)
 

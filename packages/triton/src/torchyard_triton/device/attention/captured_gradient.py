@@ -39,6 +39,7 @@ def attention_captured_gradient(
     kv_length,
     first_tile,
     first_head,
+    tiles,
     SCORE: tl.constexpr,
     SITE: tl.constexpr,
     SPREAD: tl.constexpr,
@@ -59,16 +60,16 @@ def attention_captured_gradient(
 
     Parts with one place are summed here, in an order that depends on sizes alone: those of a tile
     where the place depends on neither q nor k (SPREAD 0), of a row where it does not depend on k
-    (SPREAD 1). No atomics: who launches this sums parts by place. Grid: tiles of rows, heads.
+    (SPREAD 1). No atomics: who launches this sums parts by place. Grid: heads * tiles of rows.
 
     Args:
         parts: float32 [heads, tiles], [heads, tiles * ROWS] or [heads, tiles * ROWS, Sk] by SPREAD,
             contiguous; zeros.
         places: int64, as parts; -1 where there is no part.
-        first_tile, first_head: of batch * heads: what program (0, 0) computes.
+        first_tile, first_head: of batch * heads: what the first program computes.
+        tiles: of rows, that are computed of each head.
     """
-    local_head, local_tile = tl.program_id(1), tl.program_id(0)
-    tiles = tl.num_programs(0)
+    local_head, local_tile = tl.program_id(0) // tiles, tl.program_id(0) % tiles
     batch_head = first_head + local_head
     b, h = batch_head // heads, batch_head % heads
     block, rows, end = row_tile(first_tile + local_tile, q_length, BLOCK, ROWS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchyard_triton.device.attention.tiles import head_start, load_rows
+from torchyard_triton.device.attention.tiles import head_start, load_rows, program_place
 
 __all__ = ["attention_delta"]
 
@@ -18,6 +18,7 @@ def attention_delta(
     delta,
     heads,
     length,
+    tiles,
     LSE: tl.constexpr,
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
@@ -26,15 +27,14 @@ def attention_delta(
     """Compute delta[b, h, q] = grad_out[b, h, q] . out[b, h, q] - grad_lse[b, h, q].
 
     FlashAttention-2 (arXiv 2307.08691), algorithm 2, line 4; the lse's gradient enters every score
-    of its row with the row's weights, as minus delta does. Grid: tiles of rows, batch * head.
+    of its row with the row's weights, as minus delta does. Grid: batch * head * tile of rows.
 
     Args:
         out, grad_out: [B, H, Sq, V], see ``tiles``. grad_lse: float32 [B, H, Sq], read where LSE.
         delta: float32 [B, H, Sq], contiguous.
     """
-    batch_head = tl.program_id(1)
-    b, h = batch_head // heads, batch_head % heads
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tile, batch_head, b, h = program_place(tiles, heads)
+    rows = tile * ROWS + tl.arange(0, ROWS)
     one = load_rows(head_start(out, b, h), out, rows, length, SIZE, PADDED)
     other = load_rows(head_start(grad_out, b, h), grad_out, rows, length, SIZE, PADDED)
     total = tl.sum(one.to(tl.float32) * other.to(tl.float32), 1)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from torchyard_triton.device.attention.exact import not_finite
 from torchyard_triton.device.attention.tiles import (
     head_start,
     listed_keys,
     load_rows,
     mask_row,
     modified,
+    program_place,
+    row_places,
     row_tile,
     tiles_per_block,
     visible,
@@ -47,6 +50,7 @@ def attention_forward(
     out,
     lse,
     max_scores,
+    marks,
     mask,
     sinks,
     captured,
@@ -56,11 +60,13 @@ def attention_forward(
     group,
     q_length,
     kv_length,
+    tiles,
     SCORE: tl.constexpr,
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
     SINKS: tl.constexpr,
     MAXIMA: tl.constexpr,
+    MARKS: tl.constexpr,
     BLOCK: tl.constexpr,
     KEY_BLOCK: tl.constexpr,
     SIZE: tl.constexpr,
@@ -74,25 +80,27 @@ def attention_forward(
 
         out[q] = sum_k exp(score[q, k] - lse[q]) value[k],  lse[q] = log sum_k exp(score[q, k])
 
-    over visible k, with ``score = SCORE(scale * query . key)``. Grid: tiles of rows, batch * head.
+    over visible k, with ``score = SCORE(scale * query . key)``. Grid: batch * head * tile of rows.
 
     Args:
         query, key, value: see ``tiles``; float32, float16 or bfloat16.
         out: likewise, in query's dtype. lse, max_scores: float32 [B, H, Sq], contiguous.
+        marks: int8 [B, H, Sq], written where MARKS: whether a row of out is not finite.
         mask: see ``tiles``; read where LISTS.
         sinks: float32 [H], read where SINKS: each adds exp(sinks[h]) to the sum of its rows.
         captured, mask_captured: of the programs SCORE and MASK.
         heads, group: H, and query heads for each key head.
+        tiles: of rows, of one head.
         BLOCK, KEY_BLOCK: sizes of the mask's blocks; 0 without lists.
     """
-    batch_head = tl.program_id(1)
-    b, h = batch_head // heads, batch_head % heads
-    block, rows, end = row_tile(tl.program_id(0), q_length, BLOCK, ROWS)
+    tile, batch_head, b, h = program_place(tiles, heads)
+    block, rows, end = row_tile(tile, q_length, BLOCK, ROWS)
     q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
     keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
     total = tl.zeros([ROWS, VALUE_PADDED], tl.float32)
     weight = tl.zeros([ROWS], tl.float32)
     greatest = tl.full([ROWS], float("-inf"), tl.float32)
+    undefined = tl.zeros([ROWS], tl.int32)
     if LISTS:
         row = mask_row(mask, b, h, block)
         per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
@@ -116,6 +124,8 @@ def attention_forward(
         )
         seen = seen | (step >= partial)
         seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
+        if MAXIMA:
+            undefined = tl.maximum(undefined, tl.max(tl.where(seen & (scores != scores), 1, 0), 1))
         v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
         total, weight, greatest = accumulate(total, weight, greatest, scores, seen, v)
     if SINKS:
@@ -131,12 +141,13 @@ def attention_forward(
     places = batch_head.to(tl.int64) * q_length + rows
     logarithm = tl.where(empty, float("-inf"), (base + tl.log2(divisor)) * _LN2)
     tl.store(lse + places, logarithm, mask=rows < end)
+    if MARKS:
+        tl.store(marks + places, not_finite(total), mask=rows < end)
     if MAXIMA:
         # The greatest score of NaN and others is NaN.
-        top = tl.where(weight == weight, greatest * _LN2, weight)
+        top = tl.where(undefined == 0, greatest * _LN2, float("nan"))
         tl.store(max_scores + places, top, mask=rows < end)
     columns = tl.arange(0, VALUE_PADDED)
     inside = (rows < end)[:, None] & (columns < VALUE_SIZE)[None, :]
-    places = rows.to(tl.int64)[:, None] * out[3] + columns[None, :] * out[4]
     result = (total / divisor[:, None]).to(out[0].dtype.element_ty)
-    tl.store(head_start(out, b, h) + places, result, mask=inside)
+    tl.store(head_start(out, b, h) + row_places(out, rows, columns), result, mask=inside)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from torchyard_triton.device.attention.exact import not_finite, product
 from torchyard_triton.device.attention.gradients import score_gradients, weights_of
 from torchyard_triton.device.attention.tiles import (
     head_start,
     load_rows,
+    program_place,
+    row_places,
     row_tile,
     tiles_per_block,
     visible,
@@ -53,6 +56,7 @@ def attention_key_gradient(
     grad_value,
     lse,
     delta,
+    marks,
     mask,
     transposed,
     captured,
@@ -62,10 +66,13 @@ def attention_key_gradient(
     group,
     q_length,
     kv_length,
+    tiles,
     SCORE: tl.constexpr,
     SLOPE: tl.constexpr,
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
+    MARKS: tl.constexpr,
+    EXACT: tl.constexpr,
     BLOCK: tl.constexpr,
     KEY_BLOCK: tl.constexpr,
     SIZE: tl.constexpr,
@@ -80,15 +87,21 @@ def attention_key_gradient(
         grad_key[k] = scale sum_q d raw[q, k] query[q],  grad_value[k] = sum_q weight grad_out[q]
 
     over the query heads of the group in order. FlashAttention-2 (arXiv 2307.08691), algorithm 2.
-    Grid: tiles of keys, batch * key head. Arguments as of the forward, and:
+    Grid: batch * key head * tile of keys. Arguments as of the forward. With EXACT only marked keys
+    are computed, see ``exact``; and:
 
     Args:
+        marks: int8 [B, Hkv, Sk]: whether a key's or value's gradient is not finite.
         transposed: the mask's lists by columns of blocks: (partial counts, partial rows, full
             counts, full rows, slots of bits, batches, heads, column blocks, width).
     """
-    batch_head = tl.program_id(1)
-    b, kv_head = batch_head // kv_heads, batch_head % kv_heads
-    key_block, columns, stop = row_tile(tl.program_id(0), kv_length, KEY_BLOCK, KEYS)
+    tile, batch_head, b, kv_head = program_place(tiles, kv_heads)
+    key_block, columns, stop = row_tile(tile, kv_length, KEY_BLOCK, KEYS)
+    marked_places = batch_head.to(tl.int64) * kv_length + columns
+    if EXACT:
+        marked = tl.load(marks + marked_places, mask=columns < stop, other=0) != 0
+        if tl.max(tl.where(marked, 1, 0), 0) == 0:
+            return
     k = load_rows(head_start(key, b, kv_head), key, columns, stop, SIZE, PADDED)
     v = load_rows(head_start(value, b, kv_head), value, columns, stop, VALUE_SIZE, VALUE_PADDED)
     key_total = tl.zeros([KEYS, PADDED], tl.float32)
@@ -123,21 +136,25 @@ def attention_key_gradient(
             seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
             raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
             weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
-            value_total = tl.dot(
-                tl.trans(weights.to(slope.dtype)), slope, value_total, input_precision="ieee"
-            )
+            value_total = product(weights, slope, value_total, seen, EXACT, True)
             dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")
             found = score_gradients(
                 *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
             )
-            key_total = tl.dot(tl.trans(found.to(q.dtype)), q, key_total, input_precision="ieee")
+            key_total = product(found, q, key_total, seen, EXACT, True)
+    if MARKS:
+        mark = tl.maximum(not_finite(key_total), not_finite(value_total))
+        tl.store(marks + marked_places, mark, mask=columns < stop)
+    written = columns < stop
+    if EXACT:
+        written = written & marked
     width = tl.arange(0, PADDED)
-    inside = (columns < stop)[:, None] & (width < SIZE)[None, :]
-    places = columns.to(tl.int64)[:, None] * grad_key[3] + width[None, :] * grad_key[4]
+    inside = written[:, None] & (width < SIZE)[None, :]
+    places = row_places(grad_key, columns, width)
     result = (key_total * scale).to(grad_key[0].dtype.element_ty)
     tl.store(head_start(grad_key, b, kv_head) + places, result, mask=inside)
     width = tl.arange(0, VALUE_PADDED)
-    inside = (columns < stop)[:, None] & (width < VALUE_SIZE)[None, :]
-    places = columns.to(tl.int64)[:, None] * grad_value[3] + width[None, :] * grad_value[4]
+    inside = written[:, None] & (width < VALUE_SIZE)[None, :]
+    places = row_places(grad_value, columns, width)
     result = value_total.to(grad_value[0].dtype.element_ty)
     tl.store(head_start(grad_value, b, kv_head) + places, result, mask=inside)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from torchyard_triton.device.attention.exact import not_finite, product
 from torchyard_triton.device.attention.gradients import score_gradients, weights_of
 from torchyard_triton.device.attention.tiles import (
     head_start,
     listed_keys,
     load_rows,
     mask_row,
+    program_place,
+    row_places,
     row_tile,
     tiles_per_block,
     visible,
@@ -28,6 +31,7 @@ def attention_query_gradient(
     grad_query,
     lse,
     delta,
+    marks,
     mask,
     captured,
     mask_captured,
@@ -36,10 +40,13 @@ def attention_query_gradient(
     group,
     q_length,
     kv_length,
+    tiles,
     SCORE: tl.constexpr,
     SLOPE: tl.constexpr,
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
+    MARKS: tl.constexpr,
+    EXACT: tl.constexpr,
     BLOCK: tl.constexpr,
     KEY_BLOCK: tl.constexpr,
     SIZE: tl.constexpr,
@@ -52,14 +59,18 @@ def attention_query_gradient(
     """Compute grad_query[q] = scale sum_k d raw[q, k] key[k] for ROWS rows of one head.
 
     FlashAttention-2 (arXiv 2307.08691), algorithm 2, by rows: each row is written once, in an order
-    that depends on sizes alone. Grid: tiles of rows, batch * head. Arguments as of the forward.
+    that depends on sizes alone. Grid: batch * head * tile of rows. Arguments as of the forward.
+    With EXACT only marked rows are computed, see ``exact``.
     """
-    batch_head = tl.program_id(1)
-    b, h = batch_head // heads, batch_head % heads
-    block, rows, end = row_tile(tl.program_id(0), q_length, BLOCK, ROWS)
+    tile, batch_head, b, h = program_place(tiles, heads)
+    block, rows, end = row_tile(tile, q_length, BLOCK, ROWS)
+    places = batch_head.to(tl.int64) * q_length + rows
+    if EXACT:
+        marked = tl.load(marks + places, mask=rows < end, other=0) != 0
+        if tl.max(tl.where(marked, 1, 0), 0) == 0:
+            return
     q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
     slope = load_rows(head_start(grad_out, b, h), grad_out, rows, end, VALUE_SIZE, VALUE_PADDED)
-    places = batch_head.to(tl.int64) * q_length + rows
     row_lse = tl.load(lse + places, mask=rows < end, other=0.0)
     row_delta = tl.load(delta + places, mask=rows < end, other=0.0)
     keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
@@ -91,9 +102,13 @@ def attention_query_gradient(
         found = score_gradients(
             *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
         )
-        total = tl.dot(found.to(k.dtype), k, total, input_precision="ieee")
+        total = product(found, k, total, seen, EXACT, False)
+    if MARKS:
+        tl.store(marks + places, not_finite(total), mask=rows < end)
     columns = tl.arange(0, PADDED)
     inside = (rows < end)[:, None] & (columns < SIZE)[None, :]
-    places = rows.to(tl.int64)[:, None] * grad_query[3] + columns[None, :] * grad_query[4]
+    if EXACT:
+        inside = inside & marked[:, None]
+    places = row_places(grad_query, rows, columns)
     result = (total * scale).to(grad_query[0].dtype.element_ty)
     tl.store(head_start(grad_query, b, h) + places, result, mask=inside)

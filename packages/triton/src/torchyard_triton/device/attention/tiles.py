@@ -16,10 +16,23 @@ __all__ = [
     "load_rows",
     "mask_row",
     "modified",
+    "program_place",
+    "row_places",
     "row_tile",
     "tiles_per_block",
     "visible",
 ]
+
+
+@triton.jit
+def program_place(tiles, heads):
+    """Return tile, batch * head, batch and head of a program; tiles of one head are neighbours.
+
+    A grid has one axis, since the others of some devices end at 65,535.
+    """
+    program = tl.program_id(0)
+    batch_head = program // tiles
+    return program % tiles, batch_head, batch_head // heads, batch_head % heads
 
 
 @triton.jit
@@ -50,14 +63,19 @@ def head_start(tensor, b, h):
 
 
 @triton.jit
+def row_places(tensor, rows, columns):
+    """Return where elements [rows, columns] of a head are, from its first."""
+    return rows.to(tl.int64)[:, None] * tensor[3] + columns.to(tl.int64)[None, :] * tensor[4]
+
+
+@triton.jit
 def load_rows(start, tensor, rows, end, SIZE: tl.constexpr, PADDED: tl.constexpr):
     """Return rows [rows, PADDED] of a head, 0 beyond ``end`` and SIZE."""
     columns = tl.arange(0, PADDED)
     inside = (rows < end)[:, None]
     if SIZE < PADDED:
         inside = inside & (columns < SIZE)[None, :]
-    places = rows.to(tl.int64)[:, None] * tensor[3] + columns[None, :] * tensor[4]
-    return tl.load(start + places, mask=inside, other=0.0)
+    return tl.load(start + row_places(tensor, rows, columns), mask=inside, other=0.0)
 
 
 @triton.jit

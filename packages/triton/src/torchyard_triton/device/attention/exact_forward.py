@@ -1,0 +1,96 @@
+"""The rows that the forward pass marked, computed again with hidden keys and values kept out."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from torchyard_triton.device.attention.exact import product
+from torchyard_triton.device.attention.gradients import weights_of
+from torchyard_triton.device.attention.tiles import (
+    head_start,
+    listed_keys,
+    load_rows,
+    mask_row,
+    program_place,
+    row_places,
+    row_tile,
+    tiles_per_block,
+    visible,
+)
+
+__all__ = ["attention_exact_forward"]
+
+
+@triton.jit
+def attention_exact_forward(
+    query,
+    key,
+    value,
+    out,
+    lse,
+    marks,
+    mask,
+    captured,
+    mask_captured,
+    scale,
+    heads,
+    group,
+    q_length,
+    kv_length,
+    tiles,
+    SCORE: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    VALUE_SIZE: tl.constexpr,
+    VALUE_PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Compute out[q] = sum_k exp(score[q, k] - lse[q]) value[k] over visible k, for marked rows.
+
+    The lse is the forward's: no hidden key reaches it, since scores are chosen, not multiplied.
+    Grid and arguments as of the forward; ``marks`` is read.
+    """
+    tile, batch_head, b, h = program_place(tiles, heads)
+    block, rows, end = row_tile(tile, q_length, BLOCK, ROWS)
+    places = batch_head.to(tl.int64) * q_length + rows
+    marked = tl.load(marks + places, mask=rows < end, other=0) != 0
+    if tl.max(tl.where(marked, 1, 0), 0) == 0:
+        return
+    row_lse = tl.load(lse + places, mask=rows < end, other=0.0)
+    q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
+    keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
+    total = tl.zeros([ROWS, VALUE_PADDED], tl.float32)
+    if LISTS:
+        row = mask_row(mask, b, h, block)
+        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
+        partial = tl.load(mask[0] + row) * per_block
+        steps = partial + tl.load(mask[2] + row) * per_block
+    else:
+        row = block
+        partial = tl.cdiv(kv_length, KEYS)
+        steps = partial
+    for step in range(steps):
+        key_block, slot, columns, stop = listed_keys(
+            mask, row, step, partial, kv_length, LISTS, KEY_BLOCK, KEYS
+        )
+        k = load_rows(keys, key, columns, stop, SIZE, PADDED)
+        v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
+        seen = visible(
+            *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
+            *(BLOCK, KEY_BLOCK, MASK, LISTS),
+        )
+        seen = seen | (step >= partial)
+        seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
+        raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
+        total = product(weights, v, total, seen, True, False)
+    columns = tl.arange(0, VALUE_PADDED)
+    inside = marked[:, None] & (columns < VALUE_SIZE)[None, :]
+    result = total.to(out[0].dtype.element_ty)
+    tl.store(head_start(out, b, h) + row_places(out, rows, columns), result, mask=inside)
