@@ -13,8 +13,9 @@ from torch.distributed.fsdp import fully_shard
 
 from torchyard_kernels import PackedWriteError, accelerate
 
-from .model_operations import OPERATIONS, data_in_place, ddp, items_in_place, linears
+from .model_operations import OPERATIONS, ddp
 from .small_models import ARCHITECTURES, build, outputs
+from .weight_operations import data_in_place, items_in_place, linears
 
 QUICK = ("tied llama", "qwen2")
 # Of the second architecture in the quick part: where it differs from the first, by its biases.

@@ -19,23 +19,9 @@ from torchyard_cpu._programs.intervals import (
     fits_int32,
     interval_of,
 )
+from torchyard_cpu._programs.step import COLUMN, RAW, ROW, TILE, UNIFORM, Step
 
-__all__ = [
-    "COLUMN",
-    "RAW",
-    "ROW",
-    "TILE",
-    "UNIFORM",
-    "Binding",
-    "BoundScore",
-    "CapturedShape",
-    "Step",
-    "bind",
-]
-
-UNIFORM, ROW, COLUMN, TILE = range(4)
-# The number that stands for the raw score.
-RAW: Final = -1
+__all__ = ["Binding", "BoundScore", "CapturedShape", "bind"]
 
 _RANGES: Final[dict[str, Interval]] = {
     "bool": (0, 1),
@@ -63,29 +49,6 @@ class CapturedShape:
     dtype: str
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One native step.
-
-    Attributes:
-        op: its name in ``_native.score_ops()``.
-        args: numbers of earlier steps, or RAW.
-        shape: UNIFORM, ROW, COLUMN or TILE.
-        lanes: ``f``, ``i`` (truth values too) or ``l``.
-        extra: what the operation says it is.
-        tensor: number of the captured tensor that it reads; -1: none.
-        dimension: of an index, for messages.
-    """
-
-    op: str
-    args: tuple[int, ...]
-    shape: int
-    lanes: str
-    extra: int = 0
-    tensor: int = -1
-    dimension: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchyard_cpu import _native
-from torchyard_cpu._programs.binding import COLUMN, RAW, TILE, BoundScore, Step
+from torchyard_cpu._programs.binding import BoundScore
 from torchyard_cpu._programs.sites import BoundGradient
+from torchyard_cpu._programs.step import COLUMN, RAW, TILE, Step
 
 __all__ = [
     "WORDS",

@@ -18,65 +18,22 @@ import torch
 from torchyard_cpu._programs.composed import BINARY, UNARY, Term, gelu_tanh, lerp, wrapped
 from torchyard_cpu._programs.graph import ScoreGraph, UnsupportedProgramError
 from torchyard_cpu._programs.parametric import PARAMETRIC
+from torchyard_cpu._programs.vocabulary import (
+    CASTS,
+    COMPARISONS,
+    COMPUTED,
+    DEFAULTS,
+    FILLS,
+    FLOAT_WORDS,
+    SAME,
+    STORED,
+    TRUTHS,
+)
 from torchyard_programs import Input, Reference, Step, typed_program
 
-__all__ = ["CASTS", "COMPUTED", "STORED", "Lowering", "lower"]
+__all__ = ["Lowering", "lower"]
 
-# What captured tensors may hold, and what that is read as.
-STORED: Final = {
-    torch.float32: "float32",
-    torch.bfloat16: "float32",
-    torch.float16: "float32",
-    torch.int64: "int64",
-    torch.int32: "int32",
-    torch.int16: "int32",
-    torch.int8: "int32",
-    torch.uint8: "int32",
-    torch.bool: "bool",
-}
-COMPUTED: Final = {
-    torch.float32: "float32",
-    torch.int64: "int64",
-    torch.int32: "int32",
-    torch.bool: "bool",
-}
 _INPUTS: Final = {"s": torch.float32, **dict.fromkeys("bhqk", torch.int64)}
-_FLOAT_WORDS: Final = frozenset({"exp", "exp2", "log", "log2", "rsqrt", "sigmoid", "sqrt", "tanh"})
-_SAME: Final = frozenset({"clone", "contiguous", "detach", "positive"})
-CASTS: Final = frozenset({"bfloat16", "bool", "float", "half", "int", "long", "to", "type_as"})
-_COMPARISONS: Final = {
-    "lt": ("lt", False),
-    "le": ("le", False),
-    "gt": ("lt", True),
-    "ge": ("le", True),
-    "eq": ("eq", False),
-    "ne": ("ne", False),
-}
-_FILLS: Final = {
-    "zeros_like": 0,
-    "ones_like": 1,
-    "new_zeros": 0,
-    "new_ones": 1,
-    "full_like": None,
-    "new_full": None,
-    "new_tensor": None,
-}
-# Keywords that say nothing with these values, which torch's own functions pass on.
-_DEFAULTS: Final[dict[str, Any]] = {
-    "alpha": 1,
-    "approximate": "none",
-    "decimals": 0,
-    "inplace": False,
-    "rounding_mode": None,
-}
-_TRUTHS: Final = {
-    "logical_and": "and",
-    "logical_or": "or",
-    "logical_xor": "xor",
-    "bitwise_and": "and",
-    "bitwise_or": "or",
-    "bitwise_xor": "xor",
-}
 
 
 @lru_cache(maxsize=1024)
@@ -173,7 +130,7 @@ class Lowering:
     def _plain(self, step: Step, count: int) -> tuple[Any, ...]:
         """Return the arguments of a step that has so many, and no keyword that matters."""
         for name, value in step.kwargs:
-            if name not in _DEFAULTS or value != _DEFAULTS[name]:
+            if name not in DEFAULTS or value != DEFAULTS[name]:
                 raise self._refuse(step, f"with {name}=")
         if len(step.args) != count:
             raise self._refuse(step, f"with {len(step.args)} arguments")
@@ -229,7 +186,7 @@ class Lowering:
 
     def _comparison(self, step: Step) -> int:
         args = self._plain(step, 2)
-        word, swapped = _COMPARISONS[step.word]
+        word, swapped = COMPARISONS[step.word]
         dtype = self._common(args)
         if dtype == "bool":
             dtype = "int32"
@@ -240,7 +197,7 @@ class Lowering:
         args = self._plain(step, 2)
         dtype = "bool" if step.word.startswith("logical") else self.computed[step.dtype]
         return self.graph.add(
-            _TRUTHS[step.word], tuple(self.as_dtype(a, dtype) for a in args), dtype
+            TRUTHS[step.word], tuple(self.as_dtype(a, dtype) for a in args), dtype
         )
 
     def _inversion(self, step: Step) -> int:
@@ -389,7 +346,7 @@ class Lowering:
         return number
 
     def _fill(self, step: Step) -> int:
-        value = _FILLS[step.word]
+        value = FILLS[step.word]
         keywords = dict(step.kwargs)
         if value is None:
             value = keywords.get("fill_value", step.args[-1])
@@ -423,16 +380,16 @@ def _table() -> dict[str, Callable[[Lowering, Step], int]]:
         (Lowering._composed, UNARY | BINARY),
         (Lowering._parametric, PARAMETRIC),
         (Lowering._shift, ("bitwise_left_shift", "bitwise_right_shift")),
-        (Lowering._comparison, _COMPARISONS),
-        (Lowering._truth, _TRUTHS),
+        (Lowering._comparison, COMPARISONS),
+        (Lowering._truth, TRUTHS),
         (Lowering._inversion, ("bitwise_not", "logical_not")),
         (Lowering._choice, ("where", "masked_fill")),
-        (Lowering._function, _FLOAT_WORDS),
+        (Lowering._function, FLOAT_WORDS),
         (Lowering._sign_or_step, ("neg", "abs", "relu", "square", "floor", "ceil")),
         (Lowering._clamp, ("clamp", "clamp_min", "clamp_max")),
         (Lowering._power, ("pow",)),
-        (Lowering._same, _SAME | CASTS),
-        (Lowering._fill, _FILLS),
+        (Lowering._same, SAME | CASTS),
+        (Lowering._fill, FILLS),
         (Lowering._mixed, ("addcdiv", "addcmul", "lerp")),
         (Lowering._special, ("isfinite", "isinf", "isnan", "isneginf", "isposinf")),
     ]

@@ -11,7 +11,8 @@ from typing import Any, Final
 import torch
 
 from torchyard_cpu._programs.graph import ScoreGraph, UnsupportedProgramError
-from torchyard_cpu._programs.lowering import CASTS, COMPUTED, STORED, Lowering
+from torchyard_cpu._programs.lowering import Lowering
+from torchyard_cpu._programs.vocabulary import CASTS, COMPUTED, STORED
 from torchyard_programs import Reference, Step, TypedProgram
 
 __all__ = ["ProgramLowering"]

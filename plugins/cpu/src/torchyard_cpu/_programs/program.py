@@ -10,11 +10,12 @@ from typing import Any, Final, TypeAlias
 
 import torch
 
-from torchyard_cpu._programs.binding import COLUMN, ROW, TILE, UNIFORM, Binding, BoundScore
+from torchyard_cpu._programs.binding import Binding, BoundScore
 from torchyard_cpu._programs.encoding import encode_roots
 from torchyard_cpu._programs.graph import UnsupportedProgramError
 from torchyard_cpu._programs.intervals import INT32, INT64, Interval
 from torchyard_cpu._programs.pointwise_lowering import ProgramLowering
+from torchyard_cpu._programs.step import COLUMN, ROW, TILE, UNIFORM
 from torchyard_cpu._programs.steps import paired, read_later
 from torchyard_programs import Input, Operation, Program, Reference, Step, build, typed_program
 

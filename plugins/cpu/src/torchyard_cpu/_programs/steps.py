@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from torchyard_cpu._programs.binding import TILE, Step
+from torchyard_cpu._programs.step import TILE, Step
 
 __all__ = ["paired", "read_later"]
 
