@@ -63,7 +63,7 @@ def all_numbers(group: dist.ProcessGroup, own: Sequence[int], device: torch.devi
     mine = torch.tensor(own, dtype=torch.int64, device=device)
     numbers = [torch.empty_like(mine) for _ in range(group.size())]
     dist.all_gather(numbers, mine, group=group)
-    return [int(number) for tensor in numbers for number in tensor]
+    return [number for tensor in numbers for number in tensor.tolist()]
 
 
 def all_parts(
