@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchyard import arguments
 from torchyard_conformance.metal._buffers import Region, buffers_of, regions_of
-from torchyard_conformance.metal._build import ACCESSES, ADDRESS, Program, build
+from torchyard_conformance.metal._compilation import ACCESSES, ADDRESS, Program, build
 from torchyard_conformance.metal._compiler import compiler
 from torchyard_conformance.metal._finding import Finding
 from torchyard_conformance.metal._judgement import differences, findings_of, tensor_of
