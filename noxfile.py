@@ -57,11 +57,11 @@ ENVIRONMENTS = {
     # Its tests choose Triton's interpreter, for the whole process.
     "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
-        ["cpu", "conformance", "context-parallel", "cuda", "export", "kernels"],
+        ["cpu", "conformance", "context-parallel", "cuda", "export", "kernels", "mps"],
         [
             *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
             "packages/kernels/tests",
-            *("plugins/cpu/tests", "plugins/cuda/tests", "tests"),
+            *("plugins/cpu/tests", "plugins/cuda/tests", "plugins/mps/tests", "tests"),
         ],
     ),
 }
@@ -324,7 +324,7 @@ def docs(session: nox.Session) -> None:
             id="cpu",
             tags=[
                 f"pkg-{name}"
-                for name in ("core", "programs", "attention", "kernels", "cpu", "cuda")
+                for name in ("core", "programs", "attention", "kernels", "cpu", "cuda", "mps")
             ]
             + ["hw-cpu"],
         ),

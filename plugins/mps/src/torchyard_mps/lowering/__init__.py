@@ -1,0 +1,8 @@
+"""Recorded programs as the source of Metal functions."""
+
+from __future__ import annotations
+
+from torchyard_mps.lowering._emission import TYPES
+from torchyard_mps.lowering._program import LoweredProgram, header, layout_values, lower
+
+__all__ = ["TYPES", "LoweredProgram", "header", "layout_values", "lower"]
