@@ -396,6 +396,28 @@ def triton_compiled(session: nox.Session) -> None:
     session.run("python", "-m", "torchyard_triton.compiled", cache, *(session.posargs or ["all"]))
 
 
+@nox.session(name="fa4-compiled", default=False, tags=["pkg-cuda", "stage-verify"])
+def fa4_compiled(session: nox.Session) -> None:
+    """Compile FlashAttention-4 with recorded programs for sm_90 and sm_100, without a GPU.
+
+    Brings flash-attn-4 and CUTLASS' Python packages, 350 MB, into an environment of its own.
+    """
+    install(session, "attention", "cuda", extra=group("fa4"))
+    for architecture, processors in {"sm_90": 132, "sm_100": 148}.items():
+        code = session.create_tmp()
+        session.run(
+            *("python", "-W", "ignore", "-m", "torchyard_cuda.fa4.compiled", f"--code={code}"),
+            *session.posargs,
+            env={
+                "FLASH_ATTENTION_ARCH": architecture,
+                "FLASH_ATTENTION_NUM_SMS": str(processors),
+                "CUTE_DSL_ARCH": f"{architecture}a",
+                "CUTE_DSL_KEEP_PTX": "1",
+                "CUTE_DSL_DUMP_DIR": code,
+            },
+        )
+
+
 @nox.session(default=False, tags=["template", "pkg-conformance", "stage-verify"])
 @nox.parametrize("shape", [nox.param(shape, id=shape) for shape in ("implementation", "device")])
 def template(session: nox.Session, shape: str) -> None:

@@ -1,4 +1,4 @@
-"""Attention on NVIDIA GPUs: torch's fused kernels, and ours in Triton."""
+"""Attention on NVIDIA GPUs: torch's fused kernels, FlashAttention-4, and ours in Triton."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torchyard import Implementation, Platform, Verdict, hookimpl
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
 from torchyard_cuda._vendor import in_triton
 from torchyard_cuda.attention import _gates
+from torchyard_cuda.fa4._verdict import supports as supports_fa4
 
 __all__ = ["FUSED", "torchyard_implementations"]
 
@@ -35,7 +36,14 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         Implementation(contract, f"cuda.{name}", supports, partial(load, name))
         for name, supports in FUSED.items()
     ]
-    return [*fused, *in_triton(contract, _OTHERS)]
+    fa4 = Implementation(
+        contract,
+        "cuda.fa4",
+        supports_fa4,
+        partial(_load_fa4, contract == FORWARD),
+        before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_OTHERS),
+    )
+    return [*fused, fa4, *in_triton(contract, _OTHERS)]
 
 
 def _load_forward(name: str) -> Callable[..., Any]:
@@ -48,3 +56,9 @@ def _load_backward(name: str) -> Callable[..., Any]:
     from torchyard_cuda.attention._fused import FusedBackward, kernel_of
 
     return FusedBackward(kernel_of(name))
+
+
+def _load_fa4(is_forward: bool) -> Callable[..., Any]:
+    from torchyard_cuda.fa4._adapter import Fa4Backward, Fa4Forward, functions
+
+    return Fa4Forward(functions()) if is_forward else Fa4Backward(functions())

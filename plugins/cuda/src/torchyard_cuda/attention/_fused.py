@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from torchyard import resolve
-from torchyard_attention.contract import (
-    BACKWARD,
-    FORWARD,
-    AttentionCall,
-    AttentionGradients,
-    AttentionRequest,
-    AttentionResult,
-    Backward,
-    MaskKind,
-)
+from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
 from torchyard_cuda import _torch_compat
+from torchyard_cuda.attention._exact import exact_backward, exact_forward, finite
 
 __all__ = [
     "KERNELS",
@@ -33,8 +24,6 @@ __all__ = [
     "kernel_of",
     "pieces",
 ]
-
-_EXACT: Final = "attention.tiled"
 
 
 class UnsupportedOperatorError(RuntimeError):
@@ -142,9 +131,8 @@ class FusedForward:
                 outs.append(out)
                 lses.append(lse)
             out = _joined(outs)
-            if call.mask is not None and not _finite(out):
-                again: AttentionResult = _exact(FORWARD, call)(call)
-                return again
+            if call.mask is not None and not finite(out):
+                return exact_forward(call)
             return AttentionResult(out, _joined(lses) if call.lse else None)
 
 
@@ -165,8 +153,7 @@ class FusedBackward:
         """Compute the gradients; ``attention.tiled`` does, where there is one of the lse too."""
         if grad_lse is not None:
             # The kernels have no place for it.
-            exact: Backward = _exact(BACKWARD, call)
-            return exact(call, out, lse, grad_out, grad_lse)
+            return exact_backward(call, out, lse, grad_out, grad_lse)
         query, key, value = map(_unit_stride, (call.query, call.key, call.value))
         with torch.no_grad():
             of_query: list[Tensor] = []
@@ -189,9 +176,8 @@ class FusedBackward:
             assert of_key is not None
             assert of_value is not None
             gradients = (_joined(of_query), of_key, of_value)
-            if call.mask is not None and not all(map(_finite, gradients)):
-                exact = _exact(BACKWARD, call)
-                return exact(call, out, lse, grad_out, grad_lse)
+            if call.mask is not None and not all(map(finite, gradients)):
+                return exact_backward(call, out, lse, grad_out, grad_lse)
             return AttentionGradients(*gradients)
 
 
@@ -211,31 +197,3 @@ def _added(total: Tensor | None, part: Tensor, whole: Tensor) -> Tensor:
         total = torch.zeros(whole.shape, dtype=whole.dtype, device=whole.device)
     total[:, :, : part.shape[2]] += part
     return total
-
-
-def _finite(tensor: Tensor) -> bool:
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
-        return True
-    return bool(tensor.sum(dtype=torch.float32).isfinite())
-
-
-def _exact(contract: str, call: AttentionCall) -> Callable[..., Any]:
-    """Return attention.tiled, which keeps hidden values out whatever they are."""
-    query, key, value = call.query, call.key, call.value
-    request = AttentionRequest(
-        device=query.device.type,
-        dtype=str(query.dtype).removeprefix("torch."),
-        batch=query.shape[0],
-        q_heads=query.shape[1],
-        kv_heads=key.shape[1],
-        q_length=query.shape[2],
-        kv_length=key.shape[2],
-        head_dim=query.shape[3],
-        value_dim=value.shape[3],
-        mask=MaskKind.NONE if call.mask is None else MaskKind.CAUSAL,
-        block_size=(0, 0) if call.mask is None else call.mask.block_size,
-        lse=call.lse,
-        grad=call.grad,
-        unit_stride=all(tensor.stride(-1) == 1 for tensor in (query, key, value)),
-    )
-    return resolve(contract, request, use=_EXACT)

@@ -1,0 +1,33 @@
+"""The versions of flash-attn-4 whose private functions were read, with the arguments in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+__all__ = ["Signatures", "known"]
+
+
+@dataclass(frozen=True, slots=True)
+class Signatures:
+    """Arguments that a version must have, by function.
+
+    Attributes:
+        forward, backward: names of arguments of the private forward and backward.
+    """
+
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+@cache
+def known() -> Mapping[str, Signatures]:
+    """Return what was read, by version."""
+    text = files("torchyard_cuda.fa4").joinpath("known.json").read_text(encoding="utf-8")
+    return {
+        version: Signatures(tuple(found["forward"]), tuple(found["backward"]))
+        for version, found in json.loads(text).items()
+    }

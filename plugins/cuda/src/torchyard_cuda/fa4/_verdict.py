@@ -1,0 +1,135 @@
+"""What FlashAttention-4 takes, as verdicts. Read from flash_attn.cute.interface of 4.0.0b36."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torchyard import Platform, ReasonCode, Verdict
+from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
+from torchyard_cuda._capability import accelerator_of, capability, refused_machine
+from torchyard_cuda.fa4._known import known
+
+__all__ = ["supports"]
+
+_DTYPES: Final = ("float16", "bfloat16")
+_INSTALL: Final = "pip install torchyard-cuda[fa4]"
+_OTHERS: Final = "cuda.triton and attention.tiled compute it"
+_HOPPER: Final = (9, 0)
+_BLACKWELL: Final = 10
+
+
+def supports(request: AttentionRequest, platform: Platform) -> Verdict:
+    """Say whether FlashAttention-4 computes a request, forward or backward."""
+    # Its kernels for older GPUs, and for sm_120, take no program in the backward, or none at all.
+    refused = refused_machine(request.device, platform, _HOPPER, (10, 9))
+    if refused is not None:
+        return refused
+    return (
+        _library(platform)
+        or _call(request)
+        or _heads(request, platform)
+        or _program(request)
+        or Verdict.yes(
+            f"FlashAttention-4 {platform.library('flash-attn-4')}, compiled when first used"
+        )
+    )
+
+
+def _library(platform: Platform) -> Verdict | None:
+    found = platform.library("flash-attn-4")
+    if found is None:
+        return Verdict.no(ReasonCode.DEPENDENCY, "flash-attn-4 is not installed", _INSTALL)
+    if found not in known():
+        return Verdict.no(
+            ReasonCode.VERSION,
+            f"its private functions change with every beta; read were those of "
+            f"{', '.join(known())}, got {found}",
+            _INSTALL,
+        )
+    if platform.library("triton") is None:
+        return Verdict.no(
+            ReasonCode.DEPENDENCY,
+            "flash-attn-4 imports triton, which is not installed",
+            "install the Triton that torch's installation names",
+        )
+    return None
+
+
+def _call(request: AttentionRequest) -> Verdict | None:
+    if request.dtype not in _DTYPES:
+        return Verdict.no(
+            ReasonCode.DTYPE, f"computes {' and '.join(_DTYPES)}; got {request.dtype}", _OTHERS
+        )
+    if request.dropout:
+        return Verdict.no(ReasonCode.DROPOUT, "drops no weights", "use attention.tiled")
+    if request.mask is MaskKind.BLOCKS:
+        return Verdict.no(
+            ReasonCode.MASK,
+            "takes a mask as a program, and a call has its bits",
+            _OTHERS,
+        )
+    if request.page_size:
+        return Verdict.no(ReasonCode.LAYOUT, "is given contiguous keys, got pages", _OTHERS)
+    if request.max_scores:
+        return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", _OTHERS)
+    if request.deterministic and request.grad and request.score is not ScoreKind.NONE:
+        return Verdict.no(
+            ReasonCode.DETERMINISM,
+            "its deterministic gradients were not tried with a score_mod",
+            _OTHERS,
+        )
+    for name in ("batch", "q_length", "kv_length"):
+        if getattr(request, name) == 0:
+            return Verdict.no(ReasonCode.SHAPE, f"needs sizes above 0, got {name} 0", _OTHERS)
+    return None
+
+
+def _heads(request: AttentionRequest, platform: Platform) -> Verdict | None:
+    accelerator = accelerator_of(platform)
+    found = None if accelerator is None else capability(accelerator)
+    sizes = request.head_dim, request.value_dim
+    small = min(sizes) >= 8 and max(sizes) <= 128
+    if sizes[0] % 8 or sizes[1] % 8:
+        text = f"head sizes must be multiples of 8, got {sizes}"
+    elif found is not None and found[0] == _BLACKWELL:
+        if small or sizes == (192, 128):
+            return None
+        if sizes == (256, 256) and request.score is ScoreKind.NONE:
+            return None
+        text = (
+            f"on sm_10x takes heads up to 128, (192, 128), and (256, 256) without a score_mod; "
+            f"got {sizes}"
+        )
+    elif request.grad and max(sizes) > 192:
+        text = f"its gradients on sm_90 are for heads up to 192, got {sizes}"
+    elif request.grad and request.q_heads != request.kv_heads and sizes[0] != sizes[1]:
+        text = f"its gradients on sm_90 share key heads where head_dim is value_dim, got {sizes}"
+    elif min(sizes) >= 8 and max(sizes) <= 256:
+        return None
+    else:
+        text = f"on sm_90 takes heads from 8 to 256, got {sizes}"
+    return Verdict.no(ReasonCode.HEAD_DIM, text, _OTHERS)
+
+
+def _program(request: AttentionRequest) -> Verdict | None:
+    if request.score is ScoreKind.NONE:
+        return None
+    if request.score is not ScoreKind.POINTWISE or not request.score_text:
+        return Verdict.no(
+            ReasonCode.SCORE_MOD, f"takes programs, got a {request.score} score_mod", _OTHERS
+        )
+    if any(request.captured_grad):
+        return Verdict.no(
+            ReasonCode.GRAD, "has no gradients of captured tensors", "use cuda.triton"
+        )
+    import torch
+
+    from torchyard_cuda.fa4._program import lower_score
+    from torchyard_triton.lowering import UnsupportedProgramError
+
+    traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
+    try:
+        lower_score(request.score_text, traits)
+    except UnsupportedProgramError as error:
+        return Verdict.no(ReasonCode.SCORE_MOD, f"score_mod: {error}", _OTHERS)
+    return None
