@@ -396,6 +396,25 @@ def triton_compiled(session: nox.Session) -> None:
     session.run("python", "-m", "torchyard_triton.compiled", cache, *(session.posargs or ["all"]))
 
 
+@nox.session(default=False, tags=["pkg-cuda", "hw-cuda", "stage-verify"])
+def cuda(session: nox.Session) -> None:
+    """Certify the plugin on an NVIDIA GPU, race its implementations, replay graphs.
+
+    Ends in UNVERIFIED, never green, where the machine has none. Made to end within ten minutes;
+    leaves the certificate and the rows of the races.
+    """
+    refuse_absent(session, "cuda", sys.executable)
+    install(session, "attention", "kernels", "conformance", "cuda", extra=group("test"))
+    refuse_absent(session, "cuda", "python")
+    # Not in the session's folder, which the next run may remove.
+    folder = Path(tempfile.mkdtemp(prefix="torchyard-cuda-"))
+    certify_plugins(session, {"cuda": "cuda"}, folder, "--profile", "smoke")
+    pytest(session, "tests/hardware", "--target=cuda")
+    race = ("-m", "benchmarks.accelerators", f"--json={folder / 'races.json'}")
+    session.run("python", *race, *session.posargs)
+    session.log("the certificate and the races are in %s", folder)
+
+
 @nox.session(name="fa4-compiled", default=False, tags=["pkg-cuda", "stage-verify"])
 def fa4_compiled(session: nox.Session) -> None:
     """Compile FlashAttention-4 with recorded programs for sm_90 and sm_100, without a GPU.

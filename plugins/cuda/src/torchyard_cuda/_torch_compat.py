@@ -1,4 +1,4 @@
-"""What torch does not publish and this plugin uses of it: the operators behind fused attention.
+"""What torch does not publish and this plugin uses of it: fused attention, and fake tensors.
 
 scaled_dot_product_attention returns no log-sum-exp and picks a kernel by itself; its operators do
 return one, and are one kernel each. :data:`SCHEMAS` holds them as read from torch 2.13, and
@@ -11,6 +11,7 @@ The log-sum-exp is natural for all three: torch's own context parallelism merges
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +24,7 @@ __all__ = [
     "cudnn_gradients",
     "efficient_attention",
     "efficient_gradients",
+    "fake_tensors",
     "flash_attention",
     "flash_gradients",
     "missing",
@@ -81,6 +83,13 @@ def missing() -> tuple[str, ...]:
 def _schema(name: str) -> str:
     packet = getattr(torch.ops.aten, name, None)
     return "" if packet is None else str(packet.default._schema).removeprefix(f"aten::{name}")
+
+
+def fake_tensors() -> AbstractContextManager[object]:
+    """Return a context in which tensors have no elements, on devices that need not be there."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode()
 
 
 def cudnn_attention(

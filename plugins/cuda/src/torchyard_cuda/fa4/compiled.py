@@ -22,13 +22,14 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from torchyard_cuda._torch_compat import fake_tensors
 from torchyard_cuda.fa4._adapter import Functions, functions
 from torchyard_cuda.fa4._program import INPUTS, auxiliary, lower_mask, lower_score
 from torchyard_programs import trace
 
-__all__ = ["PROGRAMS", "Row", "rows"]
+__all__ = ["PROGRAMS", "Heads", "Row", "rows"]
 
-_HEADS, _KV_HEADS, _LENGTH = 8, 2, 256
+_HEADS, _LENGTH = 8, 256
 _BROUGHT: Final = (
     *("flash-attn-4", "nvidia-cutlass-dsl", "nvidia-cutlass-dsl-libs-base"),
     *("nvidia-cutlass-dsl-libs-core", "nvidia-cutlass-dsl-libs-cu12", "quack-kernels"),
@@ -64,6 +65,20 @@ PROGRAMS: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = _programs()
 
 
 @dataclass(frozen=True, slots=True)
+class Heads:
+    """Sizes of heads that kernels are compiled for.
+
+    Attributes:
+        head_dim, value_dim: D and V.
+        kv_heads: of key and value; a divisor of 8, the query's.
+    """
+
+    head_dim: int = 128
+    value_dim: int = 128
+    kv_heads: int = 2
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One kernel with one program.
 
@@ -83,11 +98,14 @@ class Row:
     error: str = ""
 
 
-def rows(names: list[str], *, code: Path | None = None) -> Iterator[Row]:
+def rows(
+    names: list[str], *, heads: Heads | None = None, code: Path | None = None
+) -> Iterator[Row]:
     """Compile programs, forward and backward; yields what came of each.
 
     Args:
         names: keys of PROGRAMS, or ``plain``.
+        heads: sizes; None: the default.
         code: the folder that CuTe DSL writes code to.
     """
     import cutlass.utils
@@ -116,7 +134,7 @@ def rows(names: list[str], *, code: Path | None = None) -> Iterator[Row]:
             begun, started = time.process_time(), time.time()
             error = ""
             try:
-                results = _compile(taken, name, direction, results)
+                results = _compile(taken, name, direction, results, heads or Heads())
             except Exception as problem:
                 # Whatever the compiler raises is what the table is for.
                 error = f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
@@ -131,19 +149,20 @@ def rows(names: list[str], *, code: Path | None = None) -> Iterator[Row]:
                 break
 
 
-def _compile(taken: Functions, name: str, direction: str, results: list[Any]) -> list[Any]:
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+def _compile(
+    taken: Functions, name: str, direction: str, results: list[Any], heads: Heads
+) -> list[Any]:
     keywords, captured = _keywords(name, direction)
 
     def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
         return torch.empty(shape, dtype=dtype, device="cuda")
 
-    with FakeTensorMode(), torch.no_grad():
+    with fake_tensors(), torch.no_grad():
         if captured:
             keywords["aux_tensors"] = [empty(*shape, dtype=dtype) for shape, dtype in captured]
-        query = empty(2, _LENGTH, _HEADS, 128)
-        key, value = (empty(2, _LENGTH, _KV_HEADS, 128) for _ in range(2))
+        query = empty(2, _LENGTH, _HEADS, heads.head_dim)
+        key = empty(2, _LENGTH, heads.kv_heads, heads.head_dim)
+        value = empty(2, _LENGTH, heads.kv_heads, heads.value_dim)
         if direction == "forward":
             found = taken.forward(query, key, value, return_lse=True, **keywords)
             return [(tuple(item.shape), item.dtype) for item in found[:2]]
@@ -189,11 +208,13 @@ def _installed_bytes() -> int:
 def _main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", default=",".join(["plain", *PROGRAMS]))
+    parser.add_argument("--heads", default="128,128,2", help="head_dim,value_dim,kv_heads")
     parser.add_argument("--code", type=Path, help="where CuTe DSL writes code")
     parser.add_argument("--out", type=Path, help="a JSON file of the rows")
     options = parser.parse_args()
     found = []
-    for row in rows(options.programs.split(","), code=options.code):
+    heads = Heads(*map(int, options.heads.split(",")))
+    for row in rows(options.programs.split(","), heads=heads, code=options.code):
         found.append(row)
         matrix = {None: "", True: "matrix instruction", False: "NO MATRIX INSTRUCTION"}[row.matrix]
         print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,6 +11,8 @@ from torchyard_kernels.graphs.contract import GRAPH_CAPTURE, Capturer, GraphRequ
 
 __all__ = ["torchyard_implementations"]
 
+# The first torch with torch.accelerator.Graph.
+_SINCE: Final = (2, 12)
 # Device types without graphs of their own.
 _RECORDED: Final = ("cpu",)
 
@@ -34,6 +37,14 @@ def _supports_recorded(request: GraphRequest, platform: Platform) -> Verdict:
 def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
     if request.device in _RECORDED:
         return Verdict.no(ReasonCode.DEVICE, "the cpu has no graphs of its own")
+    version = re.match(r"(\d+)\.(\d+)", platform.torch or "")
+    if version is not None and (int(version[1]), int(version[2])) < _SINCE:
+        least = ".".join(map(str, _SINCE))
+        return Verdict.no(
+            ReasonCode.VERSION,
+            f"torch has torch.accelerator.Graph from {least} on, got {platform.torch}",
+            f"install torch {least} or newer, or the plugin of the device",
+        )
     return Verdict.yes("torch.accelerator.Graph")
 
 

@@ -1,0 +1,1 @@
+"""Implementations of attention against one another on the device at hand."""

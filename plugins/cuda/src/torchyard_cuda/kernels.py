@@ -1,0 +1,33 @@
+"""Linear layers, topk and maps of functions on NVIDIA GPUs: our kernels in Triton.
+
+What torch and its libraries compute of these contracts, the component's own implementations call
+already: ``kernels.torch`` and ``kernels.composed`` cuBLAS, ``kernels.aten`` cuDNN's recurrent
+layers. ``torch.topk`` is no implementation of ``topk/1``, whose order of equal elements it leaves
+open, and ``torch._weight_int4pack_mm`` none of ``linear/1``, whose packed layout it does not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from torchyard import Implementation, hookimpl
+from torchyard_cuda._vendor import in_triton
+
+__all__ = ["torchyard_implementations"]
+
+# Contract -> what computes it without kernels of ours.
+_OTHERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "linear/1": ("kernels.composed", "kernels.torch"),
+        "pointwise/1": ("kernels.map",),
+        "topk/1": ("kernels.sort",),
+    }
+)
+
+
+@hookimpl
+def torchyard_implementations(contract: str) -> Sequence[Implementation]:
+    """Return the kernels of a contract; imports no triton."""
+    return in_triton(contract, _OTHERS[contract]) if contract in _OTHERS else []

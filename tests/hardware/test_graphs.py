@@ -1,0 +1,48 @@
+"""A captured graph replays what the function computes, to the bit, and names what it cannot."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from torchyard_attention import flex_attention
+
+kernels = pytest.importorskip("torchyard_kernels", reason="its capture is what is tested here")
+
+
+def test_a_replay_has_the_bits_of_the_function(device: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn((64, 64), generator=generator).to(device)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(8):
+            x = torch.nn.functional.gelu(x @ weight) + x
+        return x
+
+    first, second = (torch.randn((4, 64), generator=generator).to(device) for _ in range(2))
+    graph = kernels.capture(step, first)
+    for x in (first, second):
+        assert torch.equal(graph(x), step(x))
+
+
+def test_attention_is_captured(device: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(length: int) -> torch.Tensor:
+        return torch.randn((2, 4, length, 64), generator=generator).to(device, torch.float16)
+
+    key, value = drawn(300), drawn(300)
+
+    def decode(query: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = flex_attention(query, key, value)
+        return out
+
+    query = drawn(1)
+    graph = kernels.capture(decode, query)
+    other = drawn(1)
+    assert torch.equal(graph(other), decode(other))
+
+
+def test_what_the_host_reads_is_not_captured(device: str) -> None:
+    with pytest.raises(kernels.UncapturableError):
+        kernels.capture(lambda x: x * float(x.sum()), torch.ones(4, device=device))
