@@ -13,8 +13,7 @@ from torch import Tensor
 from packages.triton.tests.score_programs import LENGTH, MASKS, SCORES, random_score
 from plugins.cuda.tests.fa4.cute_on_torch import modules, vector
 from torchyard_cuda.fa4._program import INPUTS, CutePrograms, auxiliary, lower_mask, lower_score
-from torchyard_programs import trace
-from torchyard_triton.lowering import UnsupportedProgramError
+from torchyard_programs import UnsupportedProgramError, trace
 
 _COUNT = 257
 

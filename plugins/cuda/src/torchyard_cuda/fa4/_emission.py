@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_triton.lowering import FLOATS, Graph, Node, UnsupportedProgramError
+from torchyard_programs import Graph, Node, UnsupportedProgramError
 
 __all__ = ["HEADER", "function_text"]
 
@@ -30,6 +30,7 @@ _TYPES: Final = MappingProxyType(
         "uint8": "cutlass.Uint8",
     }
 )
+_FLOATS: Final = frozenset({"bfloat16", "float16", "float32"})
 _INFIX: Final = MappingProxyType(
     {
         "add": "+",
@@ -149,7 +150,7 @@ def _expression(node: Node, places: dict[int, int], like: str) -> str:
     if node.op in ("maximum", "clamp_min", "minimum", "clamp_max"):
         sign = ">=" if node.op in ("maximum", "clamp_min") else "<="
         # NaN is passed on: it is no less than anything.
-        nan = f" | ({args[0]} != {args[0]})" if node.dtype in FLOATS else ""
+        nan = f" | ({args[0]} != {args[0]})" if node.dtype in _FLOATS else ""
         return f"cute.where(({args[0]} {sign} {args[1]}){nan}, {args[0]}, {args[1]})"
     if node.op == "cast":
         return f"{args[0]}.to({dtype})"
@@ -196,7 +197,7 @@ def _load(node: Node, places: dict[int, int], like: str) -> str:
     # A tensor without dimensions is passed as one of a single element, and truth values as uint8.
     indices = indices or [f"full({like}, 0, cutlass.Int32)"]
     dtype = "uint8" if node.dtype == "bool" else node.dtype
-    absent = 'float("nan")' if node.dtype in FLOATS else "0"
+    absent = 'float("nan")' if node.dtype in _FLOATS else "0"
     got = f"element{len(indices)}({like}, {tensor}, {_type(dtype)}, {absent}, {', '.join(indices)})"
     return f"{got} != full({like}, 0, cutlass.Uint8)" if node.dtype == "bool" else got
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from torchyard_cuda.fa4._emission import HEADER, function_text
-from torchyard_programs import Input, Traits
-from torchyard_triton.lowering import Graph, module_of, program_graph
+from torchyard_programs import Graph, Input, Traits, program_graph
+from torchyard_triton.lowering import module_of
 
 __all__ = ["INPUTS", "CutePrograms", "auxiliary", "lower_mask", "lower_score"]
 

@@ -125,7 +125,7 @@ def _program(request: AttentionRequest) -> Verdict | None:
     import torch
 
     from torchyard_cuda.fa4._program import lower_score
-    from torchyard_triton.lowering import UnsupportedProgramError
+    from torchyard_programs import UnsupportedProgramError
 
     traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
     try:
