@@ -59,16 +59,16 @@ def compile_launch(
     attributes: dict[tuple[int, ...], Any] = {}
     for index, argument in enumerate(launch.arguments):
         signature[names[index]] = _typed(argument, (index,), constants, attributes)
-    for name, value in launch.constants.items():
-        if name not in _OPTIONS:
-            signature[name] = "constexpr"
-            constants[(names.index(name),)] = value
+    for constant, value in launch.constants.items():
+        if constant not in _OPTIONS:
+            signature[constant] = "constexpr"
+            constants[(names.index(constant),)] = value
     source = ASTSource(
         fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes
     )
     target = GPUTarget(architecture.backend, architecture.arch, architecture.lanes)
     options: dict[str, Any] = {
-        name: launch.constants[name] for name in _OPTIONS if name in launch.constants
+        option: launch.constants[option] for option in _OPTIONS if option in launch.constants
     }
     # Newer versions of Triton turn it off where nobody asks.
     options["enable_fp_fusion"] = True
