@@ -12,7 +12,7 @@ from torchyard_triton._vendor import Vendor
 from torchyard_triton.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
-    from torchyard_attention.contract import AttentionRequest
+    from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
 
 __all__ = ["implementations", "supports_attention"]
 
@@ -88,7 +88,11 @@ def supports_attention(request: AttentionRequest, platform: Platform, *, vendor:
     if not verdict.supported:
         return verdict
     lacking = _lacking_of_score(request)
-    return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
+    if lacking:
+        return Verdict.no(ReasonCode.SCORE_MOD, lacking)
+    if request.page_size:
+        return Verdict.yes(f"{verdict.text}, reads pages in place")
+    return verdict
 
 
 def _supports_sizes(
@@ -147,15 +151,31 @@ def _lacking_of_score(request: AttentionRequest) -> str:
     return ""
 
 
+class _Forward:
+    """The forward: calls of few rows, and those whose keys are in pages, have a kernel of theirs.
+
+    Args:
+        vendor: whose device.
+    """
+
+    # Keys and values in the pages of a cache are read in place.
+    reads_pages: Final = True
+
+    def __init__(self, vendor: Vendor) -> None:
+        self._vendor = vendor
+
+    def __call__(self, call: AttentionCall) -> AttentionResult:
+        from torchyard_triton.attention import decode, decodes, forward
+        from torchyard_triton.tuning import tiles_for
+
+        few = call.pages is not None or decodes(call)
+        kernel = "attention_decode" if few else "attention_forward"
+        tiles = tiles_for(self._vendor.current(), kernel, call.query.shape[3])
+        return decode(call, tiles=tiles) if few else forward(call, tiles=tiles)
+
+
 def _load_forward(vendor: Vendor) -> Any:
-    from torchyard_triton.attention import forward
-    from torchyard_triton.tuning import tiles_for
-
-    def compute(call: Any) -> Any:
-        tiles = tiles_for(vendor.current(), "attention_forward", call.query.shape[3])
-        return forward(call, tiles=tiles)
-
-    return compute
+    return _Forward(vendor)
 
 
 def _load_backward(vendor: Vendor) -> Any:

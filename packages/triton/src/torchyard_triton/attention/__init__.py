@@ -7,7 +7,8 @@ set before this module was imported.
 from __future__ import annotations
 
 from torchyard_triton.attention._backward import backward
+from torchyard_triton.attention._decode import Packed, decode, decodes, varlen
 from torchyard_triton.attention._forward import forward
 from torchyard_triton.attention._launch import Tiles
 
-__all__ = ["Tiles", "backward", "forward"]
+__all__ = ["Packed", "Tiles", "backward", "decode", "decodes", "forward", "varlen"]

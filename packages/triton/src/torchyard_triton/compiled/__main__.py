@@ -29,12 +29,12 @@ from torchyard_triton.compiled._topk import topk_specimens
 from torchyard_triton.tuning import tiles_of
 
 # Has no matrix product.
-_WITHOUT_MATRIX = frozenset({"attention_delta"})
+_WITHOUT_MATRIX = frozenset({"attention_delta", "attention_merge"})
 # Have tiles of fewer rows than the largest matrix instructions take.
 _SMALL = frozenset(
     {
         *("attention_exact_forward", "attention_exact_key_gradient"),
-        "attention_exact_query_gradient",
+        *("attention_exact_query_gradient", "attention_decode", "attention_decode_pages"),
     }
 )
 # What yields the specimens of other ops than attention, by the architecture's name.

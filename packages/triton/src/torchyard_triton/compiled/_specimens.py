@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -13,6 +13,7 @@ from torchyard_attention.contract import AttentionCall, MaskBlocks
 from torchyard_programs import trace
 from torchyard_triton._launch import Launch
 from torchyard_triton.attention._backward import BackwardPasses
+from torchyard_triton.attention._decode import DecodePasses, Packed
 from torchyard_triton.attention._forward import ForwardPasses
 from torchyard_triton.attention._launch import SCORE_INPUTS, Tiles
 
@@ -31,6 +32,14 @@ class _Mod:
 
     def apply(self, *arguments: Any) -> Tensor:
         raise NotImplementedError("a specimen is compiled, not computed")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pages:
+    """Where keys are in a cache, as the contract's KeyPages."""
+
+    table: Tensor
+    lengths: Tensor
 
 
 def _mod(function: Callable[..., Any]) -> _Mod:
@@ -84,6 +93,14 @@ PROGRAMS: Final[Mapping[str, tuple[Callable[[], _Mod] | None, Callable[[], _Mod]
 }
 
 
+def _paged(call: AttentionCall) -> AttentionCall:
+    """Return a call whose keys are in pages of 16."""
+    pool = call.key.transpose(1, 2).reshape(-1, 16, *call.key.shape[1::2]).transpose(1, 2)
+    table = torch.zeros((1, _LENGTH // 16), dtype=torch.int32)
+    pages: Any = _Pages(table, torch.zeros(1, dtype=torch.int32))
+    return replace(call, key=pool, value=pool, pages=pages)
+
+
 def launches(
     program: str,
     *,
@@ -112,6 +129,7 @@ def launches(
     )
     lse = torch.zeros((1, _HEADS, _LENGTH))
     marks = torch.zeros(1, dtype=torch.int8)
+    starts = torch.zeros(3, dtype=torch.int32)
     chosen = {} if tiles is None else tiles
 
     def passes(kernel: str) -> BackwardPasses:
@@ -125,6 +143,26 @@ def launches(
     yield "attention_forward", lambda: outputs().launch()
     if lists:
         yield "attention_exact_forward", lambda: outputs().exact_launch()
+    few = replace(call, query=query[:, :, :2], mask=None)
+
+    def decoding(of: AttentionCall) -> DecodePasses:
+        return DecodePasses(of, None, mask_mod, None, chosen.get("attention_decode", Tiles()))
+
+    yield "attention_decode", lambda: decoding(few).launch()
+    yield "attention_decode_pages", lambda: decoding(_paged(few)).launch()
+    packed = Packed(starts, starts, _LENGTH, _LENGTH, causal=True)
+    yield (
+        "attention_varlen",
+        lambda: DecodePasses(
+            replace(call, mask=None),
+            packed,
+            mask_mod,
+            None,
+            chosen.get("attention_decode", Tiles()),
+        ).launch(),
+    )
+    if program == "none":
+        yield "attention_merge", lambda: decoding(few).merge_launch()
     yield "attention_delta", lambda: passes("attention_delta").delta_launch()
     yield (
         "attention_query_gradient",
