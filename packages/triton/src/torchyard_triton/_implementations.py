@@ -21,6 +21,7 @@ _FORWARD: Final = "attention/1"
 _BACKWARD: Final = "attention_backward/1"
 _LINEAR: Final = "linear/1"
 _POINTWISE: Final = "pointwise/1"
+_RECURRENT: Final = ("recurrent/1", "recurrent_backward/1")
 _TOPK: Final = "topk/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
@@ -47,6 +48,10 @@ def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
         from torchyard_triton.pointwise import offered as offered_pointwise
 
         return offered_pointwise(vendor)
+    if contract in _RECURRENT:
+        from torchyard_triton.recurrent import offered as offered_recurrent
+
+        return offered_recurrent(contract, vendor)
     if contract not in (_FORWARD, _BACKWARD):
         return []
     load = _load_forward if contract == _FORWARD else _load_backward

@@ -23,6 +23,7 @@ from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, faults
 from torchyard_triton.compiled._linear import linear_specimens
 from torchyard_triton.compiled._pointwise import pointwise_specimens
+from torchyard_triton.compiled._recurrent import recurrent_specimens
 from torchyard_triton.compiled._specimen import Specimen
 from torchyard_triton.compiled._specimens import PROGRAMS, launches
 from torchyard_triton.compiled._topk import topk_specimens
@@ -42,6 +43,7 @@ _OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = (
     topk_specimens,
     linear_specimens,
     pointwise_specimens,
+    recurrent_specimens,
 )
 
 
@@ -87,6 +89,8 @@ def main(words: list[str]) -> int:
                 f"{figures.matrix or '-':16} {figures.seconds:5.1f} s",
                 flush=True,
             )
+    if not rows:
+        found.append(f"compiled nothing: no kernel is named {' or '.join(sorted(kernels))}")
     if options.out:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     print("\n".join(found) or f"{len(rows)} kernels compiled, no fault")

@@ -111,11 +111,10 @@ _CALLS: Final[Mapping[str, Callable[[], LinearCall]]] = {
 def linear_specimens(architecture: str) -> Iterator[Specimen]:
     """Yield the kernels of products with an architecture's tiles."""
     for program in _CALLS:
+        build = partial(_launch, architecture, program, 0)
         # A tile of 16 rows is below the size of some architectures' own instructions.
-        matrix = program != "float32" and not program.endswith("row")
-        yield Specimen(
-            "linear_product", program, partial(_launch, architecture, program, 0), matrix
-        )
+        small = program.endswith("row")
+        yield Specimen("linear_product", program, build, program != "float32", small)
     yield Specimen("linear_finish", "row", partial(_launch, architecture, "row", 1), matrix=False)
     yield Specimen(
         "linear_finish", "int4-row", partial(_launch, architecture, "int4-row", 1), matrix=False

@@ -49,9 +49,18 @@ def multiply(call: LinearCall, *, tiles: LinearTiles | None = None, widen: bool 
 
 
 def product_launches(
-    call: LinearCall, *, tiles: LinearTiles | None = None, widen: bool = False
+    call: LinearCall,
+    *,
+    tiles: LinearTiles | None = None,
+    widen: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> tuple[list[Launch], Tensor]:
-    """Return a call's launches and the result that they fill. Arguments as of :func:`multiply`."""
+    """Return a call's launches and the result that they fill.
+
+    Args:
+        call, tiles, widen: as of :func:`multiply`; the bias may be of another dtype than x.
+        dtype: of the result; None: as the contract has it.
+    """
     from torchyard_triton.device.linear.product import linear_finish, linear_product
 
     x, weight = call.x, call.weight
@@ -66,8 +75,8 @@ def product_launches(
     tiles = (LinearTiles() if tiles is None else tiles).within(rows, group_of(weight))
     shape = call.result_shape()
     prologue, before, _ = function_arguments(call.prologue, x, x.shape)
-    epilogue, after, dtype = function_arguments(call.epilogue, x, shape)
-    out = torch.empty(shape, dtype=dtype, device=x.device)
+    epilogue, after, own = function_arguments(call.epilogue, x, shape)
+    out = torch.empty(shape, dtype=own if dtype is None else dtype, device=x.device)
     grid = -(-rows // tiles.rows) * -(-count // tiles.outputs), batch
     parts, span = _parts(grid[0] * batch, depth, tiles)
     sums = (
