@@ -147,7 +147,7 @@ class BackwardSteps:
         if call.cell is not None:
             given = zeros if grad_cell is None else grad_cell
             self._grad_cell = given.to(torch.float32, copy=True).contiguous()
-        self._direct = torch.empty_like(self._hidden)
+        self._passed = torch.empty_like(self._hidden)
         shape = (sizes.steps, sizes.batch)
         self._sums = reserve.new_empty((*shape, sizes.gates * sizes.hidden))
         self._inner = (
@@ -188,7 +188,7 @@ class BackwardSteps:
         arguments = (
             self._sums,
             nothing if self._inner is None else self._inner,
-            *(self._grad_hidden, self._direct),
+            *(self._grad_hidden, self._passed),
             nothing if self._grad_cell is None else self._grad_cell,
             (weight, *weight.stride()),
             nothing if self._lengths is None else self._lengths,
@@ -218,7 +218,7 @@ class BackwardSteps:
             recurrent.sum(0) if biased else None,
         )
         below = self._product(inputs, weights.w_ih).view(*values.shape)
-        return _LayerGradients(below, self._direct, self._grad_cell, own)
+        return _LayerGradients(below, self._passed, self._grad_cell, own)
 
     def _before(self) -> Tensor:
         """Return the hidden state that each step read; where there is no step, any number."""
