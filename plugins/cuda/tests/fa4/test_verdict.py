@@ -93,7 +93,7 @@ def test_its_absence_is_a_verdict(name: str) -> None:
     assert not verdict.supported
     if name in ("h100", "b200"):
         assert verdict.code == ReasonCode.DEPENDENCY
-        assert verdict.hint == "pip install torchyard-cuda[fa4]"
+        assert verdict.hint == "pip install flash-attn-4==4.0.0b36 triton"
 
 
 def test_its_absence_is_no_error_of_an_import() -> None:

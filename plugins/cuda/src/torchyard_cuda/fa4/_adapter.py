@@ -19,7 +19,7 @@ from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
 from torchyard_cuda.attention._exact import exact_backward, exact_forward, finite
-from torchyard_cuda.fa4._known import Signatures, known
+from torchyard_cuda.fa4._known import Signatures, install_command, known
 from torchyard_cuda.fa4._program import CutePrograms, auxiliary, lower_mask, lower_score
 
 __all__ = ["Fa4Backward", "Fa4Forward", "Functions", "UnknownVersionError", "functions"]
@@ -60,7 +60,7 @@ def functions() -> Functions:
     if expected is None:
         raise UnknownVersionError(
             f"cuda.fa4: flash-attn-4: expected one of {', '.join(known())}, got {found}; "
-            f"pip install torchyard-cuda[fa4]"
+            f"{install_command()}"
         )
     taken = Functions(interface._flash_attn_fwd, interface._flash_attn_bwd)
     check_signatures(taken, expected)
@@ -79,7 +79,7 @@ def check_signatures(taken: Functions, expected: Signatures) -> None:
         if lacking:
             raise UnknownVersionError(
                 f"cuda.fa4: flash-attn-4's {name}: expected an argument {lacking[0]}, found none; "
-                f"pip install --force-reinstall torchyard-cuda[fa4]"
+                f"{install_command()}"
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["Signatures", "known"]
+__all__ = ["Signatures", "install_command", "known"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +31,13 @@ def known() -> Mapping[str, Signatures]:
         version: Signatures(tuple(found["forward"]), tuple(found["backward"]))
         for version, found in json.loads(text).items()
     }
+
+
+def install_command() -> str:
+    """Return the command that installs the newest version that was read.
+
+    No extra of this package has it: it is a beta, and a release requires no prerelease.
+    quack-kernels, which it brings, imports triton without declaring it.
+    """
+    *_, newest = known()
+    return f"pip install flash-attn-4=={newest} triton"

@@ -7,12 +7,11 @@ from typing import Final
 from torchyard import Platform, ReasonCode, Verdict
 from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_cuda._capability import accelerator_of, capability, refused_machine
-from torchyard_cuda.fa4._known import known
+from torchyard_cuda.fa4._known import install_command, known
 
 __all__ = ["supports"]
 
 _DTYPES: Final = ("float16", "bfloat16")
-_INSTALL: Final = "pip install torchyard-cuda[fa4]"
 _OTHERS: Final = "cuda.triton and attention.tiled compute it"
 _HOPPER: Final = (9, 0)
 _BLACKWELL: Final = 10
@@ -38,13 +37,13 @@ def supports(request: AttentionRequest, platform: Platform) -> Verdict:
 def _library(platform: Platform) -> Verdict | None:
     found = platform.library("flash-attn-4")
     if found is None:
-        return Verdict.no(ReasonCode.DEPENDENCY, "flash-attn-4 is not installed", _INSTALL)
+        return Verdict.no(ReasonCode.DEPENDENCY, "flash-attn-4 is not installed", install_command())
     if found not in known():
         return Verdict.no(
             ReasonCode.VERSION,
             f"its private functions change with every beta; read were those of "
             f"{', '.join(known())}, got {found}",
-            _INSTALL,
+            install_command(),
         )
     if platform.library("triton") is None:
         return Verdict.no(
