@@ -88,7 +88,7 @@ def varlen(
         call: of one batch, whose queries [1, Hq, Tq, D] and keys [1, Hkv, Tk, D] are those of all
             sequences, without mask, dropout and pages. A score_mod gets the number of the sequence
             and positions in it.
-        packed: the sequences. What lies behind the last one is not written.
+        packed: the sequences. What is after the last one is not written.
         mask_mod: hides pairs by the same indices.
         tiles: None: the default.
 
