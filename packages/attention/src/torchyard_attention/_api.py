@@ -313,11 +313,20 @@ def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         checks.instance(of, name, tensor, Tensor, "a tensor")
     device = query.device.type
-    # torch raises for a device that has no autocast, such as that of tensors without data.
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if not _has_autocast(device) or not torch.is_autocast_enabled(device):
         return query, key, value
     dtype = torch.get_autocast_dtype(device)
     return _cast(query, dtype), _cast(key, dtype), _cast(value, dtype)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _has_autocast(device: str) -> bool:
+    """Return whether a device type has autocast; torch raises for the state of any other.
+
+    Those of tensors without data, say. A constant for torch.compile: Dynamo of torch 2.11 cannot
+    trace the question.
+    """
+    return torch.amp.is_autocast_available(device)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
