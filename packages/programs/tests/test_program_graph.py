@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from packages.programs.tests.words import WORDS, Word, values
 from torchyard_programs import (
     Graph,
     Input,
     Node,
     UnsupportedProgramError,
+    build,
+    parse,
     program_graph,
     trace,
 )
@@ -43,6 +46,7 @@ _OPERATORS: Final[dict[str, Callable[..., Tensor]]] = {
     "and": torch.bitwise_and,
     "clamp_max": torch.minimum,
     "clamp_min": torch.maximum,
+    "detach": torch.clone,
     "div": torch.div,
     "eq": torch.eq,
     "le": torch.le,
@@ -54,13 +58,22 @@ _OPERATORS: Final[dict[str, Callable[..., Tensor]]] = {
     "neg": torch.neg,
     "not": torch.logical_not,
     "or": torch.bitwise_or,
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
     "sub": torch.sub,
     "where": torch.where,
+    "xor": torch.bitwise_xor,
 }
 _CALLS: Final[dict[str, Callable[..., Tensor]]] = {
+    "i1": torch.special.i1,
     "integer_floor_divide": torch.floor_divide,
+    "integer_fmod": torch.fmod,
+    "integer_power": torch.pow,
     "integer_remainder": torch.remainder,
+    "integer_trunc_divide": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     "power": torch.pow,
+    "round_even": torch.round,
+    "trigamma": lambda x: torch.polygamma(1, x),
 }
 
 
@@ -147,6 +160,86 @@ def test_sites_are_where_wanted_tensors_are_read() -> None:
     values = dict(zip("xyij", _values(), strict=True))
     assert torch.equal(_evaluated(found.graph, site.weight, values), values["x"])
     assert torch.equal(_evaluated(found.graph, site.indices[0], values), values["i"] % 6)
+
+
+def _wide(arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(value.double() if value.is_floating_point() else value for value in arguments)
+
+
+def _check(got: Tensor, wanted: Tensor, tolerance: float) -> None:
+    """Raise where a value is further from another than some roundings of float32."""
+    got, wanted = got.double().expand(wanted.shape), wanted.double()
+    finite = wanted.isfinite()
+    torch.testing.assert_close(got[~finite], wanted[~finite], equal_nan=True)
+    scale = wanted[finite].abs().clamp_min(1.0)
+    worst = ((got[finite] - wanted[finite]).abs() / scale).max().item() if finite.any() else 0.0
+    eps = torch.finfo(torch.float32).eps
+    assert worst <= tolerance * eps, f"{worst / eps:.1f} roundings"
+
+
+@pytest.mark.parametrize("word", WORDS, ids=lambda word: word.word)
+def test_each_words_graph_computes_it(word: Word) -> None:
+    arguments = values(word)
+    text, traits = _traced(word.function)
+    function = build(parse(text), ("x", "y", "i", "j"))
+    narrow = function(*arguments)
+    rounds = narrow.dtype in (torch.float16, torch.bfloat16) or word.word == "to"
+    graph = program_graph(text, INPUTS, traits).graph
+    got = _evaluated(graph, graph.result, dict(zip("xyij", arguments, strict=True)))
+    assert got.dtype == narrow.dtype
+    wanted = narrow if rounds else function(*_wide(arguments))
+    _check(got, wanted, word.tolerance if narrow.is_floating_point() else 0.0)
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS if word.slope], ids=lambda word: word.word)
+def test_each_words_slopes_are_those_of_autograd(word: Word) -> None:
+    arguments = values(word, special=False)
+    text, traits = _traced(word.function)
+    found = program_graph(text, INPUTS, traits, result="float32", derivatives=("x", "y"))
+    x, y, i, j = _wide(arguments)
+    leaves = [x.requires_grad_(), y.requires_grad_()]
+    result = build(parse(text), ("x", "y", "i", "j"))(*leaves, i, j)
+    wanted = [torch.zeros_like(x), torch.zeros_like(y)]
+    if result.requires_grad:
+        wanted = list(
+            torch.autograd.grad(result.sum(), leaves, allow_unused=True, materialize_grads=True)
+        )
+    given = dict(zip("xyij", arguments, strict=True))
+    for slope, exact in zip(found.slopes, wanted, strict=True):
+        got = torch.zeros(()) if slope is None else _evaluated(found.graph, slope, given)
+        _check(got, exact, word.tolerance * 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "refused"),
+    [
+        (lambda x, y, i, j: torch.tanh(x.double()), "tanh"),
+        (lambda x, y, i, j: torch.exp(x.double()), "exp"),
+        (lambda x, y, i, j: torch.nn.functional.softplus(x.double()), "softplus"),
+        (lambda x, y, i, j: torch.nn.functional.silu(x.double()), "silu"),
+        (lambda x, y, i, j: torch.atan2(x, y.double()), "atan2"),
+        (lambda x, y, i, j: torch.signbit(x.double()), "signbit"),
+    ],
+)
+def test_a_function_that_the_language_lacks_in_float64_is_refused(
+    function: Callable[..., Any], refused: str
+) -> None:
+    text, traits = _traced(function)
+    with pytest.raises(UnsupportedProgramError, match=f"^{refused} of float64$"):
+        program_graph(text, INPUTS, traits)
+    has = frozenset({"atan2", "exp", "log1p", "sigmoid", "signbit", "tanh"})
+    values = dict(zip("xyij", _values(), strict=True))
+    graph = program_graph(text, INPUTS, traits, float64_functions=has).graph
+    wanted = function(*values.values())
+    torch.testing.assert_close(_evaluated(graph, graph.result, values), wanted)
+
+
+def test_what_a_derivative_calls_is_refused_too() -> None:
+    text, traits = _traced(lambda x, y, i, j: torch.sin(x.double()))
+    only = frozenset({"sin"})
+    program_graph(text, INPUTS, traits, float64_functions=only)
+    with pytest.raises(UnsupportedProgramError, match="cos of float64, which a derivative calls"):
+        program_graph(text, INPUTS, traits, derivatives=("x",), float64_functions=only)
 
 
 def test_what_has_no_graph_is_named() -> None:

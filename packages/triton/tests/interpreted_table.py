@@ -11,7 +11,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
-from packages.triton.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.attention_calls import CALLS, call_of
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.tolerance import Error, GradientRuler, Ruler
 from torchyard_triton.attention import Tiles, backward, forward

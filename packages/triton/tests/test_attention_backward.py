@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from packages.triton.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.attention_calls import CALLS, call_of
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.tolerance import GradientRuler, report
 from torchyard_triton.attention import Tiles, backward

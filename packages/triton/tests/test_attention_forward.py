@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from packages.triton.tests.attention_calls import CALLS, call_of
-from packages.triton.tests.score_programs import MASKS
+from packages.attention.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.score_programs import MASKS
 from torchyard_attention import scores
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.testing import make_call, mask_blocks, traced_score_mod

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from packages.triton.tests.attention_calls import call_of
+from packages.attention.tests.attention_calls import call_of
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.tolerance import GradientRuler, Ruler

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from packages.triton.tests.score_programs import LENGTH, MASKS, SCORES, random_score
+from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES, random_score
 from torchyard_attention.contract import ScoreMod
 from torchyard_attention.testing import traced_score_mod
 from torchyard_triton.attention._launch import lowered_mask, lowered_score

@@ -6,30 +6,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from packages.programs.tests.words import WORDS, Word
+from packages.programs.tests.words import values as values_of
 from packages.triton.tests.elementwise import computed, derivatives, traced
-from packages.triton.tests.words import WORDS, Word
 from torchyard_programs import build, parse
-from torchyard_programs._program.vocabulary import REVERSED
-from torchyard_programs._program.vocabulary import WORDS as VOCABULARY
+from torchyard_triton.lowering._emission import FLOAT64_FUNCTIONS
 
 _NAMES = ("x", "y", "i", "j")
-_SIZE = 128
 _EPS = torch.finfo(torch.float32).eps
-
-
-def _values(word: Word, *, special: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    x, y = (torch.randn(_SIZE, generator=generator) * 3.0 for _ in range(2))
-    i, j = (torch.randint(-9, 10, (_SIZE,), generator=generator) for _ in range(2))
-    if special and word.domain is None:
-        corners = torch.tensor(
-            [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, torch.inf, -torch.inf, torch.nan]
-        )
-        x[: corners.numel()] = corners
-        x[16 : 16 + corners.numel()] = corners
-        y[16 : 16 + corners.numel()] = corners.flip(0)
-        x[32:36] = y[32:36]
-    return x if word.domain is None else word.domain(x), y, i, j
+_IN_FLOAT64 = {
+    **{name: getattr(torch, name) for name in FLOAT64_FUNCTIONS - {"power", "round_even"}},
+    "power": torch.pow,
+    "round_even": torch.round,
+}
+_OF_TWO = ("floor_divide", "fmod", "power", "remainder")
 
 
 def _wide(values: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -46,13 +36,9 @@ def _check(got: Tensor, wanted: Tensor, tolerance: float) -> None:
     assert worst <= tolerance * _EPS, f"{worst / _EPS:.1f} roundings"
 
 
-def test_each_word_is_tried() -> None:
-    assert {word.word for word in WORDS} | set(REVERSED) | {"getitem"} == VOCABULARY | set(REVERSED)
-
-
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.word)
 def test_word(word: Word) -> None:
-    values = _values(word, special=True)
+    values = values_of(word)
     program = traced(word.function)
     function = build(parse(program.text), _NAMES)
     narrow = function(*values)
@@ -67,7 +53,7 @@ def test_word(word: Word) -> None:
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word.slope], ids=lambda word: word.word)
 def test_derivative(word: Word) -> None:
-    values = _values(word, special=False)
+    values = values_of(word, special=False)
     function = build(parse(traced(word.function).text), _NAMES)
     x, y, i, j = _wide(values)
     leaves = [x.requires_grad_(), y.requires_grad_()]
@@ -79,3 +65,19 @@ def test_derivative(word: Word) -> None:
         )
     for got, exact in zip(derivatives(word.function, values), wanted, strict=True):
         _check(got, exact, word.tolerance * 4)
+
+
+@pytest.mark.parametrize("name", sorted(_IN_FLOAT64))
+def test_function_in_float64(name: str) -> None:
+    function = _IN_FLOAT64[name]
+
+    def program(x: Tensor, y: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        wide = x.double()
+        return function(wide, y.double()) if name in _OF_TWO else function(wide)
+
+    x, y, i, j = values_of(Word(name, program))
+    if name != "power":
+        y = torch.where(y.abs() < 0.1, 0.1, y)
+    wanted = program(x, y, i, j)
+    got = computed(program, (x, y, i, j), wanted.dtype)
+    _check(got, wanted, 64 * torch.finfo(torch.float64).eps / _EPS)

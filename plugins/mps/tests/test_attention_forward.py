@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 import torch
 
-from packages.triton.tests.attention_calls import CALLS, call_of
-from packages.triton.tests.score_programs import LENGTH, MASKS, SCORES
+from packages.attention.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
 from plugins.mps.tests.attention_runs import forward
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call, mask_blocks, traced_score_mod

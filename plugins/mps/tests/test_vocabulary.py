@@ -8,32 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from packages.triton.tests.words import WORDS, Word
+from packages.programs.tests.words import WORDS, Word, values
 from plugins.mps.tests.elementwise import INPUTS, computed
 from torchyard_conformance import metal
 from torchyard_mps.lowering import lower
 from torchyard_programs import UnsupportedProgramError, build, parse, trace
 
 _NAMES: Final = tuple(item.name for item in INPUTS)
-_SIZE: Final = 128
 _EPS: Final = torch.finfo(torch.float32).eps
 # Metal has no float64.
 _TRIED: Final = [word for word in WORDS if word.word != "double"]
-
-
-def _values(word: Word) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    x, y = (torch.randn(_SIZE, generator=generator) * 3.0 for _ in range(2))
-    i, j = (torch.randint(-9, 10, (_SIZE,), generator=generator) for _ in range(2))
-    if word.domain is None:
-        corners = torch.tensor(
-            [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, torch.inf, -torch.inf, torch.nan]
-        )
-        x[: corners.numel()] = corners
-        x[16 : 16 + corners.numel()] = corners
-        y[16 : 16 + corners.numel()] = corners.flip(0)
-        x[32:36] = y[32:36]
-    return x if word.domain is None else word.domain(x), y, i, j
 
 
 def _function(word: Word) -> tuple[str, tuple[Tensor, ...]]:
@@ -43,12 +27,12 @@ def _function(word: Word) -> tuple[str, tuple[Tensor, ...]]:
 
 
 def _wanted(word: Word) -> Tensor:
-    values = _values(word)
+    arguments = values(word)
     function = build(parse(_function(word)[0]), _NAMES)
-    narrow: Tensor = function(*values)
+    narrow: Tensor = function(*arguments)
     if narrow.dtype in (torch.float16, torch.bfloat16) or word.word == "to":
         return narrow
-    wide = (value.double() if value.is_floating_point() else value for value in values)
+    wide = (value.double() if value.is_floating_point() else value for value in arguments)
     return function(*wide).to(narrow.dtype if not narrow.is_floating_point() else torch.float64)
 
 
@@ -59,7 +43,7 @@ def results() -> tuple[list[Tensor], list[metal.Finding]]:
         wanted = _wanted(word)
         is_wide = wanted.dtype == torch.float64
         dtype = torch.float32 if is_wide else wanted.dtype
-        cases.append((word.function, _values(word), dtype))
+        cases.append((word.function, values(word), dtype))
     return computed(cases)
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from torchyard_triton._implementations import implementations
 from torchyard_triton._vendor import Vendor
-from torchyard_triton.lowering import LoweredProgram, UnsupportedProgramError, lower
+from torchyard_triton.lowering import LoweredProgram, lower
 
-__all__ = ["LoweredProgram", "UnsupportedProgramError", "Vendor", "implementations", "lower"]
+__all__ = ["LoweredProgram", "Vendor", "implementations", "lower"]

@@ -135,8 +135,9 @@ def _lacking_of_score(request: AttentionRequest) -> str:
         return "judges a score_mod by its program, and the request has no score_text"
     import torch
 
+    from torchyard_programs import UnsupportedProgramError
     from torchyard_triton.attention._launch import RANGES, SCORE_INPUTS
-    from torchyard_triton.lowering import UnsupportedProgramError, lower
+    from torchyard_triton.lowering import lower
 
     traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
     wanted = tuple(number for number, flag in enumerate(request.captured_grad) if flag)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from packages.triton.tests.score_programs import LENGTH, MASKS, SCORES, random_score
+from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES, random_score
 from plugins.cuda.tests.fa4.cute_on_torch import modules, vector
 from torchyard_cuda.fa4._program import INPUTS, CutePrograms, auxiliary, lower_mask, lower_score
 from torchyard_programs import UnsupportedProgramError, trace

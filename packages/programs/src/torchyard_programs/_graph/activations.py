@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from torchyard_programs._graph.graph import FLOATS
-from torchyard_programs._graph.lowering import Lowering, computed, handles, named, refuse
+from torchyard_programs._graph.lowering import Lowering, computed, floating, handles, named, refuse
 from torchyard_programs._graph.term import Term
 from torchyard_programs._program.typed import Step
 
@@ -19,12 +18,6 @@ __all__: list[str] = []
 # Klambauer et al., arXiv 1706.02515, equation 2; the digits are torch's.
 _SELU_ALPHA: Final = 1.6732632423543772
 _SELU_SCALE: Final = 1.0507009873554805
-
-
-def _value(lowering: Lowering, step: Step, item: object) -> Term:
-    if computed(step.dtype) not in FLOATS:
-        raise refuse(step, f"of {computed(step.dtype)}")
-    return lowering.term(item, computed(step.dtype))
 
 
 @handles("relu")
@@ -41,7 +34,7 @@ def _softplus(x: Term) -> Term:
 @handles("softplus")
 def _softplus_of(lowering: Lowering, step: Step) -> Term:
     value, beta, threshold = named(step, "input", beta=1.0, threshold=20.0)
-    x = _value(lowering, step, value)
+    x = floating(lowering, step, value)
     if beta == 0:
         raise refuse(step, "with beta=0")
     scaled = x * float(beta)
@@ -51,7 +44,7 @@ def _softplus_of(lowering: Lowering, step: Step) -> Term:
 @handles("logsigmoid", "mish", "silu", "softsign", "tanhshrink", "gelu")
 def _smooth(lowering: Lowering, step: Step) -> Term:
     value, approximate = named(step, "input", approximate="none")
-    x = _value(lowering, step, value)
+    x = floating(lowering, step, value)
     if step.word == "logsigmoid":
         return -_softplus(-x)
     if step.word == "mish":
@@ -71,7 +64,7 @@ def _smooth(lowering: Lowering, step: Step) -> Term:
 @handles("elu", "celu", "selu")
 def _exponential(lowering: Lowering, step: Step) -> Term:
     value, alpha = named(step, "input", alpha=1.0)
-    x = _value(lowering, step, value)
+    x = floating(lowering, step, value)
     if step.word == "selu":
         return _elu(x, _SELU_ALPHA, 1.0) * _SELU_SCALE
     if step.word == "celu" and alpha == 0:
@@ -93,7 +86,7 @@ def _within(x: Term, low: float, high: float) -> Term:
 @handles("hardtanh", "relu6", "hardsigmoid", "hardswish")
 def _bounded(lowering: Lowering, step: Step) -> Term:
     value, low, high = named(step, "input", min_val=-1.0, max_val=1.0)
-    x = _value(lowering, step, value)
+    x = floating(lowering, step, value)
     if step.word == "hardtanh":
         return _within(x, float(low), float(high))
     if step.word == "relu6":
@@ -105,14 +98,14 @@ def _bounded(lowering: Lowering, step: Step) -> Term:
 @handles("leaky_relu")
 def _leaky_relu(lowering: Lowering, step: Step) -> Term:
     value, slope = named(step, "input", negative_slope=0.01)
-    x = _value(lowering, step, value)
+    x = floating(lowering, step, value)
     return (x <= 0.0).where(x * float(slope), x)
 
 
 @handles("hardshrink", "softshrink")
 def _shrunk(lowering: Lowering, step: Step) -> Term:
     value, size = named(step, "input", lambd=0.5)
-    x, bound = _value(lowering, step, value), float(size)
+    x, bound = floating(lowering, step, value), float(size)
     if step.word == "hardshrink":
         return ((x.like(-bound) <= x) & (x <= bound)).where(0.0, x)
     within = x.is_equal(x).where(0.0, x)

@@ -9,49 +9,39 @@ from torchyard_programs._graph.graph import FLOATS, name_of
 from torchyard_programs._graph.lowering import (
     Lowering,
     computed,
+    floating,
     handles,
     named,
     plain,
-    refuse,
 )
 from torchyard_programs._graph.term import Term
 from torchyard_programs._program.typed import Step
 
-__all__ = ["NATIVE"]
+__all__: list[str] = []
 
-# Functions of triton.language, which compute float64 too.
-NATIVE: Final = frozenset({"cos", "erf", "exp", "exp2", "log", "log2", "rsqrt", "sin", "sqrt"})
 _UNARY: Final = (
-    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "digamma", "erfc", "erfinv"),
-    *("expm1", "i0", "lgamma", "log1p", "sigmoid", "sinc", "sinh", "tan", "tanh"),
+    *("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "digamma", "erf", "erfc"),
+    *("erfinv", "exp", "exp2", "expm1", "i0", "lgamma", "log", "log1p", "log2", "rsqrt"),
+    *("sigmoid", "sin", "sinc", "sinh", "sqrt", "tan", "tanh"),
 )
 
 
-def _float(lowering: Lowering, step: Step, item: object) -> Term:
-    """Return an argument in the dtype in which a step is computed."""
-    return lowering.term(item, computed(step.dtype))
-
-
-@handles(*NATIVE, *_UNARY)
+@handles(*_UNARY)
 def _function(lowering: Lowering, step: Step) -> Term:
     (value,) = plain(step, 1)
-    if step.word not in NATIVE and computed(step.dtype) != "float32":
-        raise refuse(step, f"of {computed(step.dtype)}")
-    return _float(lowering, step, value).call(step.word)
+    return floating(lowering, step, value).call(step.word)
 
 
 @handles("atan2", "copysign", "hypot", "xlogy")
 def _pair(lowering: Lowering, step: Step) -> Term:
     first, second = plain(step, 2)
-    if computed(step.dtype) != "float32":
-        raise refuse(step, f"of {computed(step.dtype)}")
-    return _float(lowering, step, first).call(step.word, _float(lowering, step, second))
+    return floating(lowering, step, first).call(step.word, floating(lowering, step, second))
 
 
 @handles("reciprocal", "deg2rad", "rad2deg", "log10", "frac")
 def _scaled(lowering: Lowering, step: Step) -> Term:
     (value,) = plain(step, 1)
-    x = _float(lowering, step, value)
+    x = floating(lowering, step, value)
     if step.word == "reciprocal":
         return 1.0 / x
     if step.word == "log10":
@@ -112,13 +102,13 @@ def _heaviside(lowering: Lowering, step: Step) -> Term:
 @handles("ldexp")
 def _ldexp(lowering: Lowering, step: Step) -> Term:
     value, exponent = named(step, "input", "other")
-    return _float(lowering, step, value) * _float(lowering, step, exponent).call("exp2")
+    return floating(lowering, step, value) * floating(lowering, step, exponent).call("exp2")
 
 
 @handles("logaddexp", "logaddexp2")
 def _logaddexp(lowering: Lowering, step: Step) -> Term:
     first, second = plain(step, 2)
-    x, y = _float(lowering, step, first), _float(lowering, step, second)
+    x, y = floating(lowering, step, first), floating(lowering, step, second)
     unit = math.log(2.0) if step.word == "logaddexp2" else 1.0
     same = x.is_equal(y)
     # Infinities are equal, and their difference is none.
@@ -131,7 +121,7 @@ def _logaddexp(lowering: Lowering, step: Step) -> Term:
 @handles("logit")
 def _logit(lowering: Lowering, step: Step) -> Term:
     value, eps = named(step, "input", eps=None)
-    x = _float(lowering, step, value)
+    x = floating(lowering, step, value)
     if eps is not None:
         x = x.of("clamp_min", float(eps)).of("clamp_max", 1.0 - float(eps))
     return (x / (1.0 - x)).call("log")
@@ -140,8 +130,8 @@ def _logit(lowering: Lowering, step: Step) -> Term:
 @handles("lerp")
 def _lerp(lowering: Lowering, step: Step) -> Term:
     start, end, weight = named(step, "input", "end", "weight")
-    first, last = _float(lowering, step, start), _float(lowering, step, end)
-    part, apart = _float(lowering, step, weight), last - first
+    first, last = floating(lowering, step, start), floating(lowering, step, end)
+    part, apart = floating(lowering, step, weight), last - first
     return (abs(part) < 0.5).where(first + part * apart, last - apart * (1.0 - part))
 
 
@@ -163,7 +153,7 @@ def _nan_to_num(lowering: Lowering, step: Step) -> Term:
     import torch
 
     limits = torch.finfo(step.dtype)
-    x = _float(lowering, step, value)
+    x = floating(lowering, step, value)
     top = limits.max if posinf is None else float(posinf)
     bottom = limits.min if neginf is None else float(neginf)
     above = x.is_equal(math.inf).where(top, x)

@@ -22,7 +22,17 @@ from torchyard_programs._program.inference import Input, Traits
 from torchyard_programs._program.program import Reference
 from torchyard_programs._program.typed import Step, typed_program
 
-__all__ = ["HANDLERS", "Lowering", "computed", "handles", "named", "plain", "refuse"]
+__all__ = [
+    "HANDLERS",
+    "Lowering",
+    "computed",
+    "floating",
+    "handles",
+    "lacking",
+    "named",
+    "plain",
+    "refuse",
+]
 
 Handler = Callable[["Lowering", Step], Term]
 HANDLERS: Final[dict[str, Handler]] = {}
@@ -62,10 +72,18 @@ class Lowering:
         text: the program.
         inputs: its inputs.
         traits: dtype and number of dimensions of each captured tensor.
+        float64_functions: names of the functions that the kernel's language has in float64.
     """
 
-    def __init__(self, text: str, inputs: tuple[Input, ...], traits: Traits) -> None:
+    def __init__(
+        self,
+        text: str,
+        inputs: tuple[Input, ...],
+        traits: Traits,
+        float64_functions: frozenset[str] = frozenset(),
+    ) -> None:
         self.program = typed_program(text, inputs, traits)
+        self.float64_functions = float64_functions
         self.traits = traits
         self.graph = Graph()
         # Reference -> the term, and the dtype (or Python's type of number) that torch says it has.
@@ -81,7 +99,10 @@ class Lowering:
                 raise UnsupportedProgramError(f"{step.word} is no operation of the vocabulary")
             if name_of(step.dtype) not in _STORED:
                 raise refuse(step, f"gives {name_of(step.dtype)}")
+            before = len(self.graph.nodes)
             value = HANDLERS[step.word](self, step).to(name_of(step.dtype))
+            if lacking(self.graph, before, self.float64_functions):
+                raise refuse(step, "of float64")
             self.values[step.result] = value, step.dtype
         result = self.program.result
         if isinstance(result, tuple):
@@ -170,3 +191,19 @@ def computed(dtype: object) -> str:
     """Return the dtype in which a step of some result is computed."""
     name = name_of(dtype)
     return "float32" if name in ("bfloat16", "float16") else name
+
+
+def floating(lowering: Lowering, step: Step, item: object) -> Term:
+    """Return an argument in the floating point dtype in which a step is computed."""
+    if computed(step.dtype) not in FLOATS:
+        raise refuse(step, f"of {computed(step.dtype)}")
+    return lowering.term(item, computed(step.dtype))
+
+
+def lacking(graph: Graph, first: int, float64_functions: frozenset[str]) -> str:
+    """Return a function that nodes from one on call on float64 and the language lacks, or ""."""
+    for node in graph.nodes[first:]:
+        is_wide = any(graph.nodes[arg].dtype == "float64" for arg in node.args)
+        if node.op == "call" and is_wide and node.data not in float64_functions:
+            return str(node.data)
+    return ""

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from torchyard_programs._graph import activations, arithmetic, functions  # noqa: F401
 from torchyard_programs._graph.derivative import Site, differentiate
-from torchyard_programs._graph.graph import Graph
-from torchyard_programs._graph.lowering import Lowering
+from torchyard_programs._graph.graph import Graph, UnsupportedProgramError
+from torchyard_programs._graph.lowering import Lowering, lacking
 from torchyard_programs._graph.narrowing import narrowed
 from torchyard_programs._program.inference import Input, Traits
 
@@ -43,6 +43,7 @@ def program_graph(
     derivatives: tuple[str, ...] = (),
     wanted: tuple[int, ...] = (),
     ranges: tuple[tuple[str, int, int], ...] = (),
+    float64_functions: frozenset[str] = frozenset(),
 ) -> ProgramGraph:
     """Return a program as a graph, in the dtypes of torch's promotion of scalars.
 
@@ -58,12 +59,14 @@ def program_graph(
         wanted: numbers of captured tensors whose gradients are wanted.
         ranges: (name, least, greatest) of int64 inputs that kernels have as int32. What is proved
             to fit is then int32; results are the same.
+        float64_functions: names of the functions that the language computes in float64, as nodes
+            call them. What calls another one on float64 is refused.
 
     Raises:
         UnsupportedProgramError: names the operation, dtype or argument that has no node.
         TypeError, ValueError: an argument does not fit the program; names it.
     """
-    graph = Lowering(text, inputs, captured).run(result)
+    graph = Lowering(text, inputs, captured, float64_functions).run(result)
     if ranges:
         graph = narrowed(graph, {of: (least, greatest) for of, least, greatest in ranges})
     needed = [graph.nodes[number] for number in graph.needed((graph.result,))]
@@ -71,4 +74,6 @@ def program_graph(
     if not derivatives and not wanted:
         return ProgramGraph(graph, tensors=tensors)
     found = differentiate(graph, derivatives, frozenset(wanted))
+    if name := lacking(found.graph, len(graph.nodes), float64_functions):
+        raise UnsupportedProgramError(f"{name} of float64, which a derivative calls")
     return ProgramGraph(found.graph, found.slopes, found.sites, tensors)

@@ -51,8 +51,8 @@ def _lacking_of_functions(request: LinearRequest) -> str:
     """Return what the request's functions need and kernels lack; empty where they compute them."""
     if not request.prologue and not request.epilogue:
         return ""
+    from torchyard_programs import UnsupportedProgramError
     from torchyard_triton.linear._functions import check_functions
-    from torchyard_triton.lowering import UnsupportedProgramError
 
     try:
         check_functions(request)

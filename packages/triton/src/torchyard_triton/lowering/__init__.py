@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from torchyard_triton.lowering._graph import UnsupportedProgramError
 from torchyard_triton.lowering._modules import module_of
 from torchyard_triton.lowering._program import (
     LoweredProgram,
@@ -14,7 +13,6 @@ from torchyard_triton.lowering._program import (
 __all__ = [
     "LoweredProgram",
     "LoweredSite",
-    "UnsupportedProgramError",
     "captured_values",
     "lower",
     "module_of",

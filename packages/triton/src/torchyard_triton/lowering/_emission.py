@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchyard_triton.lowering._functions import NATIVE
-from torchyard_triton.lowering._graph import FLOATS, Graph, Node
+from torchyard_programs import Graph, Node
 
-__all__ = ["HEADER", "Layout", "function_text"]
+__all__ = ["FLOAT64_FUNCTIONS", "HEADER", "Layout", "function_text"]
 
 HEADER: Final = (
     "import triton\nimport triton.language as tl\n\n"
@@ -42,9 +41,19 @@ _INFIX: Final = {
     "sub": "-",
     "xor": "^",
 }
+_FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
 _COMPARISONS: Final = frozenset({"eq", "le", "lt", "ne"})
 # Inputs that are no blocks in any kernel.
 _SCALARS: Final = frozenset({"b", "h"})
+# Functions of triton.language.
+_NATIVE: Final = frozenset(
+    {"ceil", "cos", "erf", "exp", "exp2", "floor", "log", "log2", "rsqrt", "sin", "sqrt"}
+)
+# The language's own, and those of the device library that have no polynomial of float32.
+FLOAT64_FUNCTIONS: Final = _NATIVE | {
+    *("floor_divide", "fmod", "power", "remainder", "round_even", "sigmoid", "sign", "signbit"),
+    "trunc",
+}
 _SPECIAL: Final = frozenset({"digamma", "i0", "i1", "lgamma", "trigamma"})
 _ROUNDING: Final = frozenset(
     {
@@ -101,7 +110,7 @@ def _load(number: int, node: Node, layout: Layout) -> list[str]:
         lines.append(f"{index} = tl.where(v{arg} < 0, v{arg} + captured[{size}], v{arg})")
         inside.append(f"({index} >= 0) & ({index} < captured[{size}])")
         offset.append(f"{index}.to(tl.int64) * captured[{stride}]")
-    absent = 'float("nan")' if node.dtype in FLOATS else "0"
+    absent = 'float("nan")' if node.dtype in _FLOATS else "0"
     lines.append(
         f"v{number} = tl.load({pointer} + ({' + '.join(offset)}), "
         f"mask={' & '.join(inside)}, other={absent}){truth}"
@@ -119,7 +128,7 @@ def _expression(node: Node) -> str:
         return f"{args[0]} {_INFIX[node.op]} {args[1]}"
     if node.op in ("maximum", "clamp_min", "minimum", "clamp_max"):
         function = "tl.maximum" if node.op in ("maximum", "clamp_min") else "tl.minimum"
-        keyword = ", propagate_nan=tl.PropagateNan.ALL" if node.dtype in FLOATS else ""
+        keyword = ", propagate_nan=tl.PropagateNan.ALL" if node.dtype in _FLOATS else ""
         return f"{function}({args[0]}, {args[1]}{keyword})"
     if node.op == "cast":
         return f"{args[0]}.to({_TYPES[node.dtype]})"
@@ -138,7 +147,7 @@ def _expression(node: Node) -> str:
 
 
 def _function(name: str) -> str:
-    if name in NATIVE or name in ("ceil", "floor"):
+    if name in _NATIVE:
         return f"tl.{name}"
     if name in _SPECIAL:
         return f"special.{name}"

@@ -10,13 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from torchyard_programs import Input, Traits
-from torchyard_triton.lowering import _activations, _arithmetic, _functions  # noqa: F401
-from torchyard_triton.lowering._derivative import differentiate
-from torchyard_triton.lowering._emission import HEADER, Layout, function_text
-from torchyard_triton.lowering._lowering import Lowering
+from torchyard_programs import Graph, Input, Site, Traits, program_graph
+from torchyard_triton.lowering._emission import FLOAT64_FUNCTIONS, HEADER, Layout, function_text
 from torchyard_triton.lowering._modules import module_of
-from torchyard_triton.lowering._narrowing import narrowed
 
 __all__ = ["LoweredProgram", "LoweredSite", "captured_values", "lower"]
 
@@ -109,18 +105,20 @@ def _lowered(
     wanted: tuple[int, ...],
     ranges: tuple[tuple[str, int, int], ...],
 ) -> LoweredProgram:
-    graph = Lowering(text, inputs, captured).run(result)
-    if ranges:
-        graph = narrowed(graph, {of: (least, greatest) for of, least, greatest in ranges})
-    parameters = tuple(item.name for item in inputs)
-    read = sorted(
-        {
-            int(str(graph.nodes[number].data))
-            for number in graph.needed((graph.result,))
-            if graph.nodes[number].op == "load"
-        }
+    found = program_graph(
+        text,
+        inputs,
+        captured,
+        result=result,
+        derivatives=derivatives,
+        wanted=wanted,
+        ranges=ranges,
+        float64_functions=FLOAT64_FUNCTIONS,
     )
-    tensors = tuple((number, captured[number][1]) for number in read)
+    # A copy: the graph is shared, and gets one more node.
+    graph = found.graph.copy()
+    parameters = tuple(item.name for item in inputs)
+    tensors = tuple((number, captured[number][1]) for number in found.tensors)
     layout: Layout = {}
     place = 0
     for number, ndim in tensors:
@@ -128,30 +126,28 @@ def _lowered(
         place += 1 + 2 * ndim
     parts = [HEADER, function_text(name, graph, parameters, (graph.result,), layout)]
     slope, sites = "", []
-    if derivatives or wanted:
-        found = differentiate(graph, derivatives, frozenset(wanted))
-        if derivatives:
-            slope = f"{name}_slope"
-            zero = found.graph.constant(0.0, "float32")
-            numbers = tuple(zero if item is None else item for item in found.slopes)
-            parts.append(function_text(slope, found.graph, parameters, numbers, layout))
-        for index, site in enumerate(found.sites):
-            function = f"{name}_site{index}"
-            place_text = _place_text(function, found.graph, parameters, site, layout)
-            parts.append(place_text)
-            names = frozenset(
-                str(found.graph.nodes[number].data)
-                for number in found.graph.needed(site.indices)
-                if found.graph.nodes[number].op == "input"
-            )
-            sites.append(LoweredSite(function, site.tensor, names))
+    if derivatives:
+        slope = f"{name}_slope"
+        zero = graph.constant(0.0, "float32")
+        numbers = tuple(zero if item is None else item for item in found.slopes)
+        parts.append(function_text(slope, graph, parameters, numbers, layout))
+    for index, site in enumerate(found.sites):
+        function = f"{name}_site{index}"
+        place_text = _place_text(function, graph, parameters, site, layout)
+        parts.append(place_text)
+        names = frozenset(
+            str(graph.nodes[number].data)
+            for number in graph.needed(site.indices)
+            if graph.nodes[number].op == "input"
+        )
+        sites.append(LoweredSite(function, site.tensor, names))
     source = "\n\n".join(parts)
     key = hashlib.sha256(source.encode()).hexdigest()[:24]
     return LoweredProgram(name, source, key, tensors, slope, tuple(sites))
 
 
 def _place_text(
-    function: str, graph: Any, parameters: tuple[str, ...], site: Any, layout: Layout
+    function: str, graph: Graph, parameters: tuple[str, ...], site: Site, layout: Layout
 ) -> str:
     """Return the function of a site: its weight, and its place in the tensor's logical order."""
     place, _ = layout[site.tensor]

@@ -25,7 +25,7 @@ def supports_pointwise(request: PointwiseRequest, platform: Platform, *, vendor:
     verdict = supports_machine(request.device, platform, vendor)
     if not verdict.supported:
         return verdict
-    from torchyard_triton.lowering import UnsupportedProgramError
+    from torchyard_programs import UnsupportedProgramError
     from torchyard_triton.pointwise._kernel import STORED, program_of
 
     given = [name for name, ndim in (*request.inputs, *request.captured) if ndim >= 0]

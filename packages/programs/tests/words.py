@@ -14,7 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["WORDS", "Word"]
+__all__ = ["SIZE", "WORDS", "Word", "values"]
+
+# Elements of each argument.
+SIZE: Final = 128
 
 
 @dataclass(frozen=True)
@@ -198,3 +201,19 @@ WORDS: Final[tuple[Word, ...]] = (
     Word("new_zeros", lambda x, y, i, j: x + x.new_zeros(())),
     Word("new_tensor", lambda x, y, i, j: x + x.new_tensor(2.5)),
 )
+
+
+def values(word: Word, *, special: bool = True) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return (x, y, i, j) for a word, with zeros, infinities, NaN and ties where asked for."""
+    generator = torch.Generator().manual_seed(3)
+    x, y = (torch.randn(SIZE, generator=generator) * 3.0 for _ in range(2))
+    i, j = (torch.randint(-9, 10, (SIZE,), generator=generator) for _ in range(2))
+    if special and word.domain is None:
+        corners = torch.tensor(
+            [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, torch.inf, -torch.inf, torch.nan]
+        )
+        x[: corners.numel()] = corners
+        x[16 : 16 + corners.numel()] = corners
+        y[16 : 16 + corners.numel()] = corners.flip(0)
+        x[32:36] = y[32:36]
+    return x if word.domain is None else word.domain(x), y, i, j

@@ -1,4 +1,4 @@
-"""Small calls for the interpreter, each varying one thing."""
+"""Small calls of attention, each varying one thing, for kernels that run slowly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from packages.triton.tests.score_programs import SCORES
+from packages.attention.tests.score_programs import SCORES
 from torchyard_attention.cases import MASKS, SCORE_MODS
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call
