@@ -51,10 +51,14 @@ def gather_any(source: Tensor, index: Any) -> Tensor:
     return torch.ops.aten.index.Tensor(source, positions)  # type: ignore[no-any-return]
 
 
+def _is_whole(item: Any) -> bool:
+    # Asked of slices alone: Dynamo of torch 2.11 cannot compare a tensor with one.
+    return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
+
+
 def _positions(source: Tensor, index: Any) -> list[Tensor]:
     indices = list(index) if isinstance(index, tuple) else [index]
-    whole = slice(None)
-    while indices and (indices[-1] is Ellipsis or indices[-1] == whole):
+    while indices and _is_whole(indices[-1]):
         indices.pop()
     for item in indices:
         if not isinstance(item, Tensor | int):
