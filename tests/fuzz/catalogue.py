@@ -70,13 +70,16 @@ NO_USERS: Final = {
     "torchyard_context_parallel.demo": "an example with a command line",
     "torchyard_context_parallel.transformers": "what context_parallel() enters",
     "torchyard_cpu": _OURS,
+    "torchyard_cuda": _OURS,
     "torchyard_export.contract": _SPI,
     "torchyard_export.targets": _OURS,
     **{
         f"torchyard_kernels.{op}": "users call what torchyard_kernels itself has of it"
         for op in ("graphs", "linear", "pointwise", "recurrent", "topk")
     },
+    "torchyard_mps": _OURS,
     "torchyard_simulated": _OURS,
+    "torchyard_triton": "what plugins of devices call, with calls that were checked",
 }
 
 _READ: Final = "made by us and read by users"
@@ -106,9 +109,18 @@ NOT_TRIED: Final = {
             *("torchyard_kernels.Skipped", "torchyard_kernels.TopK", "torchyard_kernels.Tuned"),
             *("torchyard_programs.Operation", "torchyard_programs.Program"),
             *("torchyard_programs.Reference", "torchyard_programs.Step"),
+            *("torchyard_programs.Graph", "torchyard_programs.Node"),
+            *("torchyard_programs.ProgramGraph", "torchyard_programs.Site"),
             "torchyard_programs.TypedProgram",
+            *("torchyard_conformance.metal.Finding", "torchyard_conformance.metal.Launch"),
+            "torchyard_conformance.metal.Outcome",
         ),
         _READ,
+    ),
+    "torchyard_programs.program_graph": "packages that write kernels call it, with what trace made",
+    **dict.fromkeys(
+        ("torchyard_conformance.metal.run", "torchyard_conformance.metal.Empty"),
+        "each call starts a compiler; packages/conformance/tests/metal try wrong arguments",
     ),
     **dict.fromkeys(
         (

@@ -24,7 +24,7 @@ from torchyard._contracts.contract import ContractId
 from torchyard._registry.policy import Use
 from torchyard._registry.tuned import TunedDecisions
 
-from .test_resolver import Ask
+from .resolving import Ask
 
 _MACHINE = Platform("Linux", "x86_64", frozenset({"avx2"}), 4, "3.11", "2.13.0", frozenset({"cpu"}))
 _TOY = ContractId("toy", 1)
