@@ -319,13 +319,11 @@ def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
     return _cast(query, dtype), _cast(key, dtype), _cast(value, dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _has_autocast(device: str) -> bool:
-    """Return whether a device type has autocast; torch raises for the state of any other.
-
-    Those of tensors without data, say. A constant for torch.compile: Dynamo of torch 2.11 cannot
-    trace the question.
-    """
+    """Return whether a device type has autocast; torch raises for the state of any other."""
+    # Dynamo of torch 2.11 cannot trace torch's answer. Devices of compiled graphs have autocast.
+    if torch.compiler.is_dynamo_compiling():
+        return device != "meta"
     return torch.amp.is_autocast_available(device)
 
 
