@@ -462,7 +462,7 @@ def mutants(session: nox.Session) -> None:
 def hardware(session: nox.Session, target: str) -> None:
     """Verify one accelerator; ends in UNVERIFIED, never green, where the machine has none."""
     refuse_absent(session, target, sys.executable)
-    install(session, "attention", extra=group("test"))
+    install(session, "attention", "kernels", extra=group("test"))
     refuse_absent(session, target, "python")
     pytest(session, "tests/hardware", f"--target={target}")
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -123,7 +124,7 @@ def _race(name: str, case: RaceCase, device: str, dtype: torch.dtype, rounds: in
     forwards, chosen = _entrants(FORWARD, call, causal=causal)
     ruler = Ruler(short)
     wrong = {key: _wrong(ruler.compare(run(short))) for key, run in forwards.items()}
-    runs = {key: _bound(run, call) for key, run in forwards.items()}
+    runs = {key: partial(run, call) for key, run in forwards.items()}
     work = case.operations
     yield from _rows(name, FORWARD, runs, wrong, chosen=chosen, operations=work, rounds=rounds)
     if not case.training:
@@ -136,13 +137,9 @@ def _race(name: str, case: RaceCase, device: str, dtype: torch.dtype, rounds: in
     ]
     gradients = GradientRuler(short, bound[0][3])
     wrong = {key: _wrong(gradients.compare(run(*bound[0]))) for key, run in backwards.items()}
-    runs = {key: _bound(run, *bound[1]) for key, run in backwards.items()}
+    runs = {key: partial(run, *bound[1]) for key, run in backwards.items()}
     work *= _BACKWARD_WORK
     yield from _rows(name, BACKWARD, runs, wrong, chosen=chosen, operations=work, rounds=rounds)
-
-
-def _bound(run: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    return lambda: run(*arguments)
 
 
 def _main() -> int:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import torchyard_kernels as kernels
 from torchyard_attention import flex_attention
-
-kernels = pytest.importorskip("torchyard_kernels", reason="its capture is what is tested here")
 
 
 def test_a_replay_has_the_bits_of_the_function(device: str) -> None:

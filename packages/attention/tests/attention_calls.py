@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -12,7 +13,9 @@ from torchyard_attention.cases import MASKS, SCORE_MODS
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call
 
-__all__ = ["CALLS", "call_of"]
+__all__ = ["CALLS", "LAYOUTS", "call_of", "laid_out"]
+
+LAYOUTS: Final = ("transposed", "strided", "expanded")
 
 _HALF: Final = {"dtype": torch.float16}
 _BASE: Final = {"batch": 1, "q_heads": 2, "q_length": 40, "kv_length": 50, "head_dim": 16}
@@ -78,3 +81,16 @@ def call_of(name: str) -> AttentionCall:
     if score:
         score_mod = SCORE_MODS[score]() if score in SCORE_MODS else SCORES[score]
     return make_call(**sizes, visible=visible, score_mod=score_mod)
+
+
+def laid_out(call: AttentionCall, layout: str) -> AttentionCall:
+    """Return the call with the values of its tensors at other strides."""
+
+    def one(tensor: torch.Tensor) -> torch.Tensor:
+        if layout == "transposed":
+            return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+        if layout == "strided":
+            return torch.stack([tensor, tensor], dim=-1).flatten(-2)[..., ::2]
+        return tensor[:, :1].expand_as(tensor)
+
+    return replace(call, query=one(call.query), key=one(call.key), value=one(call.value))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from packages.attention.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, laid_out
 from packages.attention.tests.score_programs import MASKS
 from torchyard_attention import scores
 from torchyard_attention.reference import reference_forward
@@ -27,19 +27,9 @@ def test_forward(name: str) -> None:
     assert not (message := report(Ruler(call).compare(result))), message
 
 
-@pytest.mark.parametrize("layout", ["transposed", "strided", "expanded"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_strides(layout: str) -> None:
-    call = call_of("grouped-2")
-
-    def laid_out(tensor: torch.Tensor) -> torch.Tensor:
-        if layout == "transposed":
-            return tensor.transpose(1, 2).contiguous().transpose(1, 2)
-        if layout == "strided":
-            return torch.stack([tensor, tensor], dim=-1).flatten(-2)[..., ::2]
-        return tensor[:, :1].expand_as(tensor)
-
-    query, key, value = (laid_out(tensor) for tensor in (call.query, call.key, call.value))
-    call = replace(call, query=query, key=key, value=value)
+    call = laid_out(call_of("grouped-2"), layout)
     assert not (message := report(Ruler(call).compare(forward(call, tiles=_TILES)))), message
 
 

@@ -60,7 +60,7 @@ MUTANTS: Final = (
     Mutant("query_gradient", "(total * scale)", "total", "plain"),
     Mutant("query_gradient", "dropped - delta[:, None]", "dropped", "plain"),
     Mutant("query_gradient", "slope * SLOPE(", "slope + 0.0 * SLOPE(", "gate"),
-    Mutant("query_gradient", "seen | (step >= partial)", "seen", "everything"),
+    Mutant("query_gradient", "(seen | whole)", "seen", "everything"),
     Mutant("key_gradient", "range(group)", "range(1)", "grouped-2"),
     Mutant("key_gradient", "kv_head * group + member", "kv_head + member", "grouped-2"),
     Mutant(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from packages.attention.tests.attention_calls import CALLS, call_of
+from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
 from plugins.mps.tests.attention_runs import forward
 from torchyard_attention.contract import AttentionCall
@@ -41,19 +41,9 @@ def test_bfloat16(name: str) -> None:
     _check(replace(call, query=query, key=key, value=value), **_ONCE)
 
 
-@pytest.mark.parametrize("layout", ["transposed", "strided", "expanded"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_strides(layout: str) -> None:
-    call = call_of("grouped-2")
-
-    def laid_out(tensor: torch.Tensor) -> torch.Tensor:
-        if layout == "transposed":
-            return tensor.transpose(1, 2).contiguous().transpose(1, 2)
-        if layout == "strided":
-            return torch.stack([tensor, tensor], dim=-1).flatten(-2)[..., ::2]
-        return tensor[:, :1].expand_as(tensor)
-
-    query, key, value = (laid_out(tensor) for tensor in (call.query, call.key, call.value))
-    _check(replace(call, query=query, key=key, value=value), **_ONCE)
+    _check(laid_out(call_of("grouped-2"), layout), **_ONCE)
 
 
 @pytest.mark.parametrize("name", SCORES)

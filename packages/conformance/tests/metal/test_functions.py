@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,13 @@ from torchyard_conformance.metal import Empty, Outcome, run
 SOURCE: Final = Path(__file__).with_name("functions.metal").read_text(encoding="utf-8")
 
 
-def _clean(kernel: str, grid: Any, threads: Any, buffers: Any, **options: Any) -> Outcome:
+def _clean(
+    kernel: str,
+    grid: int | tuple[int, ...],
+    threads: int | tuple[int, ...],
+    buffers: Sequence[Any] | Mapping[Any, Any],
+    **options: Any,
+) -> Outcome:
     outcome = run(SOURCE, kernel, grid, threads, buffers, **options)
     assert [str(finding) for finding in outcome.findings] == []
     return outcome

@@ -36,8 +36,8 @@ class Case:
 
     right: str
     faulty: tuple[tuple[str, str, str, str], ...]
-    grid: Any
-    threads: Any
+    grid: int | tuple[int, ...]
+    threads: int | tuple[int, ...]
     buffers: Callable[[], Any]
     expected: Callable[[], torch.Tensor]
     output: str = "y"

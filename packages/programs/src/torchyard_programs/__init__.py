@@ -7,7 +7,7 @@ from torchyard_programs._captured import is_readable_on, stored
 from torchyard_programs._derivatives import is_transformed, pullback, pushforward
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._graph.derivative import Site
-from torchyard_programs._graph.graph import Graph, Node, UnsupportedProgramError
+from torchyard_programs._graph.graph import INFIX, Graph, Node, UnsupportedProgramError
 from torchyard_programs._graph.program_graph import ProgramGraph, program_graph
 from torchyard_programs._program.build import build
 from torchyard_programs._program.inference import Input, Traits, infer, is_pointwise
@@ -16,6 +16,7 @@ from torchyard_programs._program.typed import Step, TypedProgram, typed_program
 from torchyard_programs._recording.tracer import result_count, trace
 
 __all__ = [
+    "INFIX",
     "Graph",
     "Input",
     "Node",

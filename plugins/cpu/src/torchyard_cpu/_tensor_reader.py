@@ -6,6 +6,7 @@ lacks it, there is no fast path, and calls go through torch's dispatcher.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -43,7 +44,7 @@ def reads_tensors() -> bool:
     )
 
 
-class NativePath:
+class NativePath(ABC):
     """``torchyard.dispatch.KernelPath`` by the native module; an op's path says how it is enabled.
 
     Make one only where :func:`reads_tensors`.
@@ -59,10 +60,10 @@ class NativePath:
         self.try_call: Callable[..., Any] = native.try_call
         self.clear = native.clear
 
+    @abstractmethod
     def enable(self, request: Any) -> bool:
         """Compute calls that make this request from now on, where native code can.
 
         Returns:
             False where the path was made for calls of another kind.
         """
-        raise NotImplementedError

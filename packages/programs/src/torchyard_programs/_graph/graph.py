@@ -4,14 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 import torch
 
-__all__ = ["FLOATS", "INTEGERS", "Graph", "Node", "UnsupportedProgramError", "name_of"]
+__all__ = [
+    "FLOATS",
+    "INFIX",
+    "INTEGERS",
+    "Graph",
+    "Node",
+    "UnsupportedProgramError",
+    "name_of",
+]
 
 FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
 INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
+
+# Nodes of two arguments, as Python and the languages of C's family write them.
+INFIX: Final = MappingProxyType(
+    {
+        "add": "+",
+        "and": "&",
+        "div": "/",
+        "eq": "==",
+        "le": "<=",
+        "lt": "<",
+        "mul": "*",
+        "ne": "!=",
+        "or": "|",
+        "shl": "<<",
+        "shr": ">>",
+        "sub": "-",
+        "xor": "^",
+    }
+)
 
 
 class UnsupportedProgramError(NotImplementedError):

@@ -52,7 +52,7 @@ def gather_any(source: Tensor, index: Any) -> Tensor:
 
 
 def _is_whole(item: Any) -> bool:
-    # Asked of slices alone: Dynamo of torch 2.11 cannot compare a tensor with one.
+    # Dynamo of torch 2.11 cannot compare a tensor with a slice.
     return item is Ellipsis or (isinstance(item, slice) and item == slice(None))
 
 

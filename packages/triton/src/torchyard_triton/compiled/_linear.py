@@ -18,7 +18,7 @@ from torchyard_kernels.linear.contract import (
     panel_shape,
 )
 from torchyard_kernels.linear.contract.quantised import data_shape, groups_of, option
-from torchyard_programs import trace
+from torchyard_programs import build, parse, trace
 from torchyard_triton._launch import Launch
 from torchyard_triton.compiled._specimen import Specimen
 from torchyard_triton.linear._product import kind_of, product_launches
@@ -31,14 +31,15 @@ _OUTPUTS, _DEPTH = 4096, 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Function:
-    """A recorded function, as the contract's Function; it is compiled and never applied."""
+    """A recorded function, as the contract's Function."""
 
     text: str
     captured: tuple[Tensor, ...]
     inputs: tuple[str, ...]
 
     def apply(self, *inputs: Tensor) -> Tensor:
-        raise NotImplementedError("a specimen is compiled, not computed")
+        result: Tensor = build(parse(self.text), self.inputs)(*inputs, *self.captured)
+        return result
 
     def dtype(self, given: torch.dtype) -> torch.dtype:
         return given

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchyard_programs import Graph, Node
+from torchyard_programs import INFIX, Graph, Node
 
 __all__ = ["FLOAT64_FUNCTIONS", "HEADER", "Layout", "function_text"]
 
@@ -25,21 +25,6 @@ _TYPES: Final = {
     "bfloat16": "tl.bfloat16",
     "uint8": "tl.uint8",
     "bool": "tl.int1",
-}
-_INFIX: Final = {
-    "add": "+",
-    "and": "&",
-    "div": "/",
-    "eq": "==",
-    "le": "<=",
-    "lt": "<",
-    "mul": "*",
-    "ne": "!=",
-    "or": "|",
-    "shl": "<<",
-    "shr": ">>",
-    "sub": "-",
-    "xor": "^",
 }
 _FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
 _COMPARISONS: Final = frozenset({"eq", "le", "lt", "ne"})
@@ -124,8 +109,8 @@ def _expression(node: Node) -> str:
         return str(node.data)
     if node.op == "constant":
         return f"tl.full((), {_number(node)}, {_TYPES[node.dtype]})"
-    if node.op in _INFIX:
-        return f"{args[0]} {_INFIX[node.op]} {args[1]}"
+    if node.op in INFIX:
+        return f"{args[0]} {INFIX[node.op]} {args[1]}"
     if node.op in ("maximum", "clamp_min", "minimum", "clamp_max"):
         function = "tl.maximum" if node.op in ("maximum", "clamp_min") else "tl.minimum"
         keyword = ", propagate_nan=tl.PropagateNan.ALL" if node.dtype in _FLOATS else ""

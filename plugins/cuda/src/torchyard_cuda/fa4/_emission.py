@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final
 
-from torchyard_programs import Graph, Node, UnsupportedProgramError
+from torchyard_programs import INFIX, Graph, Node, UnsupportedProgramError
 
 __all__ = ["HEADER", "function_text"]
 
@@ -31,21 +31,8 @@ _TYPES: Final = MappingProxyType(
     }
 )
 _FLOATS: Final = frozenset({"bfloat16", "float16", "float32"})
-_INFIX: Final = MappingProxyType(
-    {
-        "add": "+",
-        "and": "&",
-        "div": "/",
-        "eq": "==",
-        "le": "<=",
-        "lt": "<",
-        "mul": "*",
-        "ne": "!=",
-        "or": "|",
-        "sub": "-",
-        "xor": "^",
-    }
-)
+# Operators that were not tried in CuTe DSL.
+_UNTRIED: Final = frozenset({"shl", "shr"})
 # Functions of cute.math, by the names of the graph's calls.
 _MATH: Final = MappingProxyType(
     {
@@ -145,8 +132,8 @@ def _expression(node: Node, places: dict[int, int], like: str) -> str:
         return f"full({like}, {_number(node)}, {dtype})"
     if node.op == "load":
         return _load(node, places, like)
-    if node.op in _INFIX:
-        return f"{args[0]} {_INFIX[node.op]} {args[1]}"
+    if node.op in INFIX and node.op not in _UNTRIED:
+        return f"{args[0]} {INFIX[node.op]} {args[1]}"
     if node.op in ("maximum", "clamp_min", "minimum", "clamp_max"):
         sign = ">=" if node.op in ("maximum", "clamp_min") else "<="
         # NaN is passed on: it is no less than anything.

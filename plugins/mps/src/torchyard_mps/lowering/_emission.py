@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from torchyard_programs import Graph, Node, UnsupportedProgramError
+from torchyard_programs import INFIX, Graph, Node, UnsupportedProgramError
 
 __all__ = ["TYPES", "Layout", "function_text", "type_of"]
 
@@ -24,21 +24,6 @@ TYPES: Final = {
     "uint8": "uchar",
 }
 _FLOATS: Final = frozenset({"bfloat16", "float16", "float32"})
-_INFIX: Final = {
-    "add": "+",
-    "and": "&",
-    "div": "/",
-    "eq": "==",
-    "le": "<=",
-    "lt": "<",
-    "mul": "*",
-    "ne": "!=",
-    "or": "|",
-    "shl": "<<",
-    "shr": ">>",
-    "sub": "-",
-    "xor": "^",
-}
 _EXTREMES: Final = {
     "clamp_max": "minimum",
     "clamp_min": "maximum",
@@ -114,9 +99,9 @@ def _expression(graph: Graph, node: Node) -> str:
         # Bits that are shifted out are lost, of negative numbers too.
         unsigned = "ulong" if node.dtype == "int64" else "uint"
         shifted = f"{unsigned}({args[0]})" if node.op == "shl" else args[0]
-        return f"{kind}({shifted} {_INFIX[node.op]} {args[1]})"
-    if node.op in _INFIX:
-        return f"{kind}({args[0]} {_INFIX[node.op]} {args[1]})"
+        return f"{kind}({shifted} {INFIX[node.op]} {args[1]})"
+    if node.op in INFIX:
+        return f"{kind}({args[0]} {INFIX[node.op]} {args[1]})"
     if node.op in _EXTREMES:
         word = _EXTREMES[node.op]
         if node.dtype in _FLOATS:

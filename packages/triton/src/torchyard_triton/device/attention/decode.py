@@ -14,10 +14,9 @@ from torchyard_triton.device.attention.forward import accumulate
 from torchyard_triton.device.attention.gradients import LOG2E
 from torchyard_triton.device.attention.tiles import (
     listed_keys,
-    mask_row,
+    listed_steps,
     modified,
     row_tile,
-    tiles_per_block,
     visible,
 )
 
@@ -198,15 +197,9 @@ def attention_decode(
     places = places[:, None] + width.to(tl.int64)[None, :] * query[4]
     q_inside = inside[:, None] & (width < SIZE)[None, :]
     q = tl.load(query[0] + places, mask=q_inside, other=0.0)
-    if LISTS:
-        row = mask_row(mask, n, first_head, block)
-        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
-        partial = tl.load(mask[0] + row) * per_block
-        steps = partial + tl.load(mask[2] + row) * per_block
-    else:
-        row = block
-        partial = tl.cdiv(count, KEYS)
-        steps = partial
+    row, partial, steps = listed_steps(
+        mask, n, first_head, block, kv_length if LISTS else count, LISTS, KEY_BLOCK, KEYS
+    )
     begin, stop = split * STEPS, tl.minimum(split * STEPS + STEPS, steps)
     place = (n, b, h, kv_head, block, rows, inside, first, count, count - q_count)
     total = tl.zeros([ROWS, VALUE_PADDED], tl.float32)

@@ -9,14 +9,13 @@ from torchyard_triton.device.attention.exact import not_finite
 from torchyard_triton.device.attention.tiles import (
     head_start,
     listed_keys,
+    listed_steps,
     load_rows,
-    mask_row,
     modified,
     program_place,
     row_places,
     row_tile,
-    tiles_per_block,
-    visible,
+    seen_pairs,
 )
 
 __all__ = ["accumulate", "attention_forward"]
@@ -101,15 +100,7 @@ def attention_forward(
     weight = tl.zeros([ROWS], tl.float32)
     greatest = tl.full([ROWS], float("-inf"), tl.float32)
     undefined = tl.zeros([ROWS], tl.int32)
-    if LISTS:
-        row = mask_row(mask, b, h, block)
-        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
-        partial = tl.load(mask[0] + row) * per_block
-        steps = partial + tl.load(mask[2] + row) * per_block
-    else:
-        row = block
-        partial = tl.cdiv(kv_length, KEYS)
-        steps = partial
+    row, partial, steps = listed_steps(mask, b, h, block, kv_length, LISTS, KEY_BLOCK, KEYS)
     # One loop for partial and whole blocks: two would need the registers of both.
     for step in range(steps):
         key_block, slot, columns, stop = listed_keys(
@@ -118,12 +109,10 @@ def attention_forward(
         k = load_rows(keys, key, columns, stop, SIZE, PADDED)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         scores = modified(scores, b, h, rows, columns, captured, SCORE)
-        seen = visible(
+        seen = seen_pairs(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-            *(BLOCK, KEY_BLOCK, MASK, LISTS),
+            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
         )
-        seen = seen | (step >= partial)
-        seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
         if MAXIMA:
             undefined = tl.maximum(undefined, tl.max(tl.where(seen & (scores != scores), 1, 0), 1))
         v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)

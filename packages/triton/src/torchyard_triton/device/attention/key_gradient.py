@@ -13,8 +13,8 @@ from torchyard_triton.device.attention.tiles import (
     program_place,
     row_places,
     row_tile,
+    seen_pairs,
     tiles_per_block,
-    visible,
 )
 
 __all__ = ["attention_key_gradient"]
@@ -128,12 +128,10 @@ def attention_key_gradient(
             slope = load_rows(slopes, grad_out, rows, end, VALUE_SIZE, VALUE_PADDED)
             row_lse = tl.load(lse + first + rows, mask=rows < end, other=0.0)
             row_delta = tl.load(delta + first + rows, mask=rows < end, other=0.0)
-            seen = visible(
+            seen = seen_pairs(
                 *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-                *(BLOCK, KEY_BLOCK, MASK, LISTS),
+                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
             )
-            seen = seen | (step >= partial)
-            seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
             raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
             weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
             value_total = product(weights, slope, value_total, seen, EXACT, True)

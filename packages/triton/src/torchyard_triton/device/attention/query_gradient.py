@@ -10,13 +10,12 @@ from torchyard_triton.device.attention.gradients import score_gradients, weights
 from torchyard_triton.device.attention.tiles import (
     head_start,
     listed_keys,
+    listed_steps,
     load_rows,
-    mask_row,
     program_place,
     row_places,
     row_tile,
-    tiles_per_block,
-    visible,
+    seen_pairs,
 )
 
 __all__ = ["attention_query_gradient"]
@@ -75,27 +74,17 @@ def attention_query_gradient(
     row_delta = tl.load(delta + places, mask=rows < end, other=0.0)
     keys, values = head_start(key, b, h // group), head_start(value, b, h // group)
     total = tl.zeros([ROWS, PADDED], tl.float32)
-    if LISTS:
-        per_block = tiles_per_block(kv_length, KEY_BLOCK, KEYS)
-        row = mask_row(mask, b, h, block)
-        partial = tl.load(mask[0] + row) * per_block
-        steps = partial + tl.load(mask[2] + row) * per_block
-    else:
-        row = block
-        partial = tl.cdiv(kv_length, KEYS)
-        steps = partial
+    row, partial, steps = listed_steps(mask, b, h, block, kv_length, LISTS, KEY_BLOCK, KEYS)
     for step in range(steps):
         key_block, slot, columns, stop = listed_keys(
             mask, row, step, partial, kv_length, LISTS, KEY_BLOCK, KEYS
         )
         k = load_rows(keys, key, columns, stop, SIZE, PADDED)
         v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
-        seen = visible(
+        seen = seen_pairs(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-            *(BLOCK, KEY_BLOCK, MASK, LISTS),
+            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
         )
-        seen = seen | (step >= partial)
-        seen = seen & (columns < stop)[None, :] & (rows < end)[:, None]
         raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
         dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")

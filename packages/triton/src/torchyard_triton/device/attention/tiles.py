@@ -13,12 +13,14 @@ import triton.language as tl
 __all__ = [
     "head_start",
     "listed_keys",
+    "listed_steps",
     "load_rows",
     "mask_row",
     "modified",
     "program_place",
     "row_places",
     "row_tile",
+    "seen_pairs",
     "tiles_per_block",
     "visible",
 ]
@@ -128,6 +130,63 @@ def visible(
         return ((octets >> (key % 8)[None, :]) & 1) != 0
     else:
         return tl.full([rows.shape[0], columns.shape[0]], True, tl.int1)
+
+
+@triton.jit
+def seen_pairs(
+    mask,
+    slot,
+    block,
+    key_block,
+    b,
+    h,
+    rows,
+    columns,
+    captured,
+    whole,
+    end,
+    stop,
+    BLOCK: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    MASK: tl.constexpr,
+    LISTS: tl.constexpr,
+):
+    """Return which pairs of a tile take part: visible ones, or all of a whole block, inside of it.
+
+    Args:
+        whole: whether the block is one of whole ones.
+        end, stop: the first row and the first column that are not the tile's.
+    """
+    seen = visible(
+        *(mask, slot, block, key_block, b, h, rows, columns, captured),
+        *(BLOCK, KEY_BLOCK, MASK, LISTS),
+    )
+    return (seen | whole) & (columns < stop)[None, :] & (rows < end)[:, None]
+
+
+@triton.jit
+def listed_steps(
+    mask,
+    b,
+    h,
+    block,
+    length,
+    LISTS: tl.constexpr,
+    KEY_BLOCK: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Return a row of blocks, how many of its steps are those of partial blocks, and how many all.
+
+    Without lists: every tile of ``length`` keys is partial.
+    """
+    if LISTS:
+        row = mask_row(mask, b, h, block)
+        per_block = tiles_per_block(length, KEY_BLOCK, KEYS)
+        partial = tl.load(mask[0] + row) * per_block
+        return row, partial, partial + tl.load(mask[2] + row) * per_block
+    else:
+        steps = tl.cdiv(length, KEYS)
+        return block, steps, steps
 
 
 @triton.jit
