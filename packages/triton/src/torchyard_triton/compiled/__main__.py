@@ -100,8 +100,10 @@ def main(words: list[str]) -> int:
 def _specimens(architecture: str, programs: str) -> Iterator[Specimen]:
     """Yield what is compiled: attention with its programs, then the other ops' kernels."""
     for program in filter(None, programs.split(",")):
-        for kernel, build in launches(program, tiles=tiles_of(architecture)):
-            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX, kernel in _SMALL)
+        tiles = tiles_of(architecture)
+        small = _SMALL | {"attention_varlen"} if tiles["attention_decode"].rows < 64 else _SMALL
+        for kernel, build in launches(program, tiles=tiles):
+            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX, kernel in small)
     for specimens in _OTHERS:
         yield from specimens(architecture)
 
