@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -150,9 +150,8 @@ def flex_attention(
     return (result.out, result.lse) if return_lse else result.out
 
 
-@cache
-def _note_use(device: str) -> None:
-    note_use("attention.flex_attention", device)
+# Without a frame of ours, so that the warning names the caller's line.
+_note_use = cache(partial(note_use, "attention.flex_attention"))
 
 
 def _try_fast_path(

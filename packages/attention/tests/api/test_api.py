@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.attention.flex_attention as torch_flex
@@ -205,3 +208,18 @@ def test_torchs_sliced_mask_is_refused_with_the_remedy():
     mask = torch_flex.create_block_mask(causal, 2, 4, 33, 40, device="cpu")[0:1]
     with pytest.raises(ValueError, match="loses its mask_mod when it is sliced"):
         flex_attention(query, key, value, block_mask=mask)
+
+
+def test_the_warning_of_a_prototype_names_the_callers_line():
+    # In a process of its own, since each process is warned once.
+    program = (
+        "import warnings, torch\n"
+        "from torchyard_attention import flex_attention\n"
+        "x = torch.empty(1, 1, 8, 8, device='meta')\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    warnings.simplefilter('always')\n"
+        "    flex_attention(x, x, x)\n"
+        "print([w.filename for w in seen if 'prototype' in str(w.message)])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "['<string>']", done.stdout + done.stderr

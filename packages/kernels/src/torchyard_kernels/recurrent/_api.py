@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, Literal
 
 import torch
@@ -378,6 +378,5 @@ class _Layers:
         return compute(call, packed=packed, use=use)
 
 
-@cache
-def _note_use(device: str) -> None:
-    note_use("kernels.recurrent", device)
+# Without a frame of ours, so that the warning names the caller's line.
+_note_use = cache(partial(note_use, "kernels.recurrent"))
