@@ -312,18 +312,18 @@ def autocast_inputs(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         checks.instance(of, name, tensor, Tensor, "a tensor")
     device = query.device.type
-    if not _has_autocast(device) or not torch.is_autocast_enabled(device):
+    if not _has_autocast(query) or not torch.is_autocast_enabled(device):
         return query, key, value
     dtype = torch.get_autocast_dtype(device)
     return _cast(query, dtype), _cast(key, dtype), _cast(value, dtype)
 
 
-def _has_autocast(device: str) -> bool:
-    """Return whether a device type has autocast; torch raises for the state of any other."""
+def _has_autocast(query: Tensor) -> bool:
+    """Return whether query's device has autocast; torch raises for the state of any other."""
     # Dynamo of torch 2.11 cannot trace torch's answer. Devices of compiled graphs have autocast.
     if torch.compiler.is_dynamo_compiling():
-        return device != "meta"
-    return torch.amp.is_autocast_available(device)
+        return not query.is_meta
+    return torch.amp.is_autocast_available(query.device.type)
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
