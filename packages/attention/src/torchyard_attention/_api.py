@@ -283,7 +283,8 @@ def _call(
         value = value.expand(query.shape[0], -1, -1, -1)
     score = None
     if score_mod is not None:
-        score = score_mod_of(*recorded(score_mod, lse_dtype(query), query.device))
+        leaves = (query, key)
+        score = score_mod_of(*recorded(score_mod, lse_dtype(query), query.device, leaves))
     probability = parse_dropout(dropout_p)
     inputs = (query, key, value, *(() if score is None else score.captured))
     grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)

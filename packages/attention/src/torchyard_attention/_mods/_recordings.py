@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -20,7 +20,10 @@ _ROLE: Final = "score_mod"
 
 
 def recorded(
-    function: Callable[..., Any], dtype: torch.dtype, device: torch.device
+    function: Callable[..., Any],
+    dtype: torch.dtype,
+    device: torch.device,
+    leaves: Sequence[Tensor] = (),
 ) -> tuple[str, list[Tensor]]:
     """Record a score_mod, or take the cached recording of one that does the same.
 
@@ -28,9 +31,10 @@ def recorded(
         function: the score_mod.
         dtype: the scores'.
         device: the query's.
+        leaves: what the scores are computed of.
     """
     if dtype is not torch.float32 or torch.compiler.is_compiling():
-        return trace(function, _ROLE, SCORE_INPUTS, dtype, device)
+        return trace(function, _ROLE, SCORE_INPUTS, dtype, device, leaves=leaves)
     return _RECORDINGS.recorded(function, device)
 
 

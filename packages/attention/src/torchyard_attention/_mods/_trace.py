@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import torch
@@ -29,6 +29,7 @@ def trace(
     device: torch.device,
     *,
     anywhere: bool = False,
+    leaves: Sequence[Tensor] = (),
 ) -> tuple[str, list[Tensor]]:
     """Record a function as a program.
 
@@ -39,6 +40,7 @@ def trace(
         score_dtype: what ``score.dtype`` returns.
         device: what ``.device`` returns.
         anywhere: whether captured tensors may be on any device, since the caller moves them.
+        leaves: what the scores are computed of.
 
     Returns:
         The program's text and the captured tensors, in the program's order.
@@ -55,6 +57,7 @@ def trace(
         noun="a score or an index",
         typed="score.dtype",
         anywhere=anywhere,
+        leaves=leaves,
     )
     if result_count(text) is not None:
         raise ProgramError(f"{role}: expected a function that returns one value, got a tuple")

@@ -101,10 +101,11 @@ def linear(
             f"linear: epilogue: two parameters take the halves of an even number of outputs, got "
             f"{weight.shape[0]}"
         )
+    leaves = call.tensors
     fused = replace(
         call,
-        prologue=None if prologue is None else recorded(prologue, "prologue", False, x),
-        epilogue=None if epilogue is None else recorded(epilogue, "epilogue", gated, x),
+        prologue=None if prologue is None else recorded(prologue, "prologue", False, x, leaves),
+        epilogue=None if epilogue is None else recorded(epilogue, "epilogue", gated, x, leaves),
     )
     needs_gradient = torch.is_grad_enabled() and any(one.requires_grad for one in fused.tensors)
     if not needs_gradient and not is_transformed():

@@ -35,7 +35,7 @@ def recorded(
     checks.function(function, "fn", fn)
     arguments = len(lists)
     if torch.compiler.is_compiling():
-        text, captured = _record(fn, _device(lists), function, arguments)
+        text, captured = _record(fn, _device(lists), function, arguments, lists)
     else:
         text, captured = _RECORDINGS.recorded(fn, _device(lists), function, arguments)
     return text, tuple(captured)
@@ -48,11 +48,38 @@ def _device(lists: Sequence[Any]) -> torch.device:
     return device_of(tensors) if tensors else _CPU
 
 
+def _tensors(item: Any) -> list[Tensor]:
+    """Return the tensors of a list, or of what stands for one."""
+    items = item if isinstance(item, _LISTS) else (item,)
+    return [one for one in items if isinstance(one, Tensor)]
+
+
+def _dtypes(lists: Sequence[Any]) -> list[torch.dtype | None]:
+    """Return the dtype of each list's tensors; nothing where a list has several.
+
+    Stand-ins of known dtypes are tensors under Dynamo, which so notices what has a backward of its
+    own.
+    """
+    found: list[torch.dtype | None] = []
+    for item in lists:
+        kinds = {tensor.dtype for tensor in _tensors(item)} or {torch.get_default_dtype()}
+        if len(kinds) != 1:
+            return []
+        found.append(kinds.pop())
+    return found
+
+
 def _record(
-    fn: Callable[..., Any], device: torch.device, function: str, arguments: int
+    fn: Callable[..., Any],
+    device: torch.device,
+    function: str,
+    arguments: int,
+    lists: Sequence[Any] = (),
 ) -> tuple[str, list[Tensor]]:
-    inputs = tuple([(f"x{index}", None) for index in range(arguments)])
-    text, captured = trace(fn, function, inputs, device, noun="an element")
+    dtypes = _dtypes(lists) or [None] * arguments
+    inputs = tuple([(f"x{index}", dtype) for index, dtype in enumerate(dtypes)])
+    leaves = [tensor for item in lists for tensor in _tensors(item)]
+    text, captured = trace(fn, function, inputs, device, noun="an element", leaves=leaves)
     if result_count(text) == 0:
         raise ProgramError(f"{function}: expected a function that returns something, got ()")
     return text, captured

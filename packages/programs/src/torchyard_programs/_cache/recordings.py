@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from torchyard import arguments
+from torchyard import arguments, uncompiled
 from torchyard.dispatch import no_active_modes
 from torchyard_programs._cache.plain_function import PlainFunction, plain_function
 from torchyard_programs._cache.repeatable import ATTRIBUTES, FIXED, is_fixed, repeatable
@@ -128,6 +128,8 @@ class Recordings:
         text, order = found
         return text, tuple([tensors[position] for position in order]) if order else ()
 
+    # Dynamo would compile the parts of a recording that is made outside of a graph.
+    @uncompiled("it is used outside of graphs")
     def recorded(
         self, function: Callable[..., Any], device: torch.device, *context: Any
     ) -> tuple[str, list[Tensor]]:

@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchyard import uncompiled
 from torchyard_programs._errors import ProgramError
 
-__all__ = ["call_recorded"]
+__all__ = ["call_recorded", "call_uncompiled"]
 
 
 def call_recorded(
@@ -35,6 +36,18 @@ def call_recorded(
         if not found:
             raise
     raise ProgramError(f"{role}: expected a function that takes ({', '.join(names)}), got {found}")
+
+
+@uncompiled("it is recorded outside of a graph")
+def call_uncompiled(
+    function: Callable[..., Any], role: str, names: Sequence[str], values: Sequence[Any]
+) -> Any:
+    """Do what :func:`call_recorded` does, without Dynamo.
+
+    Outside of a graph but below a function that torch.compile could not trace, Dynamo would compile
+    the recorded function alone, and of a ``torch.autograd.Function`` in it see the forward only.
+    """
+    return call_recorded(function, role, names, values)
 
 
 def _other_form(function: Any, count: int) -> str:

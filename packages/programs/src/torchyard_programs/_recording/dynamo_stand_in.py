@@ -8,6 +8,7 @@ Dynamo traces for them are unused, and the backend removes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -59,9 +60,17 @@ def in_graph(inputs: tuple[tuple[str, torch.dtype | None], ...]) -> bool:
     return torch.compiler.is_dynamo_compiling() and all(dtype is not None for _, dtype in inputs)
 
 
-def stand_in_tensor(dtype: torch.dtype | None, device: torch.device) -> Tensor:
-    """Return a stand-in for one element."""
-    return torch.zeros((), dtype=dtype, device=device)
+def stand_in_tensor(
+    dtype: torch.dtype | None, device: torch.device, leaves: Sequence[Tensor]
+) -> Tensor:
+    """Return a stand-in for one element, which requires a gradient where one of ``leaves`` does."""
+    stand_in = torch.zeros((), dtype=dtype, device=device)
+    if dtype is None or not dtype.is_floating_point or not torch.is_grad_enabled():
+        return stand_in
+    for leaf in leaves:
+        if leaf.requires_grad:
+            return stand_in + leaf.sum().to(device, dtype)
+    return stand_in
 
 
 class GraphRecorder(TorchFunctionMode):

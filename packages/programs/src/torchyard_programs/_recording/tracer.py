@@ -13,7 +13,7 @@ result. A string is a reference: the inputs have their names, ``%n`` is the n-th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import ReferenceType, ref
 
@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torchyard import arguments
 from torchyard_programs._captured import lies_on
 from torchyard_programs._errors import ProgramError
-from torchyard_programs._recording.callable import call_recorded
+from torchyard_programs._recording.callable import call_recorded, call_uncompiled
 from torchyard_programs._recording.dynamo_stand_in import GraphRecorder, in_graph, stand_in_tensor
 from torchyard_programs._recording.stand_in import Value, record, tape_of
 from torchyard_programs._recording.writes import (
@@ -49,6 +49,7 @@ def trace(
     typed: str = "an input's dtype",
     *,
     anywhere: bool = False,
+    leaves: Sequence[Tensor] = (),
 ) -> tuple[str, list[Tensor]]:
     """Record a function as a program.
 
@@ -61,13 +62,17 @@ def trace(
         noun: the word for a value in messages.
         typed: what messages recommend to read for a dtype.
         anywhere: whether captured tensors may be on any device, because the caller moves them.
+        leaves: tensors through which gradients flow to the inputs. Dynamo follows the backward of
+            a ``torch.autograd.Function`` only where one of its arguments requires a gradient, and
+            else computes its forward alone, so stand-ins require one where these do.
 
     Returns:
         The program's text and the captured tensors, in the program's order.
 
     Raises:
         ProgramError: the function does something that cannot be recorded, writes into a tensor,
-            keeps a stand-in, captures a tensor of another device, or does not take the inputs.
+            keeps a stand-in, computes a value without gradients, captures a tensor of another
+            device, or does not take the inputs.
         TypeError, ValueError: another argument does not fit; the message names it.
     """
     _check(role, inputs, noun, typed)
@@ -78,13 +83,20 @@ def trace(
     recorder: _Recorder | GraphRecorder
     values: list[Any]
     if in_graph(inputs):
-        values = [tape.add_stand_in(name, stand_in_tensor(dtype, device)) for name, dtype in inputs]
+        values = [
+            tape.add_stand_in(name, stand_in_tensor(dtype, device, leaves))
+            for name, dtype in inputs
+        ]
         recorder = GraphRecorder(tape)
     else:
         values = [tape.value(name, dtype) for name, dtype in inputs]
         recorder = _Recorder(role)
     with recorder:
-        result = call_recorded(function, role, [name for name, _ in inputs], values)
+        names = [name for name, _ in inputs]
+        if torch.compiler.is_compiling():
+            result = call_recorded(function, role, names, values)
+        else:
+            result = call_uncompiled(function, role, names, values)
     if recorder.refused is not None:
         raise recorder.refused
     for part in result if isinstance(result, (tuple, list)) else (result,):
@@ -159,6 +171,9 @@ class Tape:
         self.anywhere = anywhere
         self.noun = noun
         self.typed = typed
+        # Where the caller computes no gradients, the function may do without too. Recordings are
+        # cached of functions alone that name no class and no context manager.
+        self._gradients = torch.is_grad_enabled()
         self.lines: list[str] = []
         self.captured: list[Tensor] = []
         self.values: list[ReferenceType[Value]] = []
@@ -194,6 +209,12 @@ class Tape:
 
     def write(self, word: str, args: Any, kwargs: Any) -> str:
         """Append a step, and return the name of its result."""
+        if self._gradients and not torch.is_grad_enabled():
+            raise ProgramError(
+                f"{self.role}: {word} is computed without gradients, inside of torch.no_grad() or "
+                f"of the forward of a torch.autograd.Function, and programs record neither; use "
+                f".detach() where no gradient flows, and torch functions, whose gradients are known"
+            )
         if kwargs:
             refuse_write(self.role, word, kwargs)
         encoded = ",".join([self.encode(arg) for arg in args])

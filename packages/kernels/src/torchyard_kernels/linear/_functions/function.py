@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import FunctionType
@@ -78,7 +78,13 @@ class Recorded:
         )
 
 
-def record(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -> Recorded:
+def record(
+    function: Callable[..., Tensor],
+    role: str,
+    gated: bool,
+    x: Tensor,
+    leaves: Sequence[Tensor] = (),
+) -> Recorded:
     """Record a function.
 
     Args:
@@ -86,12 +92,13 @@ def record(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -
         role: ``prologue`` or ``epilogue``.
         gated: whether it takes two halves.
         x: gives dtype and device.
+        leaves: what the function's inputs are computed of.
 
     Raises:
         torchyard_programs.ProgramError: it does something that cannot be recorded.
     """
     names = NAMES[role, gated]
-    text, captured = recording_of(function, role, names, x.dtype, x.device)
+    text, captured = recording_of(function, role, names, x.dtype, x.device, leaves)
     return Recorded(text, tuple(captured), names)
 
 
@@ -101,10 +108,11 @@ def recording_of(
     names: tuple[str, ...],
     dtype: torch.dtype,
     device: torch.device,
+    leaves: Sequence[Tensor] = (),
 ) -> tuple[str, list[Tensor]]:
     """Return a function's program and captured tensors, for inputs of a dtype on a device."""
     inputs = tuple((name, dtype) for name in names)
-    text, captured = trace(function, role, inputs, device, "an input", "x.dtype")
+    text, captured = trace(function, role, inputs, device, "an input", "x.dtype", leaves=leaves)
     if result_count(text) is not None:
         raise ProgramError(f"{role}: expected a function that returns one tensor, got a tuple")
     return text, captured

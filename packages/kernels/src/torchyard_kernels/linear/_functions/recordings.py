@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -35,9 +35,15 @@ _OF_ROLE: Final = {
 }
 
 
-def recorded(function: Callable[..., Tensor], role: str, gated: bool, x: Tensor) -> Recorded:
+def recorded(
+    function: Callable[..., Tensor],
+    role: str,
+    gated: bool,
+    x: Tensor,
+    leaves: Sequence[Tensor] = (),
+) -> Recorded:
     """Record a function, or return a cached recording; arguments as for `record`."""
     if torch.compiler.is_compiling():
-        return record(function, role, gated, x)
+        return record(function, role, gated, x, leaves)
     text, captured = _OF_ROLE[role, gated].recorded(function, x.device, x.dtype)
     return Recorded(text, tuple(captured), NAMES[role, gated])
