@@ -15,6 +15,8 @@ from torchyard import Registry
 _CONTRACTS: Final = {
     "linear/1": "torchyard_kernels.linear.contract",
     "pointwise/1": "torchyard_kernels.pointwise.contract",
+    "recurrent/1": "torchyard_kernels.recurrent.contract",
+    "recurrent_backward/1": "torchyard_kernels.recurrent.contract",
     "topk/1": "torchyard_kernels.topk.contract",
 }
 

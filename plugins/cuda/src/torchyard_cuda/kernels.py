@@ -1,4 +1,4 @@
-"""Linear layers, topk and maps of functions on NVIDIA GPUs: our kernels in Triton.
+"""Linear and recurrent layers, topk and maps of functions on NVIDIA GPUs: our kernels in Triton.
 
 What torch and its libraries compute of these contracts, the component's own implementations call
 already: ``kernels.torch`` and ``kernels.composed`` cuBLAS, ``kernels.aten`` cuDNN's recurrent
@@ -22,6 +22,8 @@ _OTHERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "linear/1": ("kernels.composed", "kernels.torch"),
         "pointwise/1": ("kernels.map",),
+        "recurrent/1": ("kernels.aten", "kernels.steps"),
+        "recurrent_backward/1": ("kernels.steps",),
         "topk/1": ("kernels.sort",),
     }
 )
