@@ -15,6 +15,8 @@ from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.testing import make_call, request_of, traced_score_mod
 from torchyard_triton import Vendor, implementations
+from torchyard_triton._launch import Launch
+from torchyard_triton.tuning import tiles_for
 
 _REQUEST = AttentionRequest("cuda", "bfloat16", 1, 32, 8, 2048, 2048, 128, 128)
 
@@ -134,3 +136,31 @@ def test_importing_imports_no_triton() -> None:
         "import torchyard_triton.architectures\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_each_pass_of_the_backward_has_the_tiles_that_it_was_compiled_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (found,) = implementations("attention_backward/1", Vendor("cuda", "cuda", lambda: "sm_90"))
+    slopes = torch.ones(2)
+    call = make_call(
+        q_heads=2,
+        q_length=256,
+        kv_length=256,
+        score_mod=lambda s, b, h, q, k: s * slopes[h],
+        captured_grad=True,
+    )
+    result = reference_forward(call)
+    started: dict[str, dict[str, Any]] = {}
+    monkeypatch.setattr(
+        Launch,
+        "run",
+        lambda self: started.setdefault(self.kernel.__name__, self.constants),
+    )
+    found.load()(call, result.out, result.lse, result.out, None)
+    for name in ("query_gradient", "key_gradient", "captured_gradient"):
+        kernel = f"attention_{name}"
+        tiles = tiles_for("sm_90", kernel, call.query.shape[3])
+        constants = started[kernel]
+        assert (constants["ROWS"], constants["KEYS"]) == (tiles.rows, tiles.keys), name
+        assert (constants["num_warps"], constants["num_stages"]) == (tiles.warps, tiles.stages)

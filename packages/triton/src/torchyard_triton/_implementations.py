@@ -186,10 +186,12 @@ def _load_forward(vendor: Vendor) -> Any:
 
 def _load_backward(vendor: Vendor) -> Any:
     from torchyard_triton.attention import backward
+    from torchyard_triton.attention._backward import PASSES
     from torchyard_triton.tuning import tiles_for
 
     def compute(call: Any, out: Any, lse: Any, grad_out: Any, grad_lse: Any) -> Any:
-        tiles = tiles_for(vendor.current(), "attention_key_gradient", call.query.shape[3])
+        architecture, size = vendor.current(), call.query.shape[3]
+        tiles = {name: tiles_for(architecture, name, size) for name in PASSES}
         return backward(call, out, lse, grad_out, grad_lse, tiles=tiles)
 
     return compute

@@ -8,9 +8,10 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from torchyard_triton._measured_tiles import measured_tiles
 from torchyard_triton.attention._launch import Tiles
 
-__all__ = ["tiles_for", "tiles_of"]
+__all__ = ["table_tiles", "tiles_for", "tiles_of"]
 
 
 @cache
@@ -29,7 +30,14 @@ def tiles_of(architecture: str) -> Mapping[str, Tiles]:
 
 
 def tiles_for(architecture: str, kernel: str, head_dim: int) -> Tiles:
-    """Return a kernel's tiles for heads of a size: the table's up to 128, smaller ones above."""
+    """Return a kernel's tiles for heads of a size: those measured here, else the table's."""
+    return measured_tiles(architecture, kernel, head_dim) or table_tiles(
+        architecture, kernel, head_dim
+    )
+
+
+def table_tiles(architecture: str, kernel: str, head_dim: int) -> Tiles:
+    """Return the table's tiles for heads of a size: as they are up to 128, smaller ones above."""
     tiles = tiles_of(architecture).get(kernel, Tiles())
     if head_dim <= 128:
         return tiles

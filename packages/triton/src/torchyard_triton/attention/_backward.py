@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,7 +27,13 @@ from torchyard_triton.attention._launch import (
 from torchyard_triton.attention._transposed import transposed_arguments
 from torchyard_triton.lowering import LoweredProgram, LoweredSite
 
-__all__ = ["BackwardPasses", "backward"]
+__all__ = ["PASSES", "BackwardPasses", "backward"]
+
+# Kernels with tiles of their own.
+PASSES: Final = (
+    *("attention_delta", "attention_query_gradient", "attention_key_gradient"),
+    "attention_captured_gradient",
+)
 
 
 def backward(
@@ -37,13 +44,14 @@ def backward(
     grad_lse: Tensor | None = None,
     *,
     mask_mod: ScoreMod | None = None,
-    tiles: Tiles | None = None,
+    tiles: Tiles | Mapping[str, Tiles] | None = None,
 ) -> AttentionGradients:
     """Compute ``attention_backward/1``. The same inputs give the same bits in every run.
 
     Args:
         call, out, lse, grad_out, grad_lse: as the contract has them.
-        mask_mod, tiles: as of :func:`torchyard_triton.attention.forward`.
+        mask_mod: as of :func:`torchyard_triton.attention.forward`.
+        tiles: of all passes, or of each by its kernel's name, as in ``tuning.json``.
 
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
@@ -63,7 +71,7 @@ class BackwardPasses:
         grad_out: Tensor,
         grad_lse: Tensor | None,
         mask_mod: ScoreMod | None,
-        tiles: Tiles,
+        tiles: Tiles | Mapping[str, Tiles],
     ) -> None:
         checked_sizes(call)
         self.call, self.out, self.grad_out, self.grad_lse = call, out, grad_out, grad_lse
@@ -74,7 +82,7 @@ class BackwardPasses:
             min(self.block[0] or self.q_length, self.q_length),
             min(self.block[1] or self.kv_length, self.kv_length),
         )
-        self.tiles = tiles.within(self._limits)
+        self._given = tiles
         # Without a mask every row sees every key, and nothing is to be kept out.
         self.masked = call.mask is not None or mask_mod is not None
         self.lse = lse.contiguous()
@@ -107,7 +115,7 @@ class BackwardPasses:
             if self.masked:
                 self.query_launch(query, marks, exact=True).run()
                 self.key_launch(key, value, key_marks, exact=True).run()
-        return AttentionGradients(query, key, value, self._captured(empty))
+        return AttentionGradients(query, key, value, self.captured_gradients(empty))
 
     def _tensors(self) -> tuple[Any, ...]:
         tensors = (self.call.query, self.call.key, self.call.value, self.grad_out)
@@ -118,10 +126,12 @@ class BackwardPasses:
         size = (self.batches, heads, length) if self.masked else (1,)
         return torch.empty(size, dtype=torch.int8, device=self.lse.device)
 
-    def _rows(self) -> int:
-        return row_tiles(self.q_length, self.block[0], self.tiles.rows)
+    def _tiles(self, kernel: str) -> Tiles:
+        given = self._given
+        own = given if isinstance(given, Tiles) else given.get(kernel, Tiles())
+        return own.within(self._limits)
 
-    def _constants(self, tiles: Tiles | None = None) -> dict[str, Any]:
+    def _constants(self, tiles: Tiles) -> dict[str, Any]:
         return {
             "SCORE": self.score,
             "MASK": self.mask,
@@ -132,7 +142,7 @@ class BackwardPasses:
             "PADDED": padded(self.head_dim),
             "VALUE_SIZE": self.value_dim,
             "VALUE_PADDED": padded(self.value_dim),
-            **(tiles or self.tiles).constants,
+            **tiles.constants,
         }
 
     def _slope(self) -> Any:
@@ -141,6 +151,7 @@ class BackwardPasses:
     def delta_launch(self) -> Launch:
         from torchyard_triton.device.attention.delta import attention_delta
 
+        rows = self._tiles("attention_delta").rows
         arguments = (
             tensor_arguments(self.out),
             tensor_arguments(self.grad_out),
@@ -148,13 +159,13 @@ class BackwardPasses:
             self.delta,
             self.heads,
             self.q_length,
-            -(-self.q_length // self.tiles.rows),
+            -(-self.q_length // rows),
         )
         constants = {
             "LSE": self.grad_lse is not None,
             "SIZE": self.value_dim,
             "PADDED": padded(self.value_dim),
-            "ROWS": self.tiles.rows,
+            "ROWS": rows,
         }
         grid = (arguments[-1] * self.batches * self.heads,)
         return Launch(attention_delta, grid, arguments, constants)
@@ -163,7 +174,7 @@ class BackwardPasses:
         """Return the launch that writes the query's gradient; exact: that of marked rows."""
         from torchyard_triton.device.attention.query_gradient import attention_query_gradient
 
-        tiles = EXACT_TILES.within(self._limits) if exact else self.tiles
+        tiles = self._pass_tiles("attention_query_gradient", exact)
         count = row_tiles(self.q_length, self.block[0], tiles.rows)
         arguments = (
             *self._tensors(),
@@ -176,6 +187,9 @@ class BackwardPasses:
         constants = self._gradient_constants(tiles, exact)
         return Launch(attention_query_gradient, grid, arguments, constants)
 
+    def _pass_tiles(self, kernel: str, exact: bool) -> Tiles:
+        return EXACT_TILES.within(self._limits) if exact else self._tiles(kernel)
+
     def _gradient_constants(self, tiles: Tiles, exact: bool) -> dict[str, Any]:
         own = {"SLOPE": self._slope(), "MARKS": self.masked and not exact, "EXACT": exact}
         return {**own, **self._constants(tiles)}
@@ -186,7 +200,7 @@ class BackwardPasses:
         """Return the launch that writes gradients of key and value; exact: of marked keys."""
         from torchyard_triton.device.attention.key_gradient import attention_key_gradient
 
-        tiles = EXACT_TILES.within(self._limits) if exact else self.tiles
+        tiles = self._pass_tiles("attention_key_gradient", exact)
         count = row_tiles(self.kv_length, self.block[1], tiles.keys)
         arguments = (
             *self._tensors(),
@@ -221,12 +235,13 @@ class BackwardPasses:
         constants = {
             "SITE": self.program.function(site.function),
             "SPREAD": spread_of(site),
-            **self._constants(),
+            **self._constants(self._tiles("attention_captured_gradient")),
         }
         grid = (parts.shape[0] * parts.shape[1],)
         return Launch(attention_captured_gradient, grid, arguments, constants)
 
-    def _captured(self, empty: bool) -> tuple[Tensor | None, ...]:
+    def captured_gradients(self, empty: bool = False) -> tuple[Tensor | None, ...]:
+        """Return the gradients of captured tensors, each where the call asks for it."""
         if self.call.score_mod is None or self.program is None:
             return ()
         tensors = self.call.score_mod.captured
@@ -252,6 +267,8 @@ class BackwardPasses:
         def launch(parts: Tensor, places: Tensor, first_tile: int, first_head: int) -> None:
             self.site_launch(site, parts, places, first_tile, first_head).run()
 
-        sizes = (self.batches * self.heads, self._rows(), self.tiles.rows, self.kv_length)
+        rows = self._tiles("attention_captured_gradient").rows
+        tiles = row_tiles(self.q_length, self.block[0], rows)
+        sizes = (self.batches * self.heads, tiles, rows, self.kv_length)
         at = tensor if tensor.device == self.lse.device else tensor.to(self.lse.device)
         return captured_gradient(launch, site, at, sizes)

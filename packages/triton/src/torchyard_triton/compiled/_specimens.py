@@ -132,9 +132,8 @@ def launches(
     starts = torch.zeros(3, dtype=torch.int32)
     chosen = {} if tiles is None else tiles
 
-    def passes(kernel: str) -> BackwardPasses:
-        of = chosen.get(kernel, Tiles())
-        return BackwardPasses(call, query, lse, query, None, mask_mod, of)
+    def passes() -> BackwardPasses:
+        return BackwardPasses(call, query, lse, query, None, mask_mod, chosen)
 
     def outputs() -> ForwardPasses:
         of = chosen.get("attention_forward", Tiles())
@@ -163,29 +162,29 @@ def launches(
     )
     if program == "none":
         yield "attention_merge", lambda: decoding(few).merge_launch()
-    yield "attention_delta", lambda: passes("attention_delta").delta_launch()
+    yield "attention_delta", lambda: passes().delta_launch()
     yield (
         "attention_query_gradient",
-        lambda: passes("attention_query_gradient").query_launch(query, marks),
+        lambda: passes().query_launch(query, marks),
     )
     yield (
         "attention_key_gradient",
-        lambda: passes("attention_key_gradient").key_launch(key, key, marks),
+        lambda: passes().key_launch(key, key, marks),
     )
     if lists:
         yield (
             "attention_exact_query_gradient",
-            lambda: passes("").query_launch(query, marks, exact=True),
+            lambda: passes().query_launch(query, marks, exact=True),
         )
         yield (
             "attention_exact_key_gradient",
-            lambda: passes("").key_launch(key, key, marks, exact=True),
+            lambda: passes().key_launch(key, key, marks, exact=True),
         )
     if wanted:
         parts, places = torch.zeros((1, 1)), torch.zeros((1, 1), dtype=torch.int64)
 
         def site() -> Launch:
-            of = passes("attention_captured_gradient")
+            of = passes()
             assert of.program is not None
             return of.site_launch(of.program.sites[0], parts, places, 0, 0)
 
