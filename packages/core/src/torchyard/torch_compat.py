@@ -24,6 +24,7 @@ __all__ = [
     "add_batch_dim",
     "any_requires_grad",
     "below_autograd",
+    "break_graph_at_dependents",
     "deterministic_algorithms",
     "dispatch_mode_count",
     "forward_ad_level",
@@ -224,6 +225,52 @@ def mark_uncompiled(function: Callable[..., Any], reason: str) -> bool:
     return True
 
 
+def break_graph_at_dependents(
+    inputs: list[torch.Tensor], results: list[torch.Tensor], message: str, error: type[Exception]
+) -> None:
+    """Break the graph that Dynamo traces where one of ``results`` was computed from ``inputs``.
+
+    A TorchFunctionMode does not see all that Dynamo computes: ``abs`` and ``math.prod`` pass it by.
+    With fullgraph=True Dynamo's error shows the message, in which ``{name}`` stands for the
+    function; else, and outside of a graph, ``error`` is raised with it. Without Dynamo's comptime:
+    an ImportError where functions are recorded under torch.compile.
+    """
+    from torch._dynamo.comptime import comptime
+
+    def refuse() -> None:
+        raise error(message.replace("{name}", "a builtin function"))
+
+    comptime(_break_graph_at_dependents, refuse)
+
+
+def _break_graph_at_dependents(context: Any) -> None:
+    inputs = {proxy.node for proxy in context.get_local("inputs").as_proxy()}
+    seen = set()
+    stack = [proxy.node for proxy in context.get_local("results").as_proxy()]
+    while stack:
+        node = stack.pop()
+        if any(parent in inputs for parent in node.all_input_nodes):
+            message = context.get_local("message").as_python_constant()
+            name = getattr(node.target, "__name__", node.target)
+            context.graph_break(message.replace("{name}", str(name)))
+        stack.extend(parent for parent in node.all_input_nodes if parent not in seen)
+        seen.update(node.all_input_nodes)
+
+
+def _sees_dependents() -> bool:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        break_graph_at_dependents([x], [y], "{name}", ValueError)
+        return y
+
+    compiled = torch.compile(broken, backend="eager", fullgraph=True)
+    try:
+        compiled(torch.zeros(1))
+    except Exception as error:  # Dynamo's own, which it does not publish
+        return "add" in str(error)
+    return False
+
+
 def _in_contexts() -> bool:
     with below_autograd(), without_autocast(), without_torch_function(), without_modes():
         return dispatch_mode_count() == 0
@@ -247,6 +294,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
             any_requires_grad([torch.zeros(1, requires_grad=True)])
             and not any_requires_grad(torch.zeros(1))
         ),
+        "break_graph_at_dependents": _sees_dependents,
         "contexts": _in_contexts,
         "deterministic_algorithms": lambda: (
             deterministic_algorithms() == torch.are_deterministic_algorithms_enabled()

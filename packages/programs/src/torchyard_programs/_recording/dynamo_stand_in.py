@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchyard.torch_compat import break_graph_at_dependents
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program.functions import gather
 from torchyard_programs._recording.stand_in import word_of
@@ -110,6 +111,20 @@ class GraphRecorder(TorchFunctionMode):
                 f"a tensor instead of a list, and use torch functions instead of math"
             )
         return tape.add_stand_in(tape.write(word, args, keywords), result)
+
+    def check_captured(self) -> None:
+        """Raise ProgramError, or Dynamo's error, if a captured tensor was computed from a stand-in.
+
+        Its value would be that of the stand-in.
+        """
+        if self._tape.captured:
+            break_graph_at_dependents(
+                self._tape.stand_ins(),
+                self._tape.captured,
+                f"{self._tape.role}: {{name}} of {self._tape.noun} is not seen by a recording that "
+                f"torch.compile traces; use a function of torch, such as torch.abs for abs",
+                ProgramError,
+            )
 
     def check_names(self, lines: list[str]) -> None:
         """Raise ProgramError if a value was changed in place and then read by its old name.

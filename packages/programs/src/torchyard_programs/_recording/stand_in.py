@@ -84,8 +84,9 @@ class Value:
     def __add__(self, other: Any) -> Value:
         return self.tape.record("add", (self, other), {})
 
+    # As torch's tensors do, and so as Dynamo records it: one text is one decision.
     def __radd__(self, other: Any) -> Value:
-        return self.tape.record("add", (other, self), {})
+        return self.tape.record("add", (self, other), {})
 
     def __sub__(self, other: Any) -> Value:
         return self.tape.record("sub", (self, other), {})
@@ -97,7 +98,7 @@ class Value:
         return self.tape.record("mul", (self, other), {})
 
     def __rmul__(self, other: Any) -> Value:
-        return self.tape.record("mul", (other, self), {})
+        return self.tape.record("mul", (self, other), {})
 
     def __truediv__(self, other: Any) -> Value:
         return self.tape.record("div", (self, other), {})
@@ -127,19 +128,19 @@ class Value:
         return self.tape.record("bitwise_and", (self, other), {})
 
     def __rand__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_and", (other, self), {})
+        return self.tape.record("bitwise_and", (self, other), {})
 
     def __or__(self, other: Any) -> Value:
         return self.tape.record("bitwise_or", (self, other), {})
 
     def __ror__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_or", (other, self), {})
+        return self.tape.record("bitwise_or", (self, other), {})
 
     def __xor__(self, other: Any) -> Value:
         return self.tape.record("bitwise_xor", (self, other), {})
 
     def __rxor__(self, other: Any) -> Value:
-        return self.tape.record("bitwise_xor", (other, self), {})
+        return self.tape.record("bitwise_xor", (self, other), {})
 
     def __lshift__(self, other: Any) -> Value:
         return self.tape.record("bitwise_left_shift", (self, other), {})

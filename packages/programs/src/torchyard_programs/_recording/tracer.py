@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torchyard import arguments
 from torchyard_programs._captured import lies_on
 from torchyard_programs._errors import ProgramError
+from torchyard_programs._program.vocabulary import REVERSED
 from torchyard_programs._recording.callable import call_recorded, call_uncompiled
 from torchyard_programs._recording.dynamo_stand_in import GraphRecorder, in_graph, stand_in_tensor
 from torchyard_programs._recording.stand_in import Value, record, tape_of
@@ -108,6 +109,7 @@ def trace(
     lines = [*tape.lines, tape.encode(result)]
     if isinstance(recorder, GraphRecorder):
         recorder.check_names(lines)
+        recorder.check_captured()
     elif not torch.compiler.is_compiling():
         part = result = None
         values.clear()
@@ -191,6 +193,10 @@ class Tape:
         self._stand_ins.append((tensor, reference))
         return tensor
 
+    def stand_ins(self) -> list[Tensor]:
+        """Return the stand-in tensors; without Dynamo there are none."""
+        return [tensor for tensor, _ in self._stand_ins]
+
     def name_of(self, item: Any) -> str | None:
         """Return the name of a stand-in tensor, or of the first in a tuple or list; else None."""
         if isinstance(item, Tensor):
@@ -217,6 +223,8 @@ class Tape:
             )
         if kwargs:
             refuse_write(self.role, word, kwargs)
+        if word in REVERSED and len(args) > 1:
+            word, args = REVERSED[word], (args[1], args[0], *args[2:])
         encoded = ",".join([self.encode(arg) for arg in args])
         keywords = ",".join(
             [
