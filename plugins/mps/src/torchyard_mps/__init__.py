@@ -1,7 +1,7 @@
-"""torchyard on Apple GPUs: recorded programs in Metal, and kernels that compute them.
+"""torchyard on Apple GPUs: random distributions, recorded programs in Metal, and their kernels.
 
-Nothing here imports Metal or touches a device: what a launch needs is data, which
-``torchyard_conformance.metal`` runs on any machine.
+What a launch needs is data, which ``torchyard_conformance.metal`` runs on any machine; only
+``_runner`` touches a device.
 """
 
 __all__: list[str] = []

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks, ScoreMod
-from torchyard_mps.attention._launch import Launch
+from torchyard_mps._launch import Launch
 from torchyard_mps.lowering import TYPES, LoweredProgram, header, layout_values, lower
 from torchyard_programs import Input
 

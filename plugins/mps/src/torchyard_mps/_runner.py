@@ -1,0 +1,58 @@
+"""``run``: carry out a launch on the device of its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Final
+
+import torch
+
+from torchyard_mps._launch import Launch
+
+__all__ = ["run", "runs_by"]
+
+_DEVICE: Final = "mps"
+_RUNNER: ContextVar[Callable[[Launch], None] | None] = ContextVar("runner", default=None)
+
+
+@contextmanager
+def runs_by(runner: Callable[[Launch], None]) -> Iterator[None]:
+    """Carry out launches by a function that fills their outputs, wherever their buffers are.
+
+    So kernels are tested on a machine without an Apple GPU.
+    """
+    token = _RUNNER.set(runner)
+    try:
+        yield
+    finally:
+        _RUNNER.reset(token)
+
+
+def run(launch: Launch) -> None:
+    """Fill the outputs of a launch.
+
+    Raises:
+        ValueError: a buffer is not on an Apple GPU.
+    """
+    runner = _RUNNER.get()
+    if runner is not None:
+        runner(launch)
+        return
+    for tensor in launch.buffers:
+        if tensor.device.type != _DEVICE:
+            raise ValueError(
+                f"torchyard_mps: {launch.kernel}: expected tensors on {_DEVICE}, got one on "
+                f"{tensor.device}; move them there, or use torch's own function for that device"
+            )
+    groups = (launch.groups[0] * launch.threads, launch.groups[1], 1)
+    kernel = getattr(_library(launch.source), launch.kernel)
+    kernel(*launch.buffers, threads=groups, group_size=(launch.threads, 1, 1))
+
+
+@lru_cache(maxsize=256)
+def _library(source: str) -> Any:
+    """Return a compiled library; torch compiles where the source is new."""
+    return torch.mps.compile_shader(source)

@@ -1,0 +1,39 @@
+"""Launches of draws, run in Metal on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torchyard_conformance import metal
+from torchyard_mps._launch import Launch
+from torchyard_mps._runner import runs_by
+
+__all__ = ["emulated", "fill"]
+
+
+def fill(launch: Launch, **options: Any) -> None:
+    """Fill the outputs of a launch; a finding is an error.
+
+    Args:
+        launch: the launch.
+        options: of ``metal.run``.
+    """
+    buffers: list[Any] = list(launch.buffers)
+    for index in launch.outputs:
+        buffers[index] = metal.Empty(tuple(buffers[index].shape), buffers[index].dtype)
+    outcome = metal.run(
+        launch.source, launch.kernel, launch.groups, launch.threads, buffers, **options
+    )
+    assert not outcome.findings, [str(finding) for finding in outcome.findings]
+    for index, values in zip(launch.outputs, outcome.outputs.values(), strict=True):
+        launch.buffers[index].copy_(values)
+
+
+@contextmanager
+def emulated(**options: Any) -> Iterator[None]:
+    """Run launches here: once, and without AddressSanitizer, unless ``options`` say otherwise."""
+    once: dict[str, Any] = {"orders": 1, "simd_widths": (32,), "address_sanitizer": False}
+    with runs_by(lambda launch: fill(launch, **once | options)):
+        yield
