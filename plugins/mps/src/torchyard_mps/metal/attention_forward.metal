@@ -20,13 +20,18 @@ constant constexpr int kMaskHeads = 21, kMaskBlocks = 22, kPartialWidth = 23, kF
 inline int tiles_of(int length, int block) { return (min(length, block) + kTile - 1) / kTile; }
 
 // Loads rows [first, first + 32) and columns [column, column + 32) of a head; 0 where it has none.
-inline void load_tile(threadgroup T* tile, device const T* head, int first, int end, int column,
+// Returns whether the thread loaded NaN or an infinity.
+inline bool load_tile(threadgroup T* tile, device const T* head, int first, int end, int column,
                       int columns, long row_stride, long column_stride, int thread_index) {
+  bool odd = false;
   for (int i = thread_index; i < kTile * kTile; i += kThreads) {
     const int row = first + i / kTile, at = column + i % kTile;
     const bool inside = row < end && at < columns;
-    tile[i] = inside ? head[row * row_stride + at * column_stride] : T(0.0f);
+    const T loaded = inside ? head[row * row_stride + at * column_stride] : T(0.0f);
+    tile[i] = loaded;
+    odd = odd || !isfinite(float(loaded));
   }
+  return odd;
 }
 
 kernel void attention_forward(
@@ -45,6 +50,8 @@ kernel void attention_forward(
   threadgroup float scores[kTile * kTile];
   threadgroup T weights[kTile * kTile];
   threadgroup float factors[kTile * 8];
+  threadgroup uint visible[kTile];  // of each row a bit for each key of the step
+  threadgroup bool odd_values[kThreads / 32];
 
   const int lane = int(lane_index), simd = int(simd_index), thread_index = int(me);
   const int heads = int(sizes[kHeads]), h = int(group.y) % heads, b = int(group.y) / heads;
@@ -123,11 +130,13 @@ kernel void attention_forward(
     simdgroup_barrier(mem_flags::mem_threadgroup);
 
     float own[8], top = -INFINITY;
+    uint bits_of_row = 0u;
     for (int j = 0; j < 8; j++) {
       const int k = first_key + quarter + j, q = row;
       const float s = scores[inner_row * kTile + quarter + j] * scale;
       const bool seen = row < end && k < stop && (step >= partial || VISIBLE);
       own[j] = seen ? SCORE : -INFINITY;
+      bits_of_row |= seen ? 1u << uint(quarter + j) : 0u;
       top = max(top, own[j]);
     }
     top = max(greatest, quad_max(top));
@@ -140,6 +149,8 @@ kernel void attention_forward(
       weights[inner_row * kTile + quarter + j] = T(part);
     }
     weight = weight * rescale + quad_sum(sum);
+    bits_of_row = quad_or(bits_of_row);
+    if (lane % 4 == 0) visible[inner_row] = bits_of_row;
     greatest = top;
     for (int j = 0; j < 2; j++) factors[inner_row * 8 + lane % 4 * 2 + j] = rescale;
     simdgroup_barrier(mem_flags::mem_threadgroup);
@@ -151,9 +162,30 @@ kernel void attention_forward(
     for (int part = 0; part < kValueChunks * 4; part++)
       total[part].thread_elements() *= factor.thread_elements();
     for (int chunk = 0; chunk < kValueChunks; chunk++) {
-      load_tile(tile, values, first_key, stop, chunk * kTile, VALUE_SIZE, sizes[kValue + 2],
-                sizes[kValue + 3], thread_index);
+      const bool odd = load_tile(tile, values, first_key, stop, chunk * kTile, VALUE_SIZE,
+                                 sizes[kValue + 2], sizes[kValue + 3], thread_index);
+      const bool odd_in_simdgroup = simd_any(odd);
+      if (lane == 0) odd_values[simd] = odd_in_simdgroup;
       threadgroup_barrier(mem_flags::mem_threadgroup);
+      if (odd_values[0] || odd_values[1] || odd_values[2] || odd_values[3]) {
+        // A matrix product would carry NaN to rows that do not see its key: 0 times NaN is NaN. So
+        // element by element, each lane a column, through the memory of the scores.
+        for (int part = 0; part < 4; part++)
+          simdgroup_store(total[chunk * 4 + part], scores + simd * 8 * kTile + part * 8, kTile);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        for (int i = simd * 8; i < simd * 8 + 8; i++) {
+          float sum_of_row = scores[i * kTile + lane];
+          for (int k = 0; k < kTile; k++)
+            if ((visible[i] >> uint(k) & 1u) != 0u)
+              sum_of_row += float(weights[i * kTile + k]) * float(tile[k * kTile + lane]);
+          scores[i * kTile + lane] = sum_of_row;
+        }
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        for (int part = 0; part < 4; part++)
+          simdgroup_load(total[chunk * 4 + part], scores + simd * 8 * kTile + part * 8, kTile);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        continue;
+      }
       for (int of = 0; of < 4; of++) {
         simdgroup_matrix<T, 8, 8> left;
         simdgroup_load(left, weights + simd * 8 * kTile + of * 8, kTile);
