@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from plugins.mps.tests.distributions.emulated import emulated
 from plugins.mps.tests.distributions.references import Case
+from plugins.mps.tests.emulated import emulated
 
 __all__ = ["draw", "moment_distances", "probability"]
 

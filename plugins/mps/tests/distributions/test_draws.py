@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from plugins.mps.tests.distributions.emulated import emulated, fill
+from plugins.mps.tests.emulated import emulated, fill
 from torchyard_conformance import metal
 from torchyard_mps import distributions as drawn
 from torchyard_mps._launch import Launch

@@ -11,7 +11,7 @@ import torch
 from scipy import special, stats
 from torch import Tensor
 
-from plugins.mps.tests.distributions.emulated import emulated
+from plugins.mps.tests.emulated import emulated
 from torchyard_mps import distributions as drawn
 from torchyard_mps.distributions import _draws as draws
 

@@ -33,7 +33,7 @@ OPS: Final = {
 }
 """Op of a contract -> the package whose component defines it."""
 
-DEVICES: Final = frozenset({"cpu", "cuda"})
+DEVICES: Final = frozenset({"cpu", "cuda", "mps"})
 """Device types of torch's own for which there is a package of that name."""
 
 IMPLEMENTED_ELSEWHERE: Final = {"shared_memory": "cpu"}

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from torchyard_mps._launch import Launch
-from torchyard_mps.attention._forward import forward_launch
+from torchyard_mps.attention._forward import forward_launch, lacking_of_program
 
-__all__ = ["Launch", "forward_launch"]
+__all__ = ["Launch", "forward_launch", "lacking_of_program"]

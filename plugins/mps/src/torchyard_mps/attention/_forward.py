@@ -12,9 +12,9 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks, ScoreMod
 from torchyard_mps._launch import Launch
 from torchyard_mps.lowering import TYPES, LoweredProgram, header, layout_values, lower
-from torchyard_programs import Input
+from torchyard_programs import Input, UnsupportedProgramError
 
-__all__ = ["forward_launch"]
+__all__ = ["forward_launch", "lacking_of_program"]
 
 _INPUTS: Final = (
     Input("s", torch.float32),
@@ -61,15 +61,23 @@ def forward_launch(
     score = _lowered(call.score_mod, "score_mod", "float32")
     mask = _lowered(mask_mod, "mask_mod", "bool")
     source, captured = _source(call, score, mask, mask_mod)
+    device = query.device
     score_layout, mask_layout = (
-        torch.tensor(layout_values(program, mod.captured) if program and mod else [0])
+        torch.tensor(
+            layout_values(program, mod.captured) if program and mod else [0], device=device
+        )
         for program, mod in ((score, call.score_mod), (mask, mask_mod))
     )
-    lists = _mask_tensors(call.mask)
+    lists = _mask_tensors(call.mask, device)
     buffers = (
         *(_or_one(query), _or_one(call.key), _or_one(value), _or_one(out), _or_one(lse)),
         *(max_scores, *lists, _sizes(call, out)),
-        *(torch.tensor(call.scale, dtype=torch.float32), score_layout, mask_layout, *captured),
+        *(
+            torch.tensor(call.scale, dtype=torch.float32, device=device),
+            score_layout,
+            mask_layout,
+            *captured,
+        ),
     )
     if len(buffers) > _MOST_BUFFERS:
         raise ValueError(
@@ -84,6 +92,26 @@ def forward_launch(
         out, lse if call.lse else None, max_scores if call.max_scores else None
     )
     return launch, result
+
+
+def lacking_of_program(text: str, captured: tuple[tuple[str, int], ...]) -> str:
+    """Return what a score_mod's program needs and the kernel lacks; empty where it computes it.
+
+    Args:
+        text: the program.
+        captured: dtype name and number of dimensions of each captured tensor.
+    """
+    traits = tuple((getattr(torch, name), ndim) for name, ndim in captured)
+    try:
+        program = lower(text, _INPUTS, traits, name="score_mod", result="float32", ranges=_RANGES)
+    except UnsupportedProgramError as error:
+        return f"score_mod: {error}, which the kernel does not compute"
+    if len(program.tensors) > _MOST_BUFFERS - _CAPTURED:
+        return (
+            f"score_mod: expected at most {_MOST_BUFFERS - _CAPTURED} captured tensors, got "
+            f"{len(program.tensors)}: Metal has {_MOST_BUFFERS} buffers"
+        )
+    return ""
 
 
 def _lowered(mod: ScoreMod | None, name: str, result: str) -> LoweredProgram | None:
@@ -149,11 +177,14 @@ def _visible(mask: MaskBlocks | None) -> str:
     return f"((bits[{line} + {inner} / 8] >> ({inner} % 8) & 1) != 0)"
 
 
-def _mask_tensors(mask: MaskBlocks | None) -> tuple[Tensor, ...]:
+def _mask_tensors(mask: MaskBlocks | None, device: torch.device) -> tuple[Tensor, ...]:
     """Return a mask's tensors as the kernel takes them; without one what is never read."""
     if mask is None:
-        none, wide = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int64)
-        return none, none, none, none, torch.zeros(1, dtype=torch.uint8), wide
+        none, bits, wide = (
+            torch.zeros(1, dtype=dtype, device=device)
+            for dtype in (torch.int32, torch.uint8, torch.int64)
+        )
+        return none, none, none, none, bits, wide
     lists = (mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices)
     return tuple(_or_one(tensor) for tensor in (*lists, mask.bits, mask.first_partial))
 
@@ -167,7 +198,7 @@ def _sizes(call: AttentionCall, out: Tensor) -> Tensor:
         stride for tensor in (call.query, call.key, call.value, out) for stride in tensor.stride()
     ]
     counts = (heads, heads // max(1, kv_heads), call.query.shape[2], call.key.shape[2])
-    return torch.tensor([*strides, *counts, *lists])
+    return torch.tensor([*strides, *counts, *lists], device=call.query.device)
 
 
 def _or_one(tensor: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
-"""Launches of draws, run in Metal on this machine."""
+"""Launches, run in Metal on this machine."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,8 +28,16 @@ def fill(launch: Launch, **options: Any) -> None:
         launch.source, launch.kernel, launch.groups, launch.threads, buffers, **options
     )
     assert not outcome.findings, [str(finding) for finding in outcome.findings]
-    for index, values in zip(launch.outputs, outcome.outputs.values(), strict=True):
-        launch.buffers[index].copy_(values)
+    names = _names(launch)
+    for index in launch.outputs:
+        launch.buffers[index].copy_(outcome.outputs[names[index]])
+
+
+def _names(launch: Launch) -> dict[int, str]:
+    """Return the names of a kernel's buffers by index."""
+    parameters = launch.source.partition(f"kernel void {launch.kernel}(")[2].partition(") {")[0]
+    found = re.findall(r"(\w+) \[\[buffer\((\d+)\)\]\]", parameters)
+    return {int(index): name for name, index in found}
 
 
 @contextmanager
