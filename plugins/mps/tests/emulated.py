@@ -29,7 +29,7 @@ def fill(launch: Launch, **options: Any) -> None:
     )
     assert not outcome.findings, [str(finding) for finding in outcome.findings]
     names = _names(launch)
-    for index in launch.outputs:
+    for index in (*launch.outputs, *launch.updated):
         launch.buffers[index].copy_(outcome.outputs[names[index]])
 
 

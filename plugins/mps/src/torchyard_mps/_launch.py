@@ -20,6 +20,7 @@ class Launch:
         threads: threads of a threadgroup.
         buffers: by index.
         outputs: indices of the buffers that the kernel fills; it reads none of them.
+        updated: indices of the buffers that it reads and writes.
     """
 
     source: str
@@ -28,3 +29,4 @@ class Launch:
     threads: int
     buffers: tuple[Tensor, ...]
     outputs: tuple[int, ...]
+    updated: tuple[int, ...] = ()

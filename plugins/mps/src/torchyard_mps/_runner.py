@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from torchyard_mps._launch import Launch
 
-__all__ = ["run", "runs_by"]
+__all__ = ["is_run_on", "run", "runs_by"]
 
 _DEVICE: Final = "mps"
 _RUNNER: ContextVar[Callable[[Launch], None] | None] = ContextVar("runner", default=None)
@@ -29,6 +30,11 @@ def runs_by(runner: Callable[[Launch], None]) -> Iterator[None]:
         yield
     finally:
         _RUNNER.reset(token)
+
+
+def is_run_on(tensor: Tensor) -> bool:
+    """Return whether launches run where a tensor is."""
+    return tensor.device.type == _DEVICE or _RUNNER.get() is not None
 
 
 def run(launch: Launch) -> None:

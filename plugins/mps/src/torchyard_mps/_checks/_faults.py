@@ -1,0 +1,183 @@
+"""Faults that the device has found and nobody has read yet."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard import arguments
+from torchyard_mps._launch import Launch
+from torchyard_mps._runner import run
+
+__all__ = ["IndexRangeError", "check", "errors", "pending", "raise_pending", "synchronize"]
+
+_THREADS: Final = 256
+_MOST_GROUPS: Final = 4096
+# Launches whose faults are unread at once. Each holds its indices in memory.
+_MOST_PENDING: Final = 1024
+_MOST_SHOWN: Final = 5
+# Code below which a launch's line is not sought.
+_OWN: Final = (
+    str(Path(torch.__file__).parent),
+    str(Path(__file__).parents[1]),
+    contextlib.__file__,
+)
+
+
+class IndexRangeError(IndexError):
+    """An operator was given an index outside of its dimension; nothing outside was touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    """A launch whose faults are unread."""
+
+    operator: str
+    dimension: str
+    size: int
+    least: int
+    index: Tensor
+    fault: Tensor
+    line: str
+
+    def text(self, count: int, place: int) -> str:
+        value = int(self.index.flatten()[place])
+        where = [int(part) for part in torch.unravel_index(torch.tensor(place), self.index.shape)]
+        several = f"; {count} of {self.index.numel()} indices are outside" if count > 1 else ""
+        return (
+            f"{self.operator}: index: expected {self.least} to {self.size - 1} in {self.dimension} "
+            f"of size {self.size}, got {value} at {where}{several}; called at {self.line}"
+        )
+
+
+class _Pending:
+    """The checks of a thread, and whether each is read at once."""
+
+    def __init__(self) -> None:
+        self.sync = False
+        self.checks: list[_Check] = []
+
+
+_PENDING: ContextVar[_Pending | None] = ContextVar("pending", default=None)
+
+
+def pending() -> _Pending:
+    """Return this context's checks."""
+    found = _PENDING.get()
+    if found is None:
+        found = _Pending()
+        _PENDING.set(found)
+    return found
+
+
+@contextmanager
+def errors(*, sync: bool) -> Iterator[None]:
+    """Say when faults that the device found are raised.
+
+    Args:
+        sync: True: by the call that has the fault, which waits for the device, so that a debugger
+            stops there. False, as without this: at the next synchronisation, which is
+            ``torchyard_mps.synchronize()``, a copy to the CPU, a number that is read, or the end of
+            ``torchyard_mps.checked()``.
+
+    Raises:
+        IndexRangeError: when the block ends, for faults in it that nobody has read.
+    """
+    sync = arguments.boolean("errors", "sync", sync)
+    mine = pending()
+    before, mine.sync = mine.sync, sync
+    try:
+        yield
+        raise_pending()
+    finally:
+        mine.sync = before
+
+
+def synchronize() -> None:
+    """Wait for the device, and raise what it found.
+
+    Raises:
+        IndexRangeError: an index was outside of its dimension; with operator, index, size and the
+            line that called.
+    """
+    if torch.backends.mps.is_available():
+        torch.mps.synchronize()
+    raise_pending()
+
+
+def raise_pending() -> None:
+    """Read the faults of all launches, in one copy, and raise those that there are."""
+    mine = pending()
+    checks, mine.checks = mine.checks, []
+    if not checks:
+        return
+    faults = torch.stack([one.fault for one in checks]).cpu().tolist()
+    found = [
+        check.text(count % 2**32, place % 2**32)
+        for check, (count, place) in zip(checks, faults, strict=True)
+        if count
+    ]
+    if not found:
+        return
+    rest = len(found) - _MOST_SHOWN
+    lines = [*found[:_MOST_SHOWN], *([f"and {rest} more calls"] if rest > 0 else [])]
+    raise IndexRangeError("\n".join(lines))
+
+
+def check(operator: str, index: Tensor, size: int, dimension: str, *, wraps: bool) -> Tensor:
+    """Check an operator's indices on their device, and return them with 0 for those outside.
+
+    Args:
+        operator: its name, for messages.
+        index: of any shape.
+        size: of the dimension that is indexed.
+        dimension: what that is, for messages.
+        wraps: whether indices from -size on count from the end.
+
+    Raises:
+        IndexRangeError: an index is outside, and faults are raised at once; or the dimension has no
+            element, so that no index can stand for it.
+    """
+    given = index.detach().to(torch.int64).contiguous()
+    least = -size if wraps else 0
+    if not given.numel():
+        return index
+    safe = torch.empty_like(given)
+    fault = torch.tensor([0, -1], dtype=torch.int32, device=index.device)
+    sizes = (
+        torch.tensor(number, dtype=torch.int64, device=index.device)
+        for number in (given.numel(), least, size)
+    )
+    groups = min(_MOST_GROUPS, -(-given.numel() // _THREADS))
+    buffers = (*sizes, given, safe, fault)
+    run(Launch(_source(), "check_indices", (groups, 1), _THREADS, buffers, (4,), (5,)))
+    mine = pending()
+    mine.checks.append(_Check(operator, dimension, size, least, given, fault, _line()))
+    if mine.sync or not size or len(mine.checks) >= _MOST_PENDING:
+        raise_pending()
+    return safe.to(index.dtype)
+
+
+@cache
+def _source() -> str:
+    folder = resources.files("torchyard_mps").joinpath("metal")
+    return folder.joinpath("indices.metal").read_text(encoding="utf-8")
+
+
+def _line() -> str:
+    """Return the line of the nearest caller that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

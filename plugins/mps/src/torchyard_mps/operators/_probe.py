@@ -1,0 +1,118 @@
+"""``probe``: try operators on a device, and compare what they give with the CPU's."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from torchyard import arguments
+from torchyard_mps.operators._programs import PROGRAMS
+
+__all__ = ["Outcome", "Support", "probe"]
+
+# Of the largest value, in float32.
+_TOLERANCE: Final = 2e-4
+_REPEATS: Final = 3
+
+
+class Support(StrEnum):
+    """Where an operator is computed, and whether it is right."""
+
+    NATIVE = "native"
+    CPU = "falls to the CPU"
+    MISSING = "missing"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of trying an operator.
+
+    Attributes:
+        operator: its name in the table.
+        support: where it is computed, and whether it is right.
+        text: what torch said, or how far the result is off.
+        ratio: time of a call over the CPU's, at the table's small sizes; 0 where it did not run.
+    """
+
+    operator: str
+    support: Support
+    text: str
+    ratio: float = 0.0
+
+
+def probe(
+    device: str, programs: Mapping[str, Callable[[Callable[[Tensor], Tensor]], Any]] = PROGRAMS
+) -> tuple[Outcome, ...]:
+    """Try operators on a device.
+
+    Args:
+        device: a torch device that is there.
+        programs: name -> a program, which is given the function that puts a tensor on the device.
+
+    Raises:
+        TypeError, ValueError: it is no device.
+    """
+    where = arguments.device("probe", "device", device)
+    return tuple(_tried(name, program, where) for name, program in sorted(programs.items()))
+
+
+def on_cpu(tensor: Tensor) -> Tensor:
+    """Return a tensor as it is made: what the CPU's run of a program is given."""
+    return tensor
+
+
+def _tried(name: str, program: Callable[..., Any], device: torch.device) -> Outcome:
+    expected = program(on_cpu)
+
+    def run() -> Tensor:
+        result: Tensor = program(lambda tensor: tensor.to(device))
+        # A number that is read waits for the device.
+        return result.detach().cpu()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            found = run()
+        except (NotImplementedError, TypeError, RuntimeError) as error:
+            return Outcome(name, Support.MISSING, str(error).partition("\n")[0])
+    fallback = [str(one.message) for one in said if "fall back" in str(one.message)]
+    off = _distance(found, expected)
+    ratio = _time(run) / max(_time(lambda: program(on_cpu)), 1e-9)
+    if off is not None:
+        return Outcome(name, Support.WRONG, off, ratio)
+    if fallback:
+        return Outcome(name, Support.CPU, fallback[0].partition(" (")[0], ratio)
+    return Outcome(name, Support.NATIVE, "", ratio)
+
+
+def _distance(found: Tensor, expected: Tensor) -> str | None:
+    """Return how a result differs from the CPU's; None where it does not."""
+    if found.shape != expected.shape or found.dtype != expected.dtype:
+        return (
+            f"expected {expected.dtype} {list(expected.shape)}, got {found.dtype} "
+            f"{list(found.shape)}"
+        )
+    one, other = found.double(), expected.double()
+    scale = float(other.abs().max()) if other.numel() else 1.0
+    worst = float((one - other).abs().max()) if other.numel() else 0.0
+    # Written so that NaN is wrong.
+    return None if worst <= _TOLERANCE * max(scale, 1e-30) else f"off by {worst:.2g} of {scale:.2g}"
+
+
+def _time(run: Callable[[], Any]) -> float:
+    times = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(_REPEATS):
+            begin = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - begin)
+    return min(times)

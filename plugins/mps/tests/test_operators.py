@@ -1,0 +1,102 @@
+"""Operators of a device are tried, and each is native, on the CPU, missing or wrong."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from torchyard import CheckStatus
+from torchyard_mps.checks import memory_check, operator_checks, torchyard_checks
+from torchyard_mps.operators import PROGRAMS, Outcome, Support, probe
+from torchyard_mps.operators._probe import on_cpu
+
+_On = Callable[[Tensor], Tensor]
+
+
+def _falling(on: _On) -> Tensor:
+    if on is not on_cpu:
+        warnings.warn(
+            "The operator 'aten::kthvalue' will fall back to run on the CPU. (Triggered)",
+            stacklevel=1,
+        )
+    return on(torch.ones(3))
+
+
+def _missing(on: _On) -> Tensor:
+    if on is not on_cpu:
+        raise NotImplementedError("The operator 'aten::_ctc_loss' is not implemented\nfor MPS")
+    return torch.ones(3)
+
+
+def _off(change: Callable[[Tensor], Tensor]) -> Callable[[_On], Tensor]:
+    return lambda on: change(torch.ones(3)) if on is not on_cpu else torch.ones(3)
+
+
+_PLANTED: dict[str, tuple[Callable[[_On], Any], Support, str]] = {
+    "right": (lambda on: on(torch.ones(3)) * 2, Support.NATIVE, ""),
+    "falling": (_falling, Support.CPU, "'aten::kthvalue' will fall back to run on the CPU."),
+    "missing": (_missing, Support.MISSING, "The operator 'aten::_ctc_loss' is not implemented"),
+    "a little off": (_off(lambda x: x * 1.001), Support.WRONG, "off by 0.001 of 1"),
+    "NaN": (_off(lambda x: x * torch.nan), Support.WRONG, "off by nan"),
+    "another shape": (_off(lambda x: x[:2]), Support.WRONG, "expected torch.float32 [3], got"),
+    "another dtype": (_off(lambda x: x.double()), Support.WRONG, "got torch.float64"),
+}
+
+
+@pytest.mark.parametrize("name", _PLANTED)
+def test_what_is_planted_is_found(name: str) -> None:
+    program, support, text = _PLANTED[name]
+    (outcome,) = probe("cpu", {name: program})
+    assert (outcome.operator, outcome.support) == (name, support)
+    assert text in outcome.text
+    assert (outcome.ratio > 0) == (support is not Support.MISSING)
+
+
+def test_the_cpu_has_every_operator_of_the_table() -> None:
+    outcomes = probe("cpu")
+    assert len(outcomes) == len(PROGRAMS) >= 30
+    assert {outcome.support for outcome in outcomes} == {Support.NATIVE}
+
+
+def test_a_program_gives_the_same_each_time() -> None:
+    for program in PROGRAMS.values():
+        assert torch.equal(program(on_cpu), program(on_cpu))
+
+
+def test_doctor_shows_what_is_not_native() -> None:
+    outcomes = [
+        Outcome("sort", Support.NATIVE, "", 1.0),
+        Outcome("eig", Support.CPU, "falls back", 40.0),
+        Outcome("ctc_loss", Support.MISSING, "not implemented"),
+        Outcome("conv3d", Support.WRONG, "off by 1", 2.0),
+    ]
+    whole, *rest = operator_checks(outcomes)
+    assert whole.status is CheckStatus.FAIL
+    assert whole.text == "1 native, 1 falls to the CPU, 1 missing, 1 wrong"
+    assert [(check.name, check.status) for check in rest] == [
+        ("eig", CheckStatus.WARN),
+        ("ctc_loss", CheckStatus.WARN),
+        ("conv3d", CheckStatus.FAIL),
+    ]
+    assert "40 times the CPU's time" in rest[0].text
+    assert "PYTORCH_ENABLE_MPS_FALLBACK" in rest[1].hint
+    assert operator_checks(outcomes[:2])[0].status is CheckStatus.PASS
+
+
+def test_memory_that_is_nearly_used_up_gets_advice() -> None:
+    assert memory_check(1 << 30, 16 << 30).status is CheckStatus.PASS
+    much = memory_check(15 << 30, 16 << 30)
+    assert much.status is CheckStatus.WARN
+    assert "empty_cache" in much.hint
+
+
+def test_without_an_apple_gpu_nothing_is_claimed() -> None:
+    if torch.backends.mps.is_available():
+        pytest.skip("there is one")
+    (check,) = torchyard_checks()
+    assert check.status is CheckStatus.UNVERIFIED
