@@ -13,8 +13,13 @@ __all__ = ["torchyard_implementations"]
 
 # The first torch with torch.accelerator.Graph.
 _SINCE: Final = (2, 12)
-# Device types without graphs of their own.
+# Device types that calls are recorded for.
 _RECORDED: Final = ("cpu",)
+# Device types for which torch 2.13 has no graphs, and what there is instead.
+_WITHOUT: Final = {
+    "cpu": "kernels.recorded plays calls again",
+    "mps": "torch captures no command buffers of Metal; call the function as it is",
+}
 
 
 @hookimpl
@@ -35,8 +40,9 @@ def _supports_recorded(request: GraphRequest, platform: Platform) -> Verdict:
 
 
 def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
-    if request.device in _RECORDED:
-        return Verdict.no(ReasonCode.DEVICE, "the cpu has no graphs of its own")
+    if request.device in _WITHOUT:
+        text = f"torch has no graphs for {request.device}"
+        return Verdict.no(ReasonCode.DEVICE, text, _WITHOUT[request.device])
     version = re.match(r"(\d+)\.(\d+)", platform.torch or "")
     if version is not None and (int(version[1]), int(version[2])) < _SINCE:
         least = ".".join(map(str, _SINCE))
