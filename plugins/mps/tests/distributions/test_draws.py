@@ -212,7 +212,10 @@ def test_multinomial_without_replacement_draws_in_the_order_of_its_law() -> None
         (lambda: drawn.multinomial(torch.tensor([1.0, -1.0]), 1), "finite and not negative"),
         (lambda: drawn.multinomial(torch.ones(2, 2, 2), 1), r"\[rows, categories\]"),
         (lambda: drawn.multinomial(torch.zeros(3), 1, True), "a positive weight in a row"),
-        (lambda: drawn.Gamma(torch.tensor(-1.0), torch.tensor(1.0)), "concentration"),
+        (
+            lambda: drawn.Gamma(torch.tensor(-1.0), torch.tensor(1.0), validate_args=True),
+            "concentration",
+        ),
         (lambda: drawn.Normal(0.0, 1.0).sample(generator=3), "expected a torch.Generator"),
     ],
 )
