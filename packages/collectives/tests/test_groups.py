@@ -48,7 +48,7 @@ def _compiled_names() -> list[float]:
     x = torch.tensor([2.0 ** dist.get_rank()])
     totals = []
     for name in (None, dist.group.WORLD, mesh, (mesh, "dp"), (0, 1, 2)):
-        torch._dynamo.reset()
+        torch.compiler.reset()
 
         def run(y: torch.Tensor, group: Any = name) -> torch.Tensor:
             return tc.all_reduce(y, "avg", group, grad="sum") * 3
@@ -69,7 +69,7 @@ def _compiled_conventions() -> list[bool]:
     ]
     found = []
     for name, src, dst in given:
-        torch._dynamo.reset()
+        torch.compiler.reset()
 
         def run(y: torch.Tensor, src: Any = src, dst: Any = dst) -> torch.Tensor:
             return tc.all_reduce(y, tc.PremulSum(y), grad=tc.Typed(src, dst))

@@ -43,7 +43,7 @@ def _eager() -> Tensor:
 
 
 def _compiled() -> Tensor:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     return _derivatives(lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"))
 
 
@@ -64,7 +64,7 @@ def test_compiled_messages_keep_their_order() -> None:
 
 def _unused_token() -> float:
     """A send whose token nothing uses is still made."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def run(x: Tensor) -> Tensor:

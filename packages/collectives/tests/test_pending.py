@@ -41,7 +41,7 @@ def _both_ways() -> bool:
             (second,) = torch.autograd.grad((first * first).sum(), x)
             func = torch.func.grad(loss)(x.detach())
             tangent = torch.func.jvp(loss, (x.detach(),), (torch.ones_like(x),))[1]
-            torch._dynamo.reset()
+            torch.compiler.reset()
             compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
             (in_graph,) = torch.autograd.grad(compiled(x), x)
             derivatives.append([first, second, func, tangent, in_graph])

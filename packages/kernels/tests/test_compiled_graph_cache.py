@@ -125,7 +125,7 @@ def test_a_compiled_graph_names_the_sources_of_every_op():
         called.update(_ours(graph.graph))
         return make_boxed_func(graph.forward)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     backend = aot_autograd(fw_compiler=note, bw_compiler=note)
     x = torch.randn(3, 4, requires_grad=True)
     torch.compile(_differentiated, fullgraph=True, backend=backend)(x).backward()

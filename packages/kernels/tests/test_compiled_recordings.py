@@ -55,7 +55,7 @@ def _compiled_text(fn: Callable[..., Any], x: Tensor) -> str:
         )
         return graph
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     torch.compile(lambda: foreach_map(fn, [x]), backend=backend, fullgraph=True)()
     (text,) = texts
     return text
@@ -77,7 +77,7 @@ def test_what_a_compiled_recording_does_not_see_is_refused(
 ) -> None:
     x, call, fn = torch.randn(4, 4), _OPS[op], _UNSEEN[name]
     assert call(fn, x).shape == x.shape
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(lambda: call(fn, x), backend="aot_eager", fullgraph=fullgraph)
     with pytest.raises(Exception, match="is not seen by a recording"):
         compiled()
@@ -90,6 +90,6 @@ def test_what_is_captured_of_other_tensors_is_not_refused(op: str) -> None:
     def run() -> Tensor:
         return call(lambda x: x * abs(scale) + math.prod([scale, scale]), x)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(), run())

@@ -310,7 +310,7 @@ def test_execution_graphs_and_compiled_ones_reach_it(ways, name):
     ways.open, ways.count = True, 0
     agree(leaves(graph.replay()), expected)
     assert ways.count == 1
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
     agree(leaves(compiled()), expected)
     assert ways.count == 2

@@ -52,7 +52,7 @@ def test_it_is_refused_also_after_calls_without_gradients(name: str) -> None:
 @pytest.mark.parametrize("name", _OPS)
 def test_compiled_graphs_refuse_it_by_name(name: str) -> None:
     x = torch.randn(4, 4, requires_grad=True)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(_OPS[name], backend="aot_eager", fullgraph=True)
     with pytest.raises(Exception, match="tanh is computed without gradients"):
         compiled(x)

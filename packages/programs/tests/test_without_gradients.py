@@ -86,7 +86,7 @@ def test_dynamo_refuses_it_where_the_inputs_require_gradients(name: str) -> None
         text, _ = trace(function, "fn", inputs, torch.device("cpu"), leaves=(leaf,))
         return leaf + len(text)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(traced, backend="eager", fullgraph=True)
     with pytest.raises(Exception, match="tanh is computed without gradients"):
         compiled(torch.ones(2, requires_grad=True))

@@ -182,7 +182,7 @@ def test_a_checkpoint_drops_the_same_weights_again():
     "backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.sweep)]
 )
 def test_compiled_code_draws_a_new_mask_and_uses_it_in_the_backward(backend):
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(
         lambda *given: flex_attention(*given, dropout_p=P), fullgraph=True, backend=backend
     )

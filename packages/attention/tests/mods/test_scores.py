@@ -100,7 +100,7 @@ def test_compiled_functions_take_the_score_mod(name):
     shape, make, formula = SCORES[name]
     query, key, value = inputs()
     learned = parameter(*shape)
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     @torch.compile(fullgraph=True, backend="aot_eager")
     def attend(query, key, value, learned):

@@ -46,7 +46,7 @@ def test_it_is_refused_also_after_calls_without_gradients() -> None:
 @pytest.mark.parametrize("fullgraph", [True, False])
 def test_compiled_graphs_refuse_it_by_name(fullgraph: bool) -> None:
     query = torch.randn(1, 2, 16, 8, requires_grad=True)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(_attention, backend="aot_eager", fullgraph=fullgraph)
     with pytest.raises(Exception, match="score_mod: tanh is computed without gradients"):
         compiled(query)
@@ -54,7 +54,7 @@ def test_compiled_graphs_refuse_it_by_name(fullgraph: bool) -> None:
 
 def test_compiled_graphs_without_gradients_compute_it() -> None:
     query = torch.randn(1, 2, 16, 8)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(_attention, backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(
         compiled(query), (query @ query.mT / 8**0.5).tanh().softmax(-1) @ query

@@ -47,7 +47,7 @@ def test_a_compiled_graph_names_the_sources_of_every_op():
         called.update(_ours(graph.graph))
         return make_boxed_func(graph.forward)
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     backend = aot_autograd(fw_compiler=note, bw_compiler=note)
     x = torch.randn(1, 2, 8, 4, requires_grad=True)
     counts = torch.ones(1, 1, 1, dtype=torch.int32)

@@ -181,7 +181,7 @@ def test_vmap_hands_over_one_call_for_all(spy: Spy) -> None:
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_compiled_code_hands_over(spy: Spy, backend: str) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     query = _query()
     compiled = torch.compile(flex_attention, backend=backend, fullgraph=True)
     with torch.no_grad():

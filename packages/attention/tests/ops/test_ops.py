@@ -62,7 +62,7 @@ def block_mask():
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo():
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def gradients(function, inputs, *rest):

@@ -173,7 +173,7 @@ def _compiled() -> list[Any]:
             call(y)
             return y + 1
 
-        torch._dynamo.reset()
+        torch.compiler.reset()
         return function(torch.full((2,), rank + 1.0))
 
     def asynchronous(y: Tensor) -> None:
@@ -195,7 +195,7 @@ def _compiled() -> list[Any]:
         lambda y: dist.reduce(y, 0),
     ]
     results: list[Any] = [after(call).tolist() for call in calls]
-    torch._dynamo.reset()
+    torch.compiler.reset()
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
     compiled = torch.compile(model, backend="eager")
@@ -209,10 +209,10 @@ def _compiled() -> list[Any]:
             dist.all_gather_object(everyones, 3 + rank)
             return x + everyones[1]
 
-        torch._dynamo.reset()
+        torch.compiler.reset()
         found = torch.compile(collect, backend="eager")(torch.zeros(1))
         assert found.item() == 4
-    torch._dynamo.reset()
+    torch.compiler.reset()
     return results
 
 

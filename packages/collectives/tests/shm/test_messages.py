@@ -224,7 +224,7 @@ def _compiled() -> None:
 
     out = step(torch.full((3,), dist.get_rank() + 1.0))
     assert torch.equal(out, torch.full((6,), 7.0))
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 @pytest.mark.parametrize("backend", _BACKENDS)

@@ -144,7 +144,7 @@ def test_functions_are_differentiated_with_what_they_capture():
 
 
 def test_compiled_functions_become_one_op_of_one_graph():
-    torch._dynamo.reset()
+    torch.compiler.reset()
     weight, scale, graphs = torch.randn(64, 48), torch.randn(32), []
 
     def count(graph, example_inputs):

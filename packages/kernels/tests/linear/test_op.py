@@ -14,7 +14,7 @@ linear_op = torch.ops.torchyard_kernels.linear.default
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo():
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def doubles(*shapes):

@@ -54,7 +54,7 @@ def test_half_precision_gradients_are_those_of_the_wide_computation() -> None:
 def test_compiled_graphs_are_whole_and_agree(backend: str) -> None:
     tensors = inputs(grad=True)
     expected = mapped(*tensors)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(mapped, fullgraph=True, backend=backend)
     found = compiled(*tensors)
     for one, other in zip(found, expected, strict=True):
@@ -70,7 +70,7 @@ def test_a_compiled_graph_writes_in_place() -> None:
         foreach_map_(lambda x, y: x * 2 + y, xs, ys)
         return xs[0] + 1
 
-    torch._dynamo.reset()
+    torch.compiler.reset()
     xs, ys = inputs()[:2], inputs()[2:]
     before = [x.clone() for x in xs]
     result = torch.compile(step, fullgraph=True, backend="aot_eager")(xs, ys)

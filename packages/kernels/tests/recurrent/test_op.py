@@ -39,7 +39,7 @@ class Ragged(torch.nn.Module):
 
 @pytest.fixture(autouse=True)
 def fresh_dynamo():
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
 
 def flat(result):

@@ -201,7 +201,7 @@ def test_gradients_go_to_the_selected_elements(select: Callable[[Tensor], TopK])
 
 @each
 def test_it_compiles_whole(select: Callable[[Tensor], TopK]) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     compiled = torch.compile(select, fullgraph=True, backend="aot_eager")
     x = _distinct()
     torch.testing.assert_close(compiled(x), select(x))

@@ -73,26 +73,18 @@ def supports_attention(request: AttentionRequest, platform: Platform, *, vendor:
         platform: the machine.
         vendor: whose device.
     """
+    from torchyard_attention.contract import lacking_of_score, refused_sizes
+
     verdict = supports_machine(request.device, platform, vendor)
     if not verdict.supported:
         return verdict
-    if request.dtype not in _DTYPES:
-        known = f"{', '.join(_DTYPES[:-1])} and {_DTYPES[-1]}"
-        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
-    for field in ("head_dim", "value_dim"):
-        size = getattr(request, field)
-        if not 1 <= size <= _MAX_HEAD_DIM:
-            return Verdict.no(
-                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {_MAX_HEAD_DIM}, got {size}"
-            )
-    if request.dropout:
-        return Verdict.no(
-            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
-        )
+    refused = refused_sizes(request, _DTYPES, _MAX_HEAD_DIM)
+    if refused is not None:
+        return refused
     verdict = _supports_sizes(request, platform, vendor, verdict)
     if not verdict.supported:
         return verdict
-    lacking = _lacking_of_score(request)
+    lacking = lacking_of_score(request, partial(_lacking_of_program, request))
     if lacking:
         return Verdict.no(ReasonCode.SCORE_MOD, lacking)
     if request.page_size:
@@ -125,14 +117,8 @@ def _supports_sizes(
     return verdict
 
 
-def _lacking_of_score(request: AttentionRequest) -> str:
-    """Return what the request's score_mod needs and kernels lack; empty where they compute it."""
-    if request.score == "none":
-        return ""
-    if request.score != "pointwise":
-        return f"expected a pointwise score_mod, got a {request.score} one"
-    if not request.score_text:
-        return "judges a score_mod by its program, and the request has no score_text"
+def _lacking_of_program(request: AttentionRequest) -> str:
+    """Return what the program of the request's score_mod needs and kernels lack."""
     import torch
 
     from torchyard_programs import UnsupportedProgramError

@@ -82,7 +82,7 @@ def test_gradients_do_not_change(dtype: torch.dtype, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_compiled_code_goes_there(masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
     query = torch.randn(1, 2, 24, 8)
     mask = create_block_mask(masks.causal, None, None, 24, 24, device="cpu") if masked else None
 

@@ -346,7 +346,7 @@ def test_a_program_beyond_the_kernels_is_refused_with_its_reason(mod: Mod, text:
 
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
 def test_training_through_flex_attention_gives_the_exact_gradients(backend: str | None) -> None:
-    torch._dynamo.reset()
+    torch.compiler.reset()
 
     def loss(query: Tensor, key: Tensor, value: Tensor, table: Tensor, slopes: Tensor) -> Tensor:
         def mod(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
 
 from torch import Tensor
 
-__all__ = ["Launch"]
+__all__ = ["THREADS", "Launch", "groups_for", "metal_text"]
+
+# Threads of a threadgroup, for kernels without a reason for another number.
+THREADS: Final = 256
+# More threadgroups than fill a device; each then computes several elements.
+_MOST_GROUPS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,3 +38,20 @@ class Launch:
     buffers: tuple[Tensor, ...]
     outputs: tuple[int, ...]
     updated: tuple[int, ...] = ()
+
+
+def groups_for(threads: int) -> int:
+    """Return the threadgroups that so many threads need, or as many as fill a device."""
+    return min(_MOST_GROUPS, -(-threads // THREADS))
+
+
+@cache
+def metal_text(*names: str) -> str:
+    """Return the text of files in ``metal``, one after the other.
+
+    Args:
+        names: paths without ``.metal``; each uses what is before it.
+    """
+    folder = resources.files("torchyard_mps").joinpath("metal")
+    parts = [folder.joinpath(f"{name}.metal").read_text(encoding="utf-8") for name in names]
+    return "\n".join(parts)

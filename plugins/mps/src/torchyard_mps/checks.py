@@ -47,7 +47,7 @@ def operator_checks(outcomes: Sequence[Outcome]) -> list[Check]:
         status, hint = CheckStatus.WARN, ""
         if outcome.support is Support.WRONG:
             status, hint = CheckStatus.FAIL, "compute it on the CPU: tensor.cpu()"
-        elif outcome.support is Support.MISSING:
+        elif outcome.support in (Support.MISSING, Support.FAILS):
             hint = "compute it on the CPU, or set PYTORCH_ENABLE_MPS_FALLBACK=1"
         cost = f", {outcome.ratio:.0f} times the CPU's time" if outcome.ratio else ""
         text = f"{outcome.support}{cost}: {outcome.text}"

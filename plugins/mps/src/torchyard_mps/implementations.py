@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
@@ -35,22 +36,14 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
 
 def supports_attention(request: AttentionRequest, platform: Platform) -> Verdict:
     """Say whether the kernel computes a request; a function of these arguments alone."""
+    from torchyard_attention.contract import lacking_of_score, refused_sizes
+
     verdict = supports_machine(request.device, platform)
     if not verdict.supported:
         return verdict
-    if request.dtype not in _DTYPES:
-        known = f"{', '.join(_DTYPES[:-1])} and {_DTYPES[-1]}"
-        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
-    for field in ("head_dim", "value_dim"):
-        size = getattr(request, field)
-        if not 1 <= size <= _MAX_HEAD_DIM:
-            return Verdict.no(
-                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {_MAX_HEAD_DIM}, got {size}"
-            )
-    if request.dropout:
-        return Verdict.no(
-            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
-        )
+    refused = refused_sizes(request, _DTYPES, _MAX_HEAD_DIM)
+    if refused is not None:
+        return refused
     if request.page_size:
         return Verdict.no(ReasonCode.LAYOUT, "reads contiguous keys, got pages of a cache")
     longest, heads = max(request.q_length, request.kv_length), request.batch * request.q_heads
@@ -60,18 +53,11 @@ def supports_attention(request: AttentionRequest, platform: Platform) -> Verdict
             f"expected at most {_MAX_LENGTH} rows and keys and {_MAX_HEADS} heads of all batches, "
             f"got {longest} and {heads}",
         )
-    lacking = _lacking_of_score(request)
+    lacking = lacking_of_score(request, partial(_lacking_of_program, request))
     return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
 
 
-def _lacking_of_score(request: AttentionRequest) -> str:
-    """Return what the request's score_mod needs and the kernel lacks; empty where it has all."""
-    if request.score == "none":
-        return ""
-    if request.score != "pointwise":
-        return f"expected a pointwise score_mod, got a {request.score} one"
-    if not request.score_text:
-        return "judges a score_mod by its program, and the request has no score_text"
+def _lacking_of_program(request: AttentionRequest) -> str:
     from torchyard_mps.attention import lacking_of_program
 
     return lacking_of_program(request.score_text, request.score_captured)

@@ -34,7 +34,13 @@ from torchyard_attention.contract._call import (
     ScoreMod,
 )
 from torchyard_attention.contract._definitions import BACKWARD, DEFINITIONS, FORWARD
-from torchyard_attention.contract._request import AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.contract._request import (
+    AttentionRequest,
+    MaskKind,
+    ScoreKind,
+    lacking_of_score,
+    refused_sizes,
+)
 
 __all__ = [
     "BACKWARD",
@@ -51,4 +57,6 @@ __all__ = [
     "MaskSource",
     "ScoreKind",
     "ScoreMod",
+    "lacking_of_score",
+    "refused_sizes",
 ]

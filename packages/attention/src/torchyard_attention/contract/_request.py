@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["AttentionRequest", "MaskKind", "ScoreKind"]
+from torchyard import ReasonCode, Verdict
+
+__all__ = ["AttentionRequest", "MaskKind", "ScoreKind", "lacking_of_score", "refused_sizes"]
 
 
 class ScoreKind(StrEnum):
@@ -101,6 +104,48 @@ class AttentionRequest:
                 *flags,
             ]
         )
+
+
+def refused_sizes(
+    request: AttentionRequest, dtypes: Sequence[str], max_head_dim: int
+) -> Verdict | None:
+    """Refuse other dtypes, heads that are too large, and dropout; None where there is none of it.
+
+    Args:
+        request: the call.
+        dtypes: names of those that are computed, two or more.
+        max_head_dim: of queries and keys, and of values.
+    """
+    if request.dtype not in dtypes:
+        known = f"{', '.join(dtypes[:-1])} and {dtypes[-1]}"
+        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
+    for field in ("head_dim", "value_dim"):
+        size = getattr(request, field)
+        if not 1 <= size <= max_head_dim:
+            return Verdict.no(
+                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {max_head_dim}, got {size}"
+            )
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
+        )
+    return None
+
+
+def lacking_of_score(request: AttentionRequest, lacking_of_program: Callable[[], str]) -> str:
+    """Return what a request's score_mod needs and kernels lack; empty where they compute it.
+
+    Args:
+        request: the call.
+        lacking_of_program: the same of ``request.score_text``, asked for where there is one.
+    """
+    if request.score is ScoreKind.NONE:
+        return ""
+    if request.score is not ScoreKind.POINTWISE:
+        return f"expected a pointwise score_mod, got a {request.score} one"
+    if not request.score_text:
+        return "judges a score_mod by its program, and the request has no score_text"
+    return lacking_of_program()
 
 
 def _round_up(size: int) -> int:

@@ -21,7 +21,8 @@ from torchyard_attention.contract import (
     AttentionRequest,
     Backward,
     Forward,
-    ScoreKind,
+    lacking_of_score,
+    refused_sizes,
 )
 from torchyard_cpu import _isa
 
@@ -83,19 +84,9 @@ def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> 
         return Verdict.no(
             ReasonCode.DEVICE, f"expected tensors on {' or '.join(DEVICES)}, got {request.device}"
         )
-    if request.dtype not in DTYPES:
-        known = f"{', '.join(DTYPES[:-1])} and {DTYPES[-1]}"
-        return Verdict.no(ReasonCode.DTYPE, f"computes {known}; got {request.dtype}")
-    for field in ("head_dim", "value_dim"):
-        size = getattr(request, field)
-        if not 1 <= size <= MAX_HEAD_DIM:
-            return Verdict.no(
-                ReasonCode.HEAD_DIM, f"{field}: expected 1 to {MAX_HEAD_DIM}, got {size}"
-            )
-    if request.dropout:
-        return Verdict.no(
-            ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
-        )
+    refused = refused_sizes(request, DTYPES, MAX_HEAD_DIM)
+    if refused is not None:
+        return refused
     refused = _isa.refusal(isa, platform.cpu_features)
     if refused is not None:
         return refused
@@ -103,13 +94,10 @@ def _supports_sizes(request: AttentionRequest, platform: Platform, isa: str) -> 
 
 
 def _lacking_of_score(request: AttentionRequest) -> str:
-    """Return what the request's score_mod needs and kernels lack; empty where they compute it."""
-    if request.score is ScoreKind.NONE:
-        return ""
-    if request.score is not ScoreKind.POINTWISE:
-        return f"expected a pointwise score_mod, got a {request.score} one"
-    if not request.score_text:
-        return "judges a score_mod by its program, and the request has no score_text"
+    return lacking_of_score(request, partial(_lacking_of_program, request))
+
+
+def _lacking_of_program(request: AttentionRequest) -> str:
     from torchyard_cpu._programs.graph import UnsupportedProgramError
     from torchyard_cpu._programs.lowering import lower
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_mps._launch import Launch
+from torchyard_mps._launch import THREADS, Launch, groups_for, metal_text
 from torchyard_mps._runner import run
 
-__all__ = ["IndexRangeError", "check", "errors", "pending", "raise_pending", "synchronize"]
+__all__ = ["IndexRangeError", "check", "errors", "raise_pending", "synchronize"]
 
-_THREADS: Final = 256
-_MOST_GROUPS: Final = 4096
 # Launches whose faults are unread at once. Each holds its indices in memory.
 _MOST_PENDING: Final = 1024
 _MOST_SHOWN: Final = 5
@@ -57,28 +54,32 @@ class _Check:
         several = f"; {count} of {self.index.numel()} indices are outside" if count > 1 else ""
         return (
             f"{self.operator}: index: expected {self.least} to {self.size - 1} in {self.dimension} "
-            f"of size {self.size}, got {value} at {where}{several}; called at {self.line}"
+            f"of size {self.size}, got {value} at {where}{several}; called {self.line}"
         )
 
 
 class _Pending:
-    """The checks of a thread, and whether each is read at once."""
+    """The unread checks of all threads: a gradient's are launched by threads of autograd."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._checks: list[_Check] = []
         self.sync = False
-        self.checks: list[_Check] = []
+
+    def add(self, check: _Check) -> bool:
+        """Keep a check; return whether all of them are to be read now."""
+        with self._lock:
+            self._checks.append(check)
+            return self.sync or not check.size or len(self._checks) >= _MOST_PENDING
+
+    def take(self) -> list[_Check]:
+        """Return the checks, and keep none."""
+        with self._lock:
+            checks, self._checks = self._checks, []
+        return checks
 
 
-_PENDING: ContextVar[_Pending | None] = ContextVar("pending", default=None)
-
-
-def pending() -> _Pending:
-    """Return this context's checks."""
-    found = _PENDING.get()
-    if found is None:
-        found = _Pending()
-        _PENDING.set(found)
-    return found
+_PENDING: Final = _Pending()
 
 
 @contextmanager
@@ -89,19 +90,19 @@ def errors(*, sync: bool) -> Iterator[None]:
         sync: True: by the call that has the fault, which waits for the device, so that a debugger
             stops there. False, as without this: at the next synchronisation, which is
             ``torchyard_mps.synchronize()``, a copy to the CPU, a number that is read, or the end of
-            ``torchyard_mps.checked()``.
+            ``torchyard_mps.checked()``. Holds for all threads, and so does a synchronisation: a
+            gradient's operators are called by threads of autograd.
 
     Raises:
         IndexRangeError: when the block ends, for faults in it that nobody has read.
     """
     sync = arguments.boolean("errors", "sync", sync)
-    mine = pending()
-    before, mine.sync = mine.sync, sync
+    before, _PENDING.sync = _PENDING.sync, sync
     try:
         yield
         raise_pending()
     finally:
-        mine.sync = before
+        _PENDING.sync = before
 
 
 def synchronize() -> None:
@@ -118,8 +119,7 @@ def synchronize() -> None:
 
 def raise_pending() -> None:
     """Read the faults of all launches, in one copy, and raise those that there are."""
-    mine = pending()
-    checks, mine.checks = mine.checks, []
+    checks = _PENDING.take()
     if not checks:
         return
     faults = torch.stack([one.fault for one in checks]).cpu().tolist()
@@ -159,25 +159,20 @@ def check(operator: str, index: Tensor, size: int, dimension: str, *, wraps: boo
         torch.tensor(number, dtype=torch.int64, device=index.device)
         for number in (given.numel(), least, size)
     )
-    groups = min(_MOST_GROUPS, -(-given.numel() // _THREADS))
+    groups = (groups_for(given.numel()), 1)
     buffers = (*sizes, given, safe, fault)
-    run(Launch(_source(), "check_indices", (groups, 1), _THREADS, buffers, (4,), (5,)))
-    mine = pending()
-    mine.checks.append(_Check(operator, dimension, size, least, given, fault, _line()))
-    if mine.sync or not size or len(mine.checks) >= _MOST_PENDING:
+    source = metal_text("indices")
+    run(Launch(source, "check_indices", groups, THREADS, buffers, (4,), (5,)))
+    if _PENDING.add(_Check(operator, dimension, size, least, given, fault, _line())):
         raise_pending()
     return safe.to(index.dtype)
 
 
-@cache
-def _source() -> str:
-    folder = resources.files("torchyard_mps").joinpath("metal")
-    return folder.joinpath("indices.metal").read_text(encoding="utf-8")
-
-
 def _line() -> str:
-    """Return the line of the nearest caller that is neither torch's nor ours."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN):
+    """Return where the nearest caller is that is neither torch's nor ours."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if frame is None:
+        return "in a gradient's computation, by a thread of autograd"
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"

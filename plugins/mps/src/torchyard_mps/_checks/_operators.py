@@ -69,6 +69,8 @@ CHECKS: Final[dict[str, Callable[[str, _Arguments, Check], _Arguments]]] = {
     **dict.fromkeys(("index_fill", "index_fill_"), _of_dimension(True)),
     **dict.fromkeys(("take", "put", "put_"), _flat),
     **dict.fromkeys(("index", "index_put", "index_put_", "_index_put_impl_"), _listed),
-    "embedding": _rows,
+    **dict.fromkeys(
+        ("embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only"), _rows
+    ),
     "embedding_dense_backward": _gradient_rows,
 }

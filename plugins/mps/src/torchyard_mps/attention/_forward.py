@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import resources
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks, ScoreMod
-from torchyard_mps._launch import Launch
+from torchyard_mps._launch import Launch, metal_text
 from torchyard_mps.lowering import TYPES, LoweredProgram, header, layout_values, lower
 from torchyard_programs import Input, UnsupportedProgramError
 
@@ -121,12 +119,6 @@ def _lowered(mod: ScoreMod | None, name: str, result: str) -> LoweredProgram | N
     return lower(mod.text, _INPUTS, traits, name=name, result=result, ranges=_RANGES)
 
 
-@cache
-def _kernel() -> str:
-    folder = resources.files("torchyard_mps").joinpath("metal")
-    return folder.joinpath("attention_forward.metal").read_text(encoding="utf-8")
-
-
 def _source(
     call: AttentionCall,
     score: LoweredProgram | None,
@@ -164,7 +156,7 @@ def _source(
     lines += [f"#define {name} {text}" for name, text in constants.items()]
     programs = [program.source for program in (score, mask) if program is not None]
     library = header()
-    kernel = _kernel().replace("CAPTURED uint2", f"{declared}uint2")
+    kernel = metal_text("attention_forward").replace("CAPTURED uint2", f"{declared}uint2")
     return "\n".join([library, *programs, *lines, kernel]), captured
 
 

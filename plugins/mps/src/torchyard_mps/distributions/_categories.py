@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, distributions
 
 from torchyard import arguments
 from torchyard_mps.distributions import _draws as draws
+from torchyard_mps.distributions._drawn import Drawn
 
 __all__ = ["Categorical", "multinomial"]
 
 
-class Categorical(distributions.Categorical):
+class Categorical(Drawn, distributions.Categorical):
     """torch.distributions.Categorical: ``Categorical(probs)`` or ``Categorical(logits=...)``."""
 
-    @torch.no_grad()
-    def sample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Draw categories.
-
-        Args:
-            sample_shape: dimensions before those of the distribution.
-            generator: of the CPU, from which the draw's key is taken; None: torch's default one.
-
-        Returns:
-            int64.
-
-        Raises:
-            ValueError: the parameters are on another device than an Apple GPU.
-        """
-        sample_shape = torch.Size(sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         rows = self.logits.reshape(-1, self.logits.shape[-1])
-        key = draws.key_of(generator, rows.device)
-        drawn = draws.categories(rows, sample_shape.numel(), key)
-        return drawn.reshape(sample_shape + self.batch_shape)
+        count = shape[: len(shape) - len(self.batch_shape)].numel()
+        return draws.categories(rows, count, draws.key_of(generator, rows.device)).reshape(shape)
 
 
 @torch.no_grad()
@@ -74,9 +56,13 @@ def multinomial(
             "floats of the shape [categories] or [rows, categories]",
             f"{weights.dtype} {list(weights.shape)}",
         )
-    if not bool(((weights >= 0) & (weights < float("inf"))).all()):
+    others = weights[~((weights >= 0) & (weights < float("inf")))]
+    if others.numel():
         raise arguments.wrong_value(
-            "multinomial", "input", "weights that are finite and not negative", "others"
+            "multinomial",
+            "input",
+            "weights that are finite and not negative",
+            f"{others.numel()} others, such as {float(others[0])}",
         )
     least = int((weights > 0).sum(-1).min()) if weights.numel() else count
     if least < (1 if replacement else count):

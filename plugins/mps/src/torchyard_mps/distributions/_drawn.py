@@ -1,24 +1,21 @@
-"""What the classes have in common: how ``sample`` and its shapes go."""
+"""What the classes have in common: how ``sample`` and ``rsample`` go."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-__all__ = ["Reparameterised", "drawn_shape"]
+__all__ = ["Drawn", "Reparameterised"]
 
 
-def drawn_shape(distribution: Distribution, sample_shape: Sequence[int]) -> torch.Size:
-    """Return the shape of what is drawn."""
-    return torch.Size(sample_shape) + distribution.batch_shape + distribution.event_shape
+class Drawn(Distribution):
+    """A distribution that kernels draw."""
 
-
-class Reparameterised(Distribution):
-    """A distribution whose ``sample`` is its ``rsample`` without gradients."""
-
+    @torch.no_grad()
     def sample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
@@ -28,21 +25,27 @@ class Reparameterised(Distribution):
             sample_shape: dimensions before those of the distribution.
             generator: of the CPU, from which the draw's key is taken; None: torch's default one.
 
+        Returns:
+            Of the parameters' dtype; categories are int64.
+
         Raises:
             ValueError: the parameters are on another device than an Apple GPU.
         """
-        with torch.no_grad():
-            return self.rsample(sample_shape, generator)
+        return self._drawn(self._shape(sample_shape), generator)
+
+    def _shape(self, sample_shape: Sequence[int]) -> torch.Size:
+        return torch.Size(sample_shape) + self.batch_shape + self.event_shape
+
+    @abstractmethod
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
+        """Draw a tensor of a shape, which ends with the distribution's own."""
+
+
+class Reparameterised(Drawn):
+    """One that is drawn differentiably in its parameters."""
 
     def rsample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Draw, differentiably in the parameters.
-
-        Args:
-            sample_shape, generator: as of :meth:`sample`.
-
-        Raises:
-            ValueError: as :meth:`sample` does.
-        """
-        raise NotImplementedError
+        """Draw, differentiably in the parameters; arguments and errors as of :meth:`sample`."""
+        return self._drawn(self._shape(sample_shape), generator)

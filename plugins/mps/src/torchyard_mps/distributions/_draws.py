@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import resources
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from torchyard_mps._launch import Launch
+from torchyard_mps._launch import THREADS, Launch, groups_for, metal_text
 from torchyard_mps._runner import run
 from torchyard_mps.lowering import header
 
@@ -25,19 +23,14 @@ __all__ = [
     "poisson",
 ]
 
-# In this order: each uses what is before it.
-_PARTS: Final = ("numbers", "gamma", "counts", "angle", "kernels")
-_THREADS: Final = 256
+_PARTS: Final = tuple(
+    f"draws/{name}" for name in ("numbers", "gamma", "counts", "angle", "kernels")
+)
 _LANES: Final = 32
-# More threadgroups than fill a device; each then computes several elements.
-_MOST_GROUPS: Final = 4096
 
 
-@cache
 def _source() -> str:
-    folder = resources.files("torchyard_mps").joinpath("metal", "draws")
-    parts = [folder.joinpath(f"{name}.metal").read_text(encoding="utf-8") for name in _PARTS]
-    return "\n".join([header(), *parts])
+    return f"{header()}\n{metal_text(*_PARTS)}"
 
 
 def key_of(generator: torch.Generator | None, device: torch.device) -> Tensor:
@@ -153,5 +146,5 @@ def _launch(
         return
     buffers = (*key, _number(count, outputs[0].device), *inputs, *outputs)
     filled = tuple(range(len(buffers) - len(outputs), len(buffers)))
-    groups = min(_MOST_GROUPS, -(-count * threads_each // _THREADS))
-    run(Launch(_source(), kernel, (groups, 1), _THREADS, buffers, filled))
+    groups = (groups_for(count * threads_each), 1)
+    run(Launch(_source(), kernel, groups, THREADS, buffers, filled))

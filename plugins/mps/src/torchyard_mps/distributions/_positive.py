@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, distributions
 
 from torchyard_mps.distributions import _draws as draws
-from torchyard_mps.distributions._drawn import Reparameterised, drawn_shape
+from torchyard_mps.distributions._drawn import Reparameterised
 from torchyard_mps.distributions._gradients import gamma
 
 __all__ = ["Chi2", "Exponential", "Gamma", "LogNormal"]
@@ -17,10 +15,7 @@ __all__ = ["Chi2", "Exponential", "Gamma", "LogNormal"]
 class Exponential(Reparameterised, distributions.Exponential):
     """torch.distributions.Exponential: ``Exponential(rate)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         drawn = draws.exponential(shape, draws.key_of(generator, self.rate.device))
         return drawn.to(self.rate.dtype) / self.rate
 
@@ -28,10 +23,7 @@ class Exponential(Reparameterised, distributions.Exponential):
 class Gamma(Reparameterised, distributions.Gamma):
     """torch.distributions.Gamma: ``Gamma(concentration, rate)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         key = draws.key_of(generator, self.concentration.device)
         drawn = gamma(self.concentration.expand(shape), key) / self.rate.expand(shape)
         # The support is open at 0. As in torch, the gradient is not cut off.
@@ -46,9 +38,6 @@ class Chi2(Gamma, distributions.Chi2):
 class LogNormal(Reparameterised, distributions.LogNormal):
     """torch.distributions.LogNormal: ``LogNormal(loc, scale)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         drawn = draws.normal(shape, draws.key_of(generator, self.loc.device))
         return torch.exp(self.loc + self.scale * drawn.to(self.loc.dtype))

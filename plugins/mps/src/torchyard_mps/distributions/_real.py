@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, distributions
 
 from torchyard_mps.distributions import _draws as draws
-from torchyard_mps.distributions._drawn import Reparameterised, drawn_shape
+from torchyard_mps.distributions._drawn import Reparameterised
 from torchyard_mps.distributions._gradients import gamma
 
 __all__ = ["Normal", "StudentT"]
@@ -17,10 +15,7 @@ __all__ = ["Normal", "StudentT"]
 class Normal(Reparameterised, distributions.Normal):
     """torch.distributions.Normal: ``Normal(loc, scale)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         drawn = draws.normal(shape, draws.key_of(generator, self.loc.device))
         return self.loc + self.scale * drawn.to(self.loc.dtype)
 
@@ -28,10 +23,7 @@ class Normal(Reparameterised, distributions.Normal):
 class StudentT(Reparameterised, distributions.StudentT):
     """torch.distributions.StudentT: ``StudentT(df, loc, scale)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         device, dtype = self.df.device, self.df.dtype
         drawn = draws.normal(shape, draws.key_of(generator, device)).to(dtype)
         half = 0.5 * self.df.expand(shape)

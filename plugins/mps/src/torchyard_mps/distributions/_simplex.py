@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, distributions
 
 from torchyard_mps.distributions import _draws as draws
-from torchyard_mps.distributions._drawn import Reparameterised, drawn_shape
+from torchyard_mps.distributions._drawn import Reparameterised
 from torchyard_mps.distributions._gradients import simplex
 
 __all__ = ["Beta", "Dirichlet"]
@@ -24,10 +22,7 @@ def _inside(drawn: Tensor) -> Tensor:
 class Dirichlet(Reparameterised, distributions.Dirichlet):
     """torch.distributions.Dirichlet: ``Dirichlet(concentration)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         key = draws.key_of(generator, self.concentration.device)
         return _inside(simplex(self.concentration.expand(shape), key).clone())
 
@@ -35,10 +30,7 @@ class Dirichlet(Reparameterised, distributions.Dirichlet):
 class Beta(Reparameterised, distributions.Beta):
     """torch.distributions.Beta: ``Beta(concentration1, concentration0)``."""
 
-    def rsample(
-        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
-    ) -> Tensor:
-        shape = drawn_shape(self, sample_shape)
+    def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         pair = torch.stack([self.concentration1, self.concentration0], -1).expand(*shape, 2)
         key = draws.key_of(generator, pair.device)
         return _inside(simplex(pair, key)[..., 0].clone())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib import resources
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from torchyard_mps._launch import metal_text
 from torchyard_mps.lowering._emission import Layout, function_text, type_of
 from torchyard_programs import Input, Traits, program_graph
 
@@ -39,14 +39,12 @@ class LoweredProgram:
 @cache
 def header() -> str:
     """Return the functions that lowered programs call, and the names that they come from."""
-    folder = resources.files("torchyard_mps").joinpath("metal")
-    parts = [folder.joinpath(f"{name}.metal").read_text(encoding="utf-8") for name in _LIBRARY]
     # Programs compute with NaN and infinities, which Metal's fast mathematics assumes away.
     top = (
         "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\n"
         "#pragma METAL fp math_mode(safe)\nusing namespace metal;\n"
     )
-    return "\n".join([top, *parts])
+    return f"{top}\n{metal_text(*_LIBRARY)}"
 
 
 @lru_cache(maxsize=1024)

@@ -28,6 +28,7 @@ class Support(StrEnum):
     NATIVE = "native"
     CPU = "falls to the CPU"
     MISSING = "missing"
+    FAILS = "fails"
     WRONG = "wrong"
 
 
@@ -81,8 +82,11 @@ def _tried(name: str, program: Callable[..., Any], device: torch.device) -> Outc
         warnings.simplefilter("always")
         try:
             found = run()
-        except (NotImplementedError, TypeError, RuntimeError) as error:
-            return Outcome(name, Support.MISSING, str(error).partition("\n")[0])
+        except (NotImplementedError, TypeError) as error:
+            # TypeError: of a dtype that the device does not have.
+            return Outcome(name, Support.MISSING, _first_line(error))
+        except RuntimeError as error:
+            return Outcome(name, Support.FAILS, _first_line(error))
     fallback = [str(one.message) for one in said if "fall back" in str(one.message)]
     off = _distance(found, expected)
     ratio = _time(run) / max(_time(lambda: program(on_cpu)), 1e-9)
@@ -91,6 +95,10 @@ def _tried(name: str, program: Callable[..., Any], device: torch.device) -> Outc
     if fallback:
         return Outcome(name, Support.CPU, fallback[0].partition(" (")[0], ratio)
     return Outcome(name, Support.NATIVE, "", ratio)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _distance(found: Tensor, expected: Tensor) -> str | None:
