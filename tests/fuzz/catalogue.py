@@ -78,7 +78,9 @@ NO_USERS: Final = {
         for op in ("graphs", "linear", "pointwise", "recurrent", "topk")
     },
     "torchyard_mps": _OURS,
+    "torchyard_rocm": _OURS,
     "torchyard_simulated": _OURS,
+    "torchyard_xpu": _OURS,
     "torchyard_triton": "what plugins of devices call, with calls that were checked",
 }
 

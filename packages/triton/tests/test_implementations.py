@@ -25,16 +25,22 @@ def _current() -> str:
     raise AssertionError("a verdict looked at the machine")
 
 
-_VENDOR = Vendor("cuda", "cuda", _current)
+# Backend of Triton's -> the vendor on whose devices it runs.
+_VENDORS = {
+    "cuda": Vendor("cuda", "cuda", "cuda", _current),
+    "hip": Vendor("rocm", "cuda", "hip", _current),
+    "xpu": Vendor("xpu", "xpu", "xpu", _current),
+}
 
 
 def _machine(name: str) -> Platform:
     return read_platform_file(name).platform
 
 
-def _judged(platform: Platform, **changes: Any) -> Any:
-    (found,) = implementations("attention/1", _VENDOR)
-    assert found.name == "cuda.triton"
+def _judged(platform: Platform, backend: str = "cuda", **changes: Any) -> Any:
+    vendor = _VENDORS[backend]
+    (found,) = implementations("attention/1", vendor)
+    assert found.name == f"{vendor.name}.triton"
     return found.supports(replace(_REQUEST, **changes), platform)
 
 
@@ -45,11 +51,26 @@ def test_machines_with_a_known_architecture(name: str) -> None:
     assert "sm_" in verdict.text
 
 
-@pytest.mark.parametrize("name", ["mi300x", "mi355x", "rx9070"])
+@pytest.mark.parametrize("name", ["mi250x", "mi300x", "mi355x", "rx9070", "strix-halo"])
 def test_amd(name: str) -> None:
-    verdict = _judged(_machine(name))
+    verdict = _judged(_machine(name), "hip")
     assert verdict.supported, verdict.text
     assert "gfx" in verdict.text
+
+
+def test_of_two_vendors_with_one_device_type_each_refuses_the_others_machines() -> None:
+    assert _judged(_machine("mi300x"), "cuda").code == ReasonCode.ISA
+    refused = _judged(_machine("h100"), "hip")
+    assert refused.code == ReasonCode.ISA
+    assert "gfx942" in refused.text
+    assert "sm_80" not in refused.text
+
+
+@pytest.mark.parametrize(("name", "known"), [("arc-b580", True), ("arc-a770", False)])
+def test_intel(name: str, known: bool) -> None:
+    verdict = _judged(_machine(name), "xpu", device="xpu")
+    assert verdict.supported == known
+    assert known or verdict.code == ReasonCode.ISA
 
 
 @pytest.mark.parametrize("name", ["cpu-avx512", "m3", "arc-b580"])
@@ -94,7 +115,7 @@ def test_sizes_that_indices_do_not_reach_are_refused_by_name() -> None:
     # An AMD launch has fewer programs.
     many = {"batch": 4096, "q_length": 4096}
     assert _judged(h100, **many).supported
-    assert "tiles on gfx942" in _judged(amd, device="cuda", **many).text
+    assert "tiles on gfx942" in _judged(amd, "hip", **many).text
 
 
 def test_a_program_is_judged() -> None:
@@ -110,11 +131,11 @@ def test_a_program_is_judged() -> None:
 
 
 def test_other_contracts_are_not_implemented() -> None:
-    assert list(implementations("graph_capture/1", _VENDOR)) == []
+    assert list(implementations("graph_capture/1", _VENDORS["cuda"])) == []
 
 
 def test_loaded_implementations_compute() -> None:
-    vendor = replace(_VENDOR, current=lambda: "sm_90")
+    vendor = replace(_VENDORS["cuda"], current=lambda: "sm_90")
     call = make_call(batch=1, q_heads=2, q_length=20, head_dim=16)
     (forward,), (backward,) = (
         implementations(contract, vendor) for contract in ("attention/1", "attention_backward/1")
@@ -141,7 +162,9 @@ def test_importing_imports_no_triton() -> None:
 def test_each_pass_of_the_backward_has_the_tiles_that_it_was_compiled_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (found,) = implementations("attention_backward/1", Vendor("cuda", "cuda", lambda: "sm_90"))
+    (found,) = implementations(
+        "attention_backward/1", Vendor("cuda", "cuda", "cuda", lambda: "sm_90")
+    )
     slopes = torch.ones(2)
     call = make_call(
         q_heads=2,

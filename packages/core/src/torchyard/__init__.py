@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from torchyard._ops.uncompiled import uncompiled
     from torchyard._platforms.files import PlatformFile, read_platform_file
+    from torchyard._platforms.host import host_problem
     from torchyard._platforms.platform import Accelerator, Platform, cpu_model, probe_platform
     from torchyard._plugins.check import Check, CheckStatus
     from torchyard._plugins.deprecation import PluginDeprecationWarning
@@ -107,6 +108,7 @@ _HOMES = {
     "evidence_of": "_features.levels",
     "features": "_features.maturity",
     "hookimpl": "hookspecs",
+    "host_problem": "_platforms.host",
     "is_batch_of_gradients": "_ops.transforms",
     "note_use": "_features.maturity",
     "plugin_setting": "_environ",
@@ -179,6 +181,7 @@ __all__ = [
     "evidence_of",
     "features",
     "hookimpl",
+    "host_problem",
     "is_batch_of_gradients",
     "note_use",
     "plugin_setting",

@@ -29,8 +29,9 @@ def _defines(name: str, *contracts: str) -> Distribution:
     return plugin(name, manifest=tables)
 
 
-def _device(name: str, device: str, slot: str = "") -> Distribution:
-    return plugin(name, manifest=f'[[devices]]\nname = "{device}"\nslot = "{slot}"\n')
+def _device(name: str, device: str, slot: str = "", architectures: str = "") -> Distribution:
+    entry = f'name = "{device}"\nslot = "{slot}"\narchitectures = "{architectures}"\n'
+    return plugin(name, manifest=f"[[devices]]\n{entry}")
 
 
 def test_a_plugin_is_discovered_without_being_imported(make_registry: Make) -> None:
@@ -106,6 +107,23 @@ def test_of_a_contract_that_several_define_the_component_of_that_name_keeps_it(
         else:
             assert (state, code) == ("incompatible", "E_PLUGIN")
             assert "defines contract toy_backward/1, which is also defined by" in reason
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "both"), [("a_", "b_", True), ("a_", "a_1", False), ("", "b_", False)]
+)
+def test_several_own_a_device_where_each_declares_other_architectures(
+    make_registry: Make, one: str, two: str, both: bool
+) -> None:
+    registry = make_registry(
+        _device("first", "warp", architectures=one), _device("second", "warp", architectures=two)
+    )
+    owners = [plugin.name for plugin, _ in registry.devices()]
+    assert sorted(owners) == (["first", "second"] if both else [])
+    if not both:
+        _, code, reason = _state(registry, "first")
+        assert code == "E_DEVICE"
+        assert f"declares device 'warp'{f' for {one}*' if one else ''}" in reason
 
 
 @pytest.mark.parametrize(("names", "kept"), [(("warp", "taker"), "warp"), (("one", "two"), None)])

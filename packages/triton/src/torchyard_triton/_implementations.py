@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict
@@ -23,6 +25,18 @@ _LINEAR: Final = "linear/1"
 _POINTWISE: Final = "pointwise/1"
 _RECURRENT: Final = ("recurrent/1", "recurrent_backward/1")
 _TOPK: Final = "topk/1"
+# What computes the contracts on any device: where the kernels are enlisted, they come before it.
+_PORTABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        _FORWARD: ("attention.flex", "attention.tiled"),
+        _BACKWARD: ("attention.flex", "attention.tiled"),
+        _LINEAR: ("kernels.composed", "kernels.torch"),
+        _POINTWISE: ("kernels.map",),
+        _RECURRENT[0]: ("kernels.aten", "kernels.steps"),
+        _RECURRENT[1]: ("kernels.steps",),
+        _TOPK: ("kernels.sort",),
+    }
+)
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
 
@@ -30,12 +44,18 @@ _MAX_HEAD_DIM: Final = 256
 def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
     """Return the implementations of a contract that these kernels are on a vendor's device.
 
-    They claim nothing: a claim is proved on the device.
+    They claim nothing: a claim is proved on the device. A list need not name them: where a user
+    enlists them, they come before what computes the contract on any device.
 
     Args:
         contract: ``op/version``; empty for one that no kernel here computes.
         vendor: of the plugin that returns them from its hook.
     """
+    before = _PORTABLE.get(contract, ())
+    return [replace(item, before=before) for item in _offered(contract, vendor)]
+
+
+def _offered(contract: str, vendor: Vendor) -> Sequence[Implementation]:
     if contract == _TOPK:
         from torchyard_triton.topk import offered as offered_topk
 

@@ -29,9 +29,10 @@ def supports_machine(device: str, platform: Platform, vendor: Vendor) -> Verdict
     if accelerator is None:
         return Verdict.no(ReasonCode.DEVICE, f"expected a device of type {device}, found none")
     name = vendor.arch_of(accelerator)
-    architecture = ARCHITECTURES.get(name)
+    own = {key: item for key, item in ARCHITECTURES.items() if item.backend == vendor.backend}
+    architecture = own.get(name)
     if architecture is None:
-        known = ", ".join(ARCHITECTURES)
+        known = ", ".join(own)
         return Verdict.no(ReasonCode.ISA, f"expected one of {known}, got {name or 'unknown'}")
     if 0 < accelerator.shared_memory < architecture.shared_memory:
         return Verdict.no(

@@ -21,6 +21,8 @@ class Vendor:
     Attributes:
         name: the plugin's; its implementation of attention is ``<name>.triton``.
         device: torch device type.
+        backend: Triton's, as of :class:`torchyard_triton.architectures.Architecture`: two vendors
+            may have one device type.
         current: returns the architecture of the current device, when a kernel is first started.
             The only function here that may look at the machine.
         arch_of: returns an accelerator's architecture as ``torchyard_triton.architectures`` names
@@ -29,5 +31,6 @@ class Vendor:
 
     name: str
     device: str
+    backend: str
     current: Callable[[], str]
     arch_of: Callable[[Accelerator], str] = _reported

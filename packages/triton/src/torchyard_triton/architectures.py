@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["ARCHITECTURES", "Architecture"]
+__all__ = ["ARCHITECTURES", "Architecture", "names_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,14 @@ class Architecture:
 
     Attributes:
         name: ``sm_90``, ``gfx942`` ...
-        backend: Triton's: ``cuda`` or ``hip``.
-        arch: Triton's name: the capability as a number, or the AMD target.
+        backend: Triton's: ``cuda``, ``hip`` or ``xpu``.
+        arch: Triton's name: the capability as a number, the AMD target, or Intel's name.
         lanes: threads that execute together.
         shared_memory: bytes that one program can have.
         programs: that one launch can have, of 512 threads.
         matrix_instruction: what is in the code of every matrix product.
         small_matrix_instruction: what may be there instead where tiles have fewer than 64 rows.
+        like: another one, whose tiles and budgets it has where it has none of its own; or empty.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Architecture:
     programs: int
     matrix_instruction: str
     small_matrix_instruction: str
+    like: str = ""
 
 
 def _nvidia(capability: int, kilobytes: int, instruction: str) -> Architecture:
@@ -40,14 +42,22 @@ def _nvidia(capability: int, kilobytes: int, instruction: str) -> Architecture:
     return Architecture(name, "cuda", capability, 32, memory, 2**31 - 1, instruction, "mma.sync")
 
 
-def _amd(arch: str, lanes: int, kilobytes: int, instruction: str) -> Architecture:
+def _amd(
+    arch: str, lanes: int, kilobytes: int, instruction: str, *, like: str = ""
+) -> Architecture:
     programs = (2**32 - 1) // 512
     memory = kilobytes * 1024
-    return Architecture(arch, "hip", arch, lanes, memory, programs, instruction, instruction)
+    return Architecture(arch, "hip", arch, lanes, memory, programs, instruction, instruction, like)
+
+
+def _intel(arch: str) -> Architecture:
+    instruction = "triton_intel_gpu.dpas"
+    return Architecture(arch, "xpu", arch, 16, 128 * 1024, 2**31 - 1, instruction, instruction)
 
 
 # Shared memory: NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
-# Capability" (per thread block); AMD's architecture manuals (LDS per work group).
+# Capability" (per thread block); AMD's architecture manuals (LDS per work group); Intel's (local
+# memory per work group).
 # Programs: in the same table, along the first axis of a grid; HIP counts threads instead
 # (hipModuleLaunchKernel: fewer than 2^32).
 _ALL: Final = (
@@ -58,11 +68,23 @@ _ALL: Final = (
     _nvidia(100, 227, "tcgen05.mma"),
     _nvidia(103, 227, "tcgen05.mma"),
     _nvidia(120, 99, "mma.sync"),
+    _amd("gfx90a", 64, 64, "v_mfma", like="gfx942"),
     _amd("gfx942", 64, 64, "v_mfma"),
     _amd("gfx950", 64, 160, "v_mfma"),
     _amd("gfx1100", 32, 64, "v_wmma"),
+    _amd("gfx1151", 32, 64, "v_wmma", like="gfx1100"),
+    _amd("gfx1200", 32, 64, "v_wmma", like="gfx1201"),
     _amd("gfx1201", 32, 64, "v_wmma"),
+    _intel("pvc"),
+    _intel("lnl"),
+    _intel("bmg"),
 )
 ARCHITECTURES: Final[Mapping[str, Architecture]] = MappingProxyType(
     {item.name: item for item in _ALL}
 )
+
+
+def names_of(architecture: str) -> tuple[str, ...]:
+    """Return the names under which tables may hold an architecture: its own, then its like."""
+    known = ARCHITECTURES.get(architecture)
+    return (architecture, known.like) if known is not None and known.like else (architecture,)

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from torchyard_triton._measured_tiles import measured_tiles
+from torchyard_triton.architectures import names_of
 from torchyard_triton.attention._launch import Tiles
 
 __all__ = ["table_tiles", "tiles_for", "tiles_of"]
@@ -25,7 +26,9 @@ def _table() -> dict[str, Any]:
 def tiles_of(architecture: str) -> Mapping[str, Tiles]:
     """Return the tiles of each kernel on an architecture; a default where it has no own."""
     table = _table()
-    rows = table["default"] | table["architectures"].get(architecture, {})
+    rows = dict(table["default"])
+    for name in reversed(names_of(architecture)):
+        rows |= table["architectures"].get(name, {})
     return {kernel: Tiles(**sizes) for kernel, sizes in rows.items()}
 
 

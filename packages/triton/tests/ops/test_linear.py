@@ -235,7 +235,7 @@ def _current() -> str:
 
 def _judged(platform: Platform, **changes: Any) -> Any:
     request = LinearRequest("cuda", "bfloat16", 16, 4096, 4096)
-    (found,) = implementations("linear/1", Vendor("cuda", "cuda", _current))
+    (found,) = implementations("linear/1", Vendor("cuda", "cuda", "cuda", _current))
     assert found.name == "cuda.triton"
     return found.supports(replace(request, **changes), platform)
 
@@ -264,7 +264,7 @@ def test_verdicts() -> None:
 
 
 def test_loaded_implementation_computes() -> None:
-    (found,) = implementations("linear/1", Vendor("cuda", "cuda", lambda: "sm_90"))
+    (found,) = implementations("linear/1", Vendor("cuda", "cuda", "cuda", lambda: "sm_90"))
     call = _with()
     out = found.load()(call)
     assert torch.equal(out, multiply(call, tiles=_TILES))

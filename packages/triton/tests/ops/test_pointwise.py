@@ -274,7 +274,7 @@ def _judged(
 ) -> Any:
     names = tuple((f"x{number}", None) for number in range(len(operands)))
     text, _ = trace(function, "fn", names, torch.device("cpu"))
-    (found,) = implementations("pointwise/1", Vendor("cuda", "cuda", _current))
+    (found,) = implementations("pointwise/1", Vendor("cuda", "cuda", "cuda", _current))
     assert found.name == "cuda.triton"
     request = replace(PointwiseRequest("cuda", text, operands), **changes)
     return found.supports(request, platform)
@@ -290,6 +290,6 @@ def test_verdicts() -> None:
     assert "tanh of float64" in refused.text
     assert _judged(machine, lambda x: x, ("complex64", 1)).code == ReasonCode.DTYPE
     assert _judged(machine, lambda x: x, half, device="cpu").code == ReasonCode.DEVICE
-    (found,) = implementations("pointwise/1", Vendor("cuda", "cuda", _current))
+    (found,) = implementations("pointwise/1", Vendor("cuda", "cuda", "cuda", _current))
     call = _call(lambda x: x + 1, _XS)
     assert torch.equal(found.load()(call)[0][0], _XS[0] + 1)

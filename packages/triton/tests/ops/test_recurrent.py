@@ -228,7 +228,7 @@ def _current() -> str:
 
 def _judged(contract: str, platform: Platform, **changes: Any) -> Any:
     request = RecurrentRequest("cuda", "bfloat16", RecurrentKind.GRU, 128, 64, 256, 256)
-    (found,) = implementations(contract, Vendor("cuda", "cuda", _current))
+    (found,) = implementations(contract, Vendor("cuda", "cuda", "cuda", _current))
     assert found.name == "cuda.triton"
     return found.supports(replace(request, **changes), platform)
 
@@ -246,7 +246,7 @@ def test_verdicts(contract: str) -> None:
 
 
 def test_loaded_implementations_compute() -> None:
-    vendor = Vendor("cuda", "cuda", _current)
+    vendor = Vendor("cuda", "cuda", "cuda", _current)
     loaded: list[Callable[..., Any]] = [
         implementations(contract, vendor)[0].load()
         for contract in ("recurrent/1", "recurrent_backward/1")

@@ -193,7 +193,7 @@ def _current() -> str:
 
 def _judged(platform: Platform, **changes: Any) -> Any:
     request = TopKRequest("cuda", "float32", 64, 4096, 64)
-    (found,) = implementations("topk/1", Vendor("cuda", "cuda", _current))
+    (found,) = implementations("topk/1", Vendor("cuda", "cuda", "cuda", _current))
     assert found.name == "cuda.triton"
     return found.supports(replace(request, **changes), platform)
 
@@ -205,6 +205,6 @@ def test_verdicts() -> None:
     assert _judged(machine, dtype="bool").code == ReasonCode.DTYPE
     assert _judged(machine, length=2**31).code == ReasonCode.SHAPE
     assert _judged(replace(machine, libraries=())).code == ReasonCode.DEPENDENCY
-    (found,) = implementations("topk/1", Vendor("cuda", "cuda", _current))
+    (found,) = implementations("topk/1", Vendor("cuda", "cuda", "cuda", _current))
     kernel: Callable[..., Any] = found.load()
     assert torch.equal(kernel(_CALL).indices, reference_topk(_CALL).indices)

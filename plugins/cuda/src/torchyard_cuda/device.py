@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from torchyard import DeviceStatus, hookimpl
+from torchyard import DeviceStatus, hookimpl, host_problem
 
 __all__ = ["torchyard_probe_device"]
 
+_FILES: Final = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvmap")
 _HINT: Final = (
     "install a torch that is built for CUDA and a driver that supports it; see `nvidia-smi`"
 )
@@ -20,13 +21,16 @@ def torchyard_probe_device(device: str) -> DeviceStatus:
         import torch
     except ImportError as error:
         return DeviceStatus(device, False, f"torch does not import: {error}", _HINT, count=0)
+    if torch.version.hip:
+        text = f"torch {torch.__version__} is built for ROCm, whose GPUs are torchyard-rocm's"
+        return DeviceStatus(device, False, text, "pip install torchyard[rocm]", count=0)
     if torch.version.cuda is None:
-        built = "for ROCm" if torch.version.hip else "without CUDA"
-        text = f"torch {torch.__version__} is built {built}"
+        text = f"torch {torch.__version__} is built without CUDA"
         return DeviceStatus(device, False, text, _HINT, count=0)
     if not torch.cuda.is_available():
         text = f"torch {torch.__version__} for CUDA {torch.version.cuda} finds no device"
-        return DeviceStatus(device, False, text, _HINT, count=0)
+        problem = host_problem(_FILES, ("CUDA_VISIBLE_DEVICES",))
+        return DeviceStatus(device, False, text, problem or _HINT, count=0)
     facts = torch.cuda.get_device_properties(0)
     return DeviceStatus(device, True, _described(facts), count=torch.cuda.device_count())
 

@@ -8,28 +8,16 @@ open, and ``torch._weight_int4pack_mm`` none of ``linear/1``, whose packed layou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Sequence
 
 from torchyard import Implementation, hookimpl
-from torchyard_cuda._vendor import in_triton
+from torchyard_cuda._vendor import VENDOR
+from torchyard_triton import implementations
 
 __all__ = ["torchyard_implementations"]
-
-# Contract -> what computes it without kernels of ours.
-_OTHERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "linear/1": ("kernels.composed", "kernels.torch"),
-        "pointwise/1": ("kernels.map",),
-        "recurrent/1": ("kernels.aten", "kernels.steps"),
-        "recurrent_backward/1": ("kernels.steps",),
-        "topk/1": ("kernels.sort",),
-    }
-)
 
 
 @hookimpl
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """Return the kernels of a contract; imports no triton."""
-    return in_triton(contract, _OTHERS[contract]) if contract in _OTHERS else []
+    return implementations(contract, VENDOR)

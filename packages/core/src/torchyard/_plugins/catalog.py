@@ -149,26 +149,32 @@ class Catalog:
         )
 
     def probe_device(self, device: str) -> DeviceStatus:
-        """Ask the plugin that owns a device type whether it can be used now."""
-        for plugin, name in self.devices():
-            if name != device:
-                continue
-            assert plugin.manifest is not None
-            module = next(d.module for d in plugin.manifest.devices if d.name == device)
-            if not module:
-                here = device in self.platform.devices
-                text = "torch has it" if here else "torch does not offer it in this process"
-                return DeviceStatus(device, here, text, count=int(here))
-            try:
-                with self._guarded():
-                    return self._activator.call_for_one(
-                        plugin, module, "torchyard_probe_device", DeviceStatus, device=device
-                    )
-            except PluginCodeError as error:
-                return DeviceStatus(device, False, str(error), plugin.hint, 0)
-        return DeviceStatus(
-            device, False, "no usable plugin owns this device type", "see `torchyard plugins`", 0
-        )
+        """Ask the plugins that own a device type whether it can be used now.
+
+        Where several own it, each for accelerators of its own, the first that has one answers.
+        """
+        owners = [plugin for plugin, name in self.devices() if name == device]
+        found = [self.probe_device_of(plugin, device) for plugin in owners]
+        if not found:
+            text = "no usable plugin owns this device type"
+            return DeviceStatus(device, False, text, "see `torchyard plugins`", 0)
+        return next((status for status in found if status.available), found[0])
+
+    def probe_device_of(self, plugin: Plugin, device: str) -> DeviceStatus:
+        """Ask one of the plugins that own a device type whether it can be used now."""
+        assert plugin.manifest is not None
+        module = next(d.module for d in plugin.manifest.devices if d.name == device)
+        if not module:
+            here = device in self.platform.devices
+            text = "torch has it" if here else "torch does not offer it in this process"
+            return DeviceStatus(device, here, text, count=int(here))
+        try:
+            with self._guarded():
+                return self._activator.call_for_one(
+                    plugin, module, "torchyard_probe_device", DeviceStatus, device=device
+                )
+        except PluginCodeError as error:
+            return DeviceStatus(device, False, str(error), plugin.hint, 0)
 
     def checks(self, plugin: Plugin) -> tuple[Check, ...]:
         """Return a plugin's own checks; what its code raises becomes a failed check."""
@@ -233,7 +239,7 @@ class Catalog:
             owned += [
                 order
                 for order in lists
-                if order.device == device and plugin.manifest.declares(device)
+                if order.device == device and plugin.manifest.declares(device, architecture)
             ][:1]
             if plugin.manifest.defines_contract(contract):
                 defined += [

@@ -46,6 +46,8 @@ class DeviceEntry:
         on_request: whether it takes the slot only where TORCHYARD_PRIVATEUSE1 names its plugin.
         simulated: whether another device computes for it, so that right results on it are no proof
             for hardware.
+        architectures: what the names of the accelerators begin with that are the plugin's, such as
+            ``gfx``; empty for all. Torch has one device type for the GPUs of two vendors.
     """
 
     name: str
@@ -53,6 +55,12 @@ class DeviceEntry:
     slot: str
     on_request: bool = False
     simulated: bool = False
+    architectures: str = ""
+
+    def overlaps(self, other: DeviceEntry) -> bool:
+        """Return whether an accelerator can be both entries'."""
+        one, two = self.architectures, other.architectures
+        return self.name == other.name and (one.startswith(two) or two.startswith(one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +170,18 @@ class Manifest:
             if device.slot == PRIVATEUSE1
         )
 
-    def declares(self, device: str) -> bool:
-        """Return whether the plugin owns a device type."""
-        return any(entry.name == device for entry in self.devices)
+    def declares(self, device: str, architecture: str = "") -> bool:
+        """Return whether the plugin owns a device type.
+
+        Args:
+            device: torch device type.
+            architecture: of the accelerator; empty where it is not known, which may be any.
+        """
+        return any(
+            entry.name == device
+            and (not architecture or architecture.startswith(entry.architectures))
+            for entry in self.devices
+        )
 
     def defines_contract(self, contract: ContractId) -> bool:
         """Return whether the plugin is the contract's component."""
@@ -281,6 +298,7 @@ def _device(entry: _ManifestTable) -> DeviceEntry:
         slot,
         on_request,
         entry.take("simulated", bool, False),
+        entry.take("architectures", str, ""),
     )
     entry.finish()
     return device

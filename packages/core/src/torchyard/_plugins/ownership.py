@@ -158,25 +158,32 @@ def _note_deprecated(
 
 
 def check_device_owners(plugins: Sequence[Plugin]) -> None:
-    """Leave a device type that several declare to the plugin of the same name, or to nobody."""
-    owners: dict[str, list[Plugin]] = {}
-    for plugin in plugins:
-        if plugin.usable and plugin.manifest is not None:
-            for device in plugin.manifest.devices:
-                owners.setdefault(device.name, []).append(plugin)
-    for device_name, claimants in owners.items():
-        names = sorted(plugin.name for plugin in claimants)
-        if len(names) > 1:
-            for plugin in claimants:
-                # As for plugin names: the plugin named like the device keeps it.
-                if plugin.name != device_name:
-                    plugin.retire(
-                        PluginState.INCOMPATIBLE,
-                        ReasonCode.DEVICE,
-                        f"declares device {device_name!r}, which is also declared by: "
-                        f"{', '.join(name for name in names if name != plugin.name)}",
-                        f"block all but one with TORCHYARD_PLUGINS=-{plugin.name}, or uninstall",
-                    )
+    """Leave a device type that several declare to the plugin of the same name, or to nobody.
+
+    Several keep it where each declares other architectures.
+    """
+    claims = [
+        (plugin, device)
+        for plugin in plugins
+        if plugin.usable and plugin.manifest is not None
+        for device in plugin.manifest.devices
+    ]
+    for plugin, device in claims:
+        names = sorted(
+            other.name
+            for other, claimed in claims
+            if other is not plugin and device.overlaps(claimed)
+        )
+        # As for plugin names: the plugin named like the device keeps it.
+        if names and plugin.name != device.name:
+            whose = f" for {device.architectures}*" if device.architectures else ""
+            plugin.retire(
+                PluginState.INCOMPATIBLE,
+                ReasonCode.DEVICE,
+                f"declares device {device.name!r}{whose}, which is also declared by: "
+                f"{', '.join(names)}",
+                f"block all but one with TORCHYARD_PLUGINS=-{plugin.name}, or uninstall",
+            )
 
 
 def check_slot(plugins: Sequence[Plugin], holder: str | None, named: str) -> None:

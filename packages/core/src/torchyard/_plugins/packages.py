@@ -33,8 +33,11 @@ OPS: Final = {
 }
 """Op of a contract -> the package whose component defines it."""
 
-DEVICES: Final = frozenset({"cpu", "cuda", "mps"})
+DEVICES: Final = frozenset({"cpu", "cuda", "mps", "xpu"})
 """Device types of torch's own for which there is a package of that name."""
+
+BUILDS: Final = {"rocm": "cuda"}
+"""Package -> the device type that its builds of torch have, where that has another name."""
 
 IMPLEMENTED_ELSEWHERE: Final = {"shared_memory": "cpu"}
 """Op that its component defines and does not implement -> the package that does."""

@@ -1,5 +1,8 @@
 """``python -m torchyard_triton.compiled ARCHITECTURE...``: compile every kernel, print a table.
 
+``all`` are those for which the installed Triton has a compiler: ``triton`` has NVIDIA's and AMD's,
+``triton-xpu`` Intel's too.
+
 Options: ``--programs none,causal`` (of attention; empty: without it), ``--kernels
 attention_forward``, ``--out FILE`` (JSON, one row for each kernel), ``--cache FOLDER`` (kernels
 that did not change are not compiled again). Exits with 1 where a kernel has a fault.
@@ -22,6 +25,7 @@ from torchyard_triton.compiled._cache import FiguresCache
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, faults
 from torchyard_triton.compiled._linear import linear_specimens
+from torchyard_triton.compiled._older import add_missing
 from torchyard_triton.compiled._pointwise import pointwise_specimens
 from torchyard_triton.compiled._recurrent import recurrent_specimens
 from torchyard_triton.compiled._specimen import Specimen
@@ -29,6 +33,8 @@ from torchyard_triton.compiled._specimens import PROGRAMS, launches
 from torchyard_triton.compiled._topk import topk_specimens
 from torchyard_triton.tuning import tiles_of
 
+# Triton's names of what compiles for its backends.
+_COMPILERS = {"cuda": "nvidia", "hip": "amd", "xpu": "intel"}
 # Has no matrix product.
 _WITHOUT_MATRIX = frozenset({"attention_delta", "attention_merge"})
 # Have tiles of fewer rows than the largest matrix instructions take.
@@ -56,9 +62,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args(words)
-    names = ARCHITECTURES if "all" in options.architectures else options.architectures
+    names = _known() if "all" in options.architectures else options.architectures
     kernels = set(filter(None, options.kernels.split(",")))
     cache = FiguresCache(options.cache)
+    add_missing()
     rows: list[Figures] = []
     found: list[str] = []
     for name in names:
@@ -95,6 +102,13 @@ def main(words: list[str]) -> int:
         options.out.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     print("\n".join(found) or f"{len(rows)} kernels compiled, no fault")
     return 1 if found else 0
+
+
+def _known() -> list[str]:
+    """Return the architectures for which this Triton has a compiler."""
+    from triton.backends import backends
+
+    return [name for name, item in ARCHITECTURES.items() if _COMPILERS[item.backend] in backends]
 
 
 def _specimens(architecture: str, programs: str) -> Iterator[Specimen]:

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from torchyard_triton.architectures import names_of
+
 __all__ = ["BUDGETS", "Budget", "budget_of"]
 
 
@@ -41,7 +43,6 @@ BUDGETS = _read()
 def budget_of(architecture: str, triton: str, kernel: str) -> int:
     """Return the spills that a kernel is granted; 0 where nothing is said."""
     minor = ".".join(triton.split(".")[:2])
-    for budget in BUDGETS:
-        if (budget.architecture, budget.triton, budget.kernel) == (architecture, minor, kernel):
-            return budget.spills
-    return 0
+    found = {(one.architecture, one.triton, one.kernel): one.spills for one in BUDGETS}
+    names = names_of(architecture)
+    return next((found[key] for name in names if (key := (name, minor, kernel)) in found), 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from torchyard_triton.architectures import Architecture
 from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._figures import Figures, read_figures
 
-__all__ = ["compile_launch"]
+__all__ = ["compile_launch", "source_of", "target_of"]
 
 _DTYPES: Final = {
     torch.bool: "i1",
@@ -50,7 +51,29 @@ def compile_launch(
         cache: what was compiled before is read from it, with the seconds that it took then.
     """
     import triton
-    from triton.backends.compiler import GPUTarget
+
+    source, options = source_of(launch)
+    target = target_of(architecture)
+    # Newer versions of Triton turn it off where nobody asks.
+    options["enable_fp_fusion"] = True
+    key = digest(source.hash(), str(target), str(options), triton.__version__)
+    known = cache.read(key)
+    if known is not None:
+        return replace(known, kernel=name, program=program)
+    log = io.StringIO()
+    begun = time.perf_counter()
+    with _logged(architecture), contextlib.redirect_stdout(log):
+        kernel = triton.compile(source, target=target, options=options)
+    seconds = time.perf_counter() - begun
+    found = read_figures(log.getvalue(), kernel.asm, architecture)
+    shared = kernel.metadata.shared
+    figures = Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
+    cache.write(key, figures)
+    return figures
+
+
+def source_of(launch: Launch) -> tuple[Any, dict[str, Any]]:
+    """Return what Triton compiles of a launch, and the compiler's options."""
     from triton.compiler import ASTSource
 
     names = launch.kernel.arg_names
@@ -66,30 +89,44 @@ def compile_launch(
     source = ASTSource(
         fn=launch.kernel, signature=signature, constexprs=constants, attrs=attributes
     )
-    target = GPUTarget(architecture.backend, architecture.arch, architecture.lanes)
-    options: dict[str, Any] = {
-        option: launch.constants[option] for option in _OPTIONS if option in launch.constants
-    }
-    # Newer versions of Triton turn it off where nobody asks.
-    options["enable_fp_fusion"] = True
-    key = digest(source.hash(), str(target), str(options), triton.__version__)
-    known = cache.read(key)
-    if known is not None:
-        return replace(known, kernel=name, program=program)
-    log = io.StringIO()
-    begun = time.perf_counter()
+    return source, {name: launch.constants[name] for name in _OPTIONS if name in launch.constants}
+
+
+def target_of(architecture: Architecture, *, matrix: bool = True) -> Any:
+    """Return Triton's target.
+
+    Args:
+        architecture: what is compiled for.
+        matrix: whether Intel's matrix instruction may be used.
+    """
+    from triton.backends.compiler import GPUTarget
+
+    arch: Any = architecture.arch
+    if architecture.backend == "xpu":
+        arch = {
+            "architecture": 0,
+            "max_work_group_size": 1024,
+            "sub_group_sizes": [16, 32],
+            "has_fp64": True,
+            "has_subgroup_matrix_multiply_accumulate": matrix,
+            "has_subgroup_2d_block_io": matrix,
+        }
+    return GPUTarget(architecture.backend, arch, architecture.lanes)
+
+
+@contextlib.contextmanager
+def _logged(architecture: Architecture) -> Iterator[None]:
+    """Let ptxas print what it allocates, of kernels that were compiled before too."""
+    if architecture.backend != "cuda":
+        yield
+        return
+    import triton
+
     with triton.knobs.nvidia.scope(), triton.knobs.compilation.scope():
         triton.knobs.nvidia.dump_ptxas_log = True
         # A kernel from the cache would leave no log.
         triton.knobs.compilation.always_compile = True
-        with contextlib.redirect_stdout(log):
-            kernel = triton.compile(source, target=target, options=options)
-    seconds = time.perf_counter() - begun
-    found = read_figures(log.getvalue(), kernel.asm, architecture)
-    shared = kernel.metadata.shared
-    figures = Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
-    cache.write(key, figures)
-    return figures
+        yield
 
 
 def _typed(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from torchyard_triton.architectures import Architecture
 
-__all__ = ["Figures", "amd_figures", "faults", "nvidia_figures", "read_figures"]
+__all__ = ["Figures", "amd_figures", "faults", "intel_figures", "nvidia_figures", "read_figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Figures:
 
     Attributes:
         architecture, kernel, program: what was compiled.
-        registers: of each thread.
+        registers: of each thread; 0 where the driver allocates them (Intel), as for spills.
         spills: bytes that a thread stores outside of registers (NVIDIA), or registers that it does
             not have (AMD).
         shared_memory: bytes of each program.
@@ -62,11 +62,21 @@ def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, str]:
     return int(counts[0][1]), int(counts[1][1]), _matrix(code, architecture)
 
 
+def intel_figures(code: str, architecture: Architecture) -> tuple[int, int, str]:
+    """Return 0 registers, 0 spills, and the matrix instruction.
+
+    Args:
+        code: in Triton's dialect for GPUs: the driver makes instructions of SPIR-V on the device.
+    """
+    return 0, 0, _matrix(code, architecture)
+
+
 _Reader = Callable[[str, str, Architecture], tuple[int, int, str]]
 # Of each backend of Triton's: the stage whose code is read, and what reads it and ptxas' log.
 _READERS: Final[dict[str, tuple[str, _Reader]]] = {
     "cuda": ("ptx", nvidia_figures),
     "hip": ("amdgcn", lambda _, code, architecture: amd_figures(code, architecture)),
+    "xpu": ("ttgir", lambda _, code, architecture: intel_figures(code, architecture)),
 }
 
 

@@ -78,8 +78,10 @@ def _at_text(inputs: tuple[str, ...], spreads: tuple[str, ...]) -> str:
                 f"{name} = tl.load(captured[{place}] + (rows.to(tl.int64) * captured[{place + 1}] "
                 f"+ columns.to(tl.int64) * captured[{place + 2}]), mask=inside, other=0)"
             )
-        lines.append(f"if {name}.dtype == tl.float16 or {name}.dtype == tl.bfloat16:")
-        lines.append(f"    {name} = {name}.to(tl.float32)")
+        # One after the other: Triton 3.3 does not join comparisons of types.
+        for half in ("float16", "bfloat16"):
+            lines.append(f"if {name}.dtype == tl.{half}:")
+            lines.append(f"    {name} = {name}.to(tl.float32)")
         lines.append(f"if captured[{place}].dtype.element_ty == tl.int1:")
         lines.append(f"    {name} = {name} != 0")
     lines.append(f"return program0({', '.join((*inputs, *names))}, ())")

@@ -8,6 +8,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from torchyard_triton.architectures import names_of
+
 __all__ = ["LinearTiles", "linear_tiles"]
 
 
@@ -52,4 +54,7 @@ def linear_tiles(architecture: str, kind: str) -> LinearTiles:
         kind: ``half``, ``float32``, ``gated`` or ``rounded`` (a weight of int8 or int4).
     """
     table = _table()
-    return LinearTiles(**(table["default"] | table["architectures"].get(architecture, {}))[kind])
+    rows = dict(table["default"])
+    for name in reversed(names_of(architecture)):
+        rows |= table["architectures"].get(name, {})
+    return LinearTiles(**rows[kind])

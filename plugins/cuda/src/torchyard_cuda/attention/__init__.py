@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from torchyard import Implementation, Platform, Verdict, hookimpl
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
-from torchyard_cuda._vendor import in_triton
+from torchyard_cuda._vendor import VENDOR
 from torchyard_cuda.attention import _gates
 from torchyard_cuda.fa4._verdict import supports as supports_fa4
+from torchyard_triton import implementations
 
 __all__ = ["FUSED", "torchyard_implementations"]
 
@@ -22,8 +23,8 @@ FUSED: Final[dict[str, _Supports]] = {
     "flash": _gates.supports_flash,
     "efficient": _gates.supports_efficient,
 }
-# What computes a mask or a score_mod without kernels of ours.
-_OTHERS: Final = ("attention.flex", "attention.tiled")
+# What computes a mask or a score_mod on any device.
+_PORTABLE: Final = ("attention.flex", "attention.tiled")
 
 
 @hookimpl
@@ -41,9 +42,9 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         "cuda.fa4",
         supports_fa4,
         partial(_load_fa4, contract == FORWARD),
-        before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_OTHERS),
+        before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_PORTABLE),
     )
-    return [*fused, fa4, *in_triton(contract, _OTHERS)]
+    return [*fused, fa4, *implementations(contract, VENDOR)]
 
 
 def _load_forward(name: str) -> Callable[..., Any]:

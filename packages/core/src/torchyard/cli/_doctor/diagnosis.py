@@ -103,7 +103,7 @@ def _check_torch(torch: TorchStatus, registry: Registry) -> Iterator[Check]:
 def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
     owned = {device for _, device in registry.devices()}
     for plugin, device in registry.devices():
-        status = registry.probe_device(device)
+        status = registry.probe_device_of(plugin, device)
         text = f"{status.text} (plugin {plugin.name})"
         if status.available:
             yield Check(device, CheckStatus.PASS, text)
@@ -117,7 +117,8 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
         elif device in registry.platform.devices:
             text = "torch has it here; no usable plugin owns it, so its results are not checked"
             if device in DEVICES:
-                yield Check(device, CheckStatus.UNVERIFIED, text, how_to_install(device))
+                package = "rocm" if torch.module.version.hip and device == "cuda" else device
+                yield Check(device, CheckStatus.UNVERIFIED, text, how_to_install(package))
                 continue
         else:
             text = "torch finds none here"

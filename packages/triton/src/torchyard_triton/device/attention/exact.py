@@ -16,7 +16,7 @@ __all__ = ["not_finite", "product"]
 @triton.jit
 def not_finite(rows):
     """Return int8 [M]: whether a row of [M, N] holds NaN or an infinity."""
-    return tl.max(tl.where(tl.abs(rows) < float("inf"), 0, 1), 1).to(tl.int8)
+    return tl.max(tl.where(tl.abs(rows.to(tl.float32)) < float("inf"), 0, 1), 1).to(tl.int8)
 
 
 @triton.jit
@@ -34,7 +34,7 @@ def product(left, right, total, seen, EXACT: tl.constexpr, TRANSPOSED: tl.conste
         narrow = tl.trans(narrow)
     if EXACT:
         N: tl.constexpr = right.shape[0]
-        finite = tl.abs(right) < float("inf")
+        finite = tl.abs(right.to(tl.float32)) < float("inf")
         rest = tl.where(finite, right, tl.zeros_like(right))
         if TRANSPOSED:
             left, seen = tl.trans(left), tl.trans(seen)
@@ -52,7 +52,7 @@ def product(left, right, total, seen, EXACT: tl.constexpr, TRANSPOSED: tl.conste
                 row = tl.sum(tl.where(at[:, None], wide, 0.0), 0)
                 weight = tl.sum(tl.where(at[None, :], left, 0.0), 1)
                 sees = tl.max(tl.where(at[None, :] & seen, 1, 0), 1) != 0
-                finite_row = tl.abs(row) < float("inf")
+                finite_row = tl.abs(row.to(tl.float32)) < float("inf")
                 part = tl.where(finite_row[None, :], 0.0, weight[:, None] * row[None, :])
                 total += tl.where(sees[:, None], part, 0.0)
         return total

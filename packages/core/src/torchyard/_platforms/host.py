@@ -1,0 +1,40 @@
+"""What a host shows of a device that torch does not find."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+__all__ = ["host_problem"]
+
+
+def host_problem(
+    files: Sequence[str],
+    settings: Sequence[str] = (),
+    *,
+    environ: Mapping[str, str] | None = None,
+) -> str:
+    """Return why torch may find no device, as far as the host shows it; empty where it shows none.
+
+    Args:
+        files: of the device's driver: Linux has one of them at least where the driver is loaded.
+        settings: environment variables that hide devices.
+        environ: of the process; None: this one's.
+    """
+    environ = os.environ if environ is None else environ
+    for name in settings:
+        if environ.get(name, "unset").strip() in ("", "-1"):
+            return f"{name}={environ[name]} hides every device; unset it"
+    if sys.platform != "linux":
+        return ""
+    found = [file for file in files if os.path.exists(file)]
+    if not found:
+        return f"none of {', '.join(files)} exists: no driver is loaded, or no device is there"
+    closed = [file for file in found if not os.access(file, os.R_OK | os.W_OK)]
+    if len(closed) == len(found):
+        return (
+            f"this user may not open {', '.join(closed)}; `ls -l` names the group that may, and "
+            f"`sudo usermod -aG GROUP $USER` adds the user to it"
+        )
+    return ""
