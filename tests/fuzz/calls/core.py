@@ -94,6 +94,13 @@ CALLS: Final = (
         environ=_ENVIRON,
     ),
     call_of("torchyard.child_environ", {"changes": {"A": "1", "B": None}}, changes=_EMPTY),
+    call_of(
+        "torchyard.host_problem",
+        {"files": ["/dev/null"], "settings": ("A",), "environ": {}},
+        files=_SEQUENCE,
+        settings=_SEQUENCE,
+        environ=_ENVIRON,
+    ),
     call_of("torchyard.use", {"topk": "torch.topk"}, _used, topk=_WORDS),
     call_of("torchyard.use", {"topk_v1": "torch.topk"}, _used, topk_v1=_WORDS),
     call_of("torchyard.ContractId", {"op": "attention", "version": 1}, op=_WORDS),

@@ -17,7 +17,8 @@ class Architecture:
     Attributes:
         name: ``sm_90``, ``gfx942`` ...
         backend: Triton's: ``cuda``, ``hip`` or ``xpu``.
-        arch: Triton's name: the capability as a number, the AMD target, or Intel's name.
+        arch: Triton's name: the capability as a number, or the AMD target; for Intel facts of the
+            device.
         lanes: threads that execute together.
         shared_memory: bytes that one program can have.
         programs: that one launch can have, of 512 threads.
@@ -28,7 +29,7 @@ class Architecture:
 
     name: str
     backend: str
-    arch: int | str
+    arch: int | str | tuple[tuple[str, object], ...]
     lanes: int
     shared_memory: int
     programs: int
@@ -50,9 +51,17 @@ def _amd(
     return Architecture(arch, "hip", arch, lanes, memory, programs, instruction, instruction, like)
 
 
-def _intel(arch: str) -> Architecture:
+def _intel(name: str) -> Architecture:
+    facts: tuple[tuple[str, object], ...] = (
+        ("architecture", 0),
+        ("max_work_group_size", 1024),
+        ("sub_group_sizes", (16, 32)),
+        ("has_fp64", True),
+        ("has_subgroup_matrix_multiply_accumulate", True),
+        ("has_subgroup_2d_block_io", True),
+    )
     instruction = "triton_intel_gpu.dpas"
-    return Architecture(arch, "xpu", arch, 16, 128 * 1024, 2**31 - 1, instruction, instruction)
+    return Architecture(name, "xpu", facts, 16, 128 * 1024, 2**31 - 1, instruction, instruction)
 
 
 # Shared memory: NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute

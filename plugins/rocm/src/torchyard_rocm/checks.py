@@ -80,8 +80,7 @@ def compile_check(version: str) -> Check:
         CheckStatus.WARN,
         f"torch {version} finds no vector instructions of the CPU on a host without ROCm's "
         f'libraries, and fails with "Can\'t detect vectorized ISA for CPU"',
-        "compile on a host with ROCm, or install torch for the CPU there: "
-        "pip install torch --index-url https://download.pytorch.org/whl/cpu",
+        "compile on a host with ROCm, or install torch's build for the CPU there",
     )
 
 

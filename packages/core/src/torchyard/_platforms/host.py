@@ -6,6 +6,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from torchyard import arguments
+from torchyard._environ import child_environ
+
 __all__ = ["host_problem"]
 
 
@@ -22,17 +25,20 @@ def host_problem(
         settings: environment variables that hide devices.
         environ: of the process; None: this one's.
     """
-    environ = os.environ if environ is None else environ
+    of = "host_problem"
+    files = arguments.sequence(of, "files", files, arguments.text)
+    settings = arguments.sequence(of, "settings", settings, arguments.text)
+    found = child_environ({}) if environ is None else arguments.mapping(of, "environ", environ)
     for name in settings:
-        if environ.get(name, "unset").strip() in ("", "-1"):
-            return f"{name}={environ[name]} hides every device; unset it"
+        if str(found.get(name, "unset")).strip() in ("", "-1"):
+            return f"{name}={found[name]} hides every device; unset it"
     if sys.platform != "linux":
         return ""
-    found = [file for file in files if os.path.exists(file)]
-    if not found:
+    here = [file for file in files if os.path.exists(file)]
+    if not here:
         return f"none of {', '.join(files)} exists: no driver is loaded, or no device is there"
-    closed = [file for file in found if not os.access(file, os.R_OK | os.W_OK)]
-    if len(closed) == len(found):
+    closed = [file for file in here if not os.access(file, os.R_OK | os.W_OK)]
+    if len(closed) == len(here):
         return (
             f"this user may not open {', '.join(closed)}; `ls -l` names the group that may, and "
             f"`sudo usermod -aG GROUP $USER` adds the user to it"

@@ -46,8 +46,7 @@ class DeviceEntry:
         on_request: whether it takes the slot only where TORCHYARD_PRIVATEUSE1 names its plugin.
         simulated: whether another device computes for it, so that right results on it are no proof
             for hardware.
-        architectures: what the names of the accelerators begin with that are the plugin's, such as
-            ``gfx``; empty for all. Torch has one device type for the GPUs of two vendors.
+        architectures: what those that are the plugin's begin with, such as ``gfx``; empty for all.
     """
 
     name: str
@@ -56,11 +55,6 @@ class DeviceEntry:
     on_request: bool = False
     simulated: bool = False
     architectures: str = ""
-
-    def overlaps(self, other: DeviceEntry) -> bool:
-        """Return whether an accelerator can be both entries'."""
-        one, two = self.architectures, other.architectures
-        return self.name == other.name and (one.startswith(two) or two.startswith(one))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,17 +165,9 @@ class Manifest:
         )
 
     def declares(self, device: str, architecture: str = "") -> bool:
-        """Return whether the plugin owns a device type.
-
-        Args:
-            device: torch device type.
-            architecture: of the accelerator; empty where it is not known, which may be any.
-        """
-        return any(
-            entry.name == device
-            and (not architecture or architecture.startswith(entry.architectures))
-            for entry in self.devices
-        )
+        """Return whether the plugin owns a device type, where known of an architecture."""
+        prefixes = [entry.architectures for entry in self.devices if entry.name == device]
+        return any(not architecture or architecture.startswith(prefix) for prefix in prefixes)
 
     def defines_contract(self, contract: ContractId) -> bool:
         """Return whether the plugin is the contract's component."""
@@ -246,11 +232,8 @@ def _check_consistency(manifest: Manifest) -> None:
     names = [device.name for device in manifest.devices]
     _once("devices", "name", names)
     _once("defines", "contract", [str(entry.contract) for entry in manifest.defines])
-    _once(
-        "implements",
-        "contract and module",
-        [f"{entry.contract} in {entry.module}" for entry in manifest.implements],
-    )
+    implements = [f"{entry.contract} in {entry.module}" for entry in manifest.implements]
+    _once("implements", "contract and module", implements)
     _once("commands", "name", [command.name for command in manifest.commands])
     claims = [device.name for device in manifest.devices if device.slot == PRIVATEUSE1]
     if len(claims) > 1:

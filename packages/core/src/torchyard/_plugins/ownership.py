@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from torchyard._contracts.contract import ContractId
 from torchyard._contracts.implementation import ReasonCode
 from torchyard._errors import PolicyError
-from torchyard._plugins.manifest import DefinesEntry, ImplementsEntry
+from torchyard._plugins.manifest import DefinesEntry, DeviceEntry, ImplementsEntry
 from torchyard._plugins.plugin import Plugin, PluginState
 
 
@@ -172,7 +172,7 @@ def check_device_owners(plugins: Sequence[Plugin]) -> None:
         names = sorted(
             other.name
             for other, claimed in claims
-            if other is not plugin and device.overlaps(claimed)
+            if other is not plugin and _overlap(device, claimed)
         )
         # As for plugin names: the plugin named like the device keeps it.
         if names and plugin.name != device.name:
@@ -184,6 +184,13 @@ def check_device_owners(plugins: Sequence[Plugin]) -> None:
                 f"{', '.join(names)}",
                 f"block all but one with TORCHYARD_PLUGINS=-{plugin.name}, or uninstall",
             )
+
+
+def _overlap(one: DeviceEntry, two: DeviceEntry) -> bool:
+    """Return whether an accelerator can be both entries'."""
+    prefixes = one.architectures, two.architectures
+    shorter = min(prefixes, key=len)
+    return one.name == two.name and all(prefix.startswith(shorter) for prefix in prefixes)
 
 
 def check_slot(plugins: Sequence[Plugin], holder: str | None, named: str) -> None:

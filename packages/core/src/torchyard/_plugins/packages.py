@@ -36,8 +36,8 @@ OPS: Final = {
 DEVICES: Final = frozenset({"cpu", "cuda", "mps", "xpu"})
 """Device types of torch's own for which there is a package of that name."""
 
-BUILDS: Final = {"rocm": "cuda"}
-"""Package -> the device type that its builds of torch have, where that has another name."""
+HIP_DEVICES: Final = {"cuda": "rocm"}
+"""Device type of a torch that is built for ROCm -> the package for it, where that is another."""
 
 IMPLEMENTED_ELSEWHERE: Final = {"shared_memory": "cpu"}
 """Op that its component defines and does not implement -> the package that does."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -18,7 +19,9 @@ from torchyard_triton.opencl._spirv import for_cpu
 
 __all__ = ["run_on_opencl"]
 
-_ARCHITECTURE: Final = ARCHITECTURES["bmg"]
+_BMG: Final = ARCHITECTURES["bmg"]
+# What a CPU's OpenCL does not have.
+_WITHOUT: Final = ("has_subgroup_matrix_multiply_accumulate", "has_subgroup_2d_block_io")
 
 
 def run_on_opencl(launch: Launch) -> None:
@@ -67,7 +70,9 @@ def _compiled(launch: Launch) -> Any:
 
     add_missing()
     source, options = source_of(launch)
-    return triton.compile(source, target=target_of(_ARCHITECTURE, matrix=False), options=options)
+    assert isinstance(_BMG.arch, tuple)
+    facts = tuple((name, value and name not in _WITHOUT) for name, value in _BMG.arch)
+    return triton.compile(source, target=target_of(replace(_BMG, arch=facts)), options=options)
 
 
 @cache

@@ -14,7 +14,12 @@ from torchyard._failure import describe
 from torchyard._features.levels import EvidenceLevel, levels
 from torchyard._platforms.platform import privateuse1_name
 from torchyard._plugins.check import Check, CheckStatus
-from torchyard._plugins.packages import DEVICES, IMPLEMENTED_ELSEWHERE, how_to_install
+from torchyard._plugins.packages import (
+    DEVICES,
+    HIP_DEVICES,
+    IMPLEMENTED_ELSEWHERE,
+    how_to_install,
+)
 from torchyard._plugins.plugin import Plugin, PluginState
 from torchyard._registry.registry import Registry
 from torchyard.cli._doctor.settings import check_settings
@@ -117,7 +122,8 @@ def _check_devices(registry: Registry, torch: TorchStatus) -> Iterator[Check]:
         elif device in registry.platform.devices:
             text = "torch has it here; no usable plugin owns it, so its results are not checked"
             if device in DEVICES:
-                package = "rocm" if torch.module.version.hip and device == "cuda" else device
+                others = HIP_DEVICES if torch.module.version.hip else {}
+                package = others.get(device, device)
                 yield Check(device, CheckStatus.UNVERIFIED, text, how_to_install(package))
                 continue
         else:
