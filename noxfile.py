@@ -54,6 +54,7 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
+    "cache": (["attention", "cpu", "cache"], ["packages/cache/tests"]),
     # Its tests choose Triton's interpreter, for the whole process.
     "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
@@ -72,7 +73,9 @@ ENVIRONMENTS = {
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30
 # Not core, which is quick.
-IN_PARALLEL = ("release", "simulated", "conformance", "collectives", "export", "triton", "cpu")
+IN_PARALLEL = (
+    *("release", "simulated", "conformance", "collectives", "cache", "export", "triton", "cpu"),
+)
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
@@ -322,6 +325,7 @@ def docs(session: nox.Session) -> None:
             tags=["pkg-collectives", "pkg-context-parallel", "hw-cpu"],
         ),
         nox.param("export", id="export", tags=["pkg-export", "hw-cpu"]),
+        nox.param("cache", id="cache", tags=["pkg-cache", "hw-cpu"]),
         nox.param("triton", id="triton", tags=["pkg-triton", "hw-cpu"]),
         nox.param(
             "cpu",
@@ -342,6 +346,7 @@ def tests(session: nox.Session, environment: str) -> None:
     packages, paths = ENVIRONMENTS[environment]
     more = {
         "cpu": [*group("models"), *group("template")],
+        "cache": [*group("cache"), *group("models")],
         "collectives": group("models"),
         "export": group("export"),
         "release": group("release"),

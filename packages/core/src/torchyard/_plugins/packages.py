@@ -10,6 +10,7 @@ from typing import Final
 
 COMMANDS: Final = {
     "autotune": "cpu",
+    "cache": "cache",
     "certify": "conformance",
     "demo": "attention",
     "demo-ranks": "context-parallel",

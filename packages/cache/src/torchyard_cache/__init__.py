@@ -1,0 +1,1 @@
+"""Compiled artifacts that travel safely, and tensors that are not computed twice."""
