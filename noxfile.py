@@ -59,8 +59,8 @@ ENVIRONMENTS = {
     "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
         [
-            *("cpu", "conformance", "context-parallel", "cuda", "export", "kernels", "mps", "rocm"),
-            "xpu",
+            *("cpu", "cache", "conformance", "context-parallel", "cuda", "export", "kernels"),
+            *("mps", "rocm", "xpu"),
         ],
         [
             *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
@@ -345,7 +345,7 @@ def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
     packages, paths = ENVIRONMENTS[environment]
     more = {
-        "cpu": [*group("models"), *group("template")],
+        "cpu": [*group("cache"), *group("models"), *group("template")],
         "cache": [*group("cache"), *group("models")],
         "collectives": group("models"),
         "export": group("export"),

@@ -1,0 +1,52 @@
+"""What an entry depends on beside its tokens or inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["digest_of_tensor", "fingerprint", "state_of"]
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()
+
+
+def state_of(module: nn.Module) -> tuple[Any, ...]:
+    """Return what changes where a parameter or a buffer does: place in memory, and version."""
+    return tuple(
+        (name, tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape)
+        for name, tensor in _tensors(module)
+    )
+
+
+def digest_of_tensor(tensor: Tensor) -> bytes:
+    """Return the sha256 of a tensor's dtype, shape and bytes."""
+    plain = tensor.detach().cpu().contiguous()
+    hashed = hashlib.sha256(f"{plain.dtype} {tuple(plain.shape)}".encode())
+    if plain.numel():
+        hashed.update(plain.view(-1).view(torch.uint8).numpy().data)
+    return hashed.digest()
+
+
+def fingerprint(model: nn.Module, salt: str) -> str:
+    """Return a digest of a model's weights, configuration and adapter, and of a salt.
+
+    It reads every weight once; :func:`state_of` says when that has to be done again.
+    """
+    hashed = hashlib.sha256(salt.encode())
+    for name, tensor in _tensors(model):
+        hashed.update(name.encode())
+        hashed.update(digest_of_tensor(tensor))
+    config = getattr(model, "config", None)
+    if config is not None:
+        hashed.update(json.dumps(config.to_dict(), default=str).encode())
+        hashed.update(str(getattr(config, "_attn_implementation", "")).encode())
+    hashed.update(f"{type(model).__module__}.{type(model).__qualname__}".encode())
+    return hashed.hexdigest()

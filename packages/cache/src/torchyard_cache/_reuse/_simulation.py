@@ -1,0 +1,109 @@
+"""What each policy would have saved on a trace of requests, without a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from torchyard import arguments
+from torchyard_cache._reuse._entries import Entries
+from torchyard_cache._reuse._policies import POLICIES
+
+__all__ = ["Replay", "chat_trace", "prompt_trace", "simulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What a policy saved on a trace.
+
+    Attributes:
+        policy: its name.
+        tokens: of all prompts.
+        tokens_saved: that were found.
+        cost_saved: of them, in units of attending to one token: a later token costs more.
+        evictions: pages that were dropped for others.
+    """
+
+    policy: str
+    tokens: int
+    tokens_saved: int
+    cost_saved: int
+    evictions: int
+
+
+def simulate(
+    trace: Iterable[Sequence[int]],
+    *,
+    budget: int,
+    page: int = 64,
+    policies: Sequence[str] = tuple(POLICIES),
+) -> tuple[Replay, ...]:
+    """Replay prompts, in their order, on each policy; the best by cost comes first.
+
+    Args:
+        trace: token ids of each prompt.
+        budget: pages that memory holds.
+        page: tokens of a page.
+        policies: names.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit.
+    """
+    of = "simulate"
+    budget = arguments.integer(of, "budget", budget, least=1)
+    page = arguments.integer(of, "page", page, least=1)
+    names = [arguments.choice(of, "policies", name, POLICIES) for name in policies]
+    prompts = [tuple(prompt) for prompt in trace]
+    found = [_replay(prompts, name, budget, page) for name in names]
+    return tuple(sorted(found, key=lambda replay: -replay.cost_saved))
+
+
+def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int) -> Replay:
+    entries: Entries[None] = Entries(budget, POLICIES[policy], float("inf"))
+    tokens = saved = cost_saved = 0
+    for prompt in prompts:
+        tokens += len(prompt)
+        missed = False
+        before = ""
+        for place in range((len(prompt) - 1) // page):
+            part = prompt[place * page : (place + 1) * page]
+            key = f"{hash((before, part)):x}"
+            cost = page * (1 + place)
+            missed = missed or entries.get(key) is None
+            if missed:
+                entries.put(key, None, 1, cost, before)
+            else:
+                saved += page
+                cost_saved += cost
+            before = key
+    return Replay(policy, tokens, saved, cost_saved, entries.evictions)
+
+
+def prompt_trace(
+    requests: int, *, prompts: int = 50, length: int = 1500, seed: int = 0
+) -> Iterator[list[int]]:
+    """Yield requests that begin with one of some system prompts, of Zipf's popularity."""
+    chosen = random.Random(seed)
+    systems = [
+        [chosen.randrange(50_000) for _ in range(chosen.randrange(length // 2, length * 2))]
+        for _ in range(prompts)
+    ]
+    weights = [1 / (rank + 1) for rank in range(prompts)]
+    for _ in range(requests):
+        (system,) = chosen.choices(systems, weights)
+        yield [*system, *(chosen.randrange(50_000) for _ in range(chosen.randrange(20, 300)))]
+
+
+def chat_trace(
+    chats: int, *, turns: int = 10, length: int = 200, seed: int = 0
+) -> Iterator[list[int]]:
+    """Yield the turns of chats that go on at the same time, each with all that was said before."""
+    chosen = random.Random(seed)
+    said: dict[int, list[int]] = {chat: [] for chat in range(chats)}
+    open_ = [chat for chat in range(chats) for _ in range(turns)]
+    chosen.shuffle(open_)
+    for chat in open_:
+        more = chosen.randrange(length // 2, length * 2)
+        said[chat] += [chosen.randrange(50_000) for _ in range(more)]
+        yield list(said[chat])

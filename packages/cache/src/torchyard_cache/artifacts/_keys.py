@@ -1,0 +1,48 @@
+"""Whose bundles are trusted: the user's own, and those of keys that the user names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import platformdirs
+from filelock import FileLock
+
+from torchyard import arguments
+from torchyard.evidence.keys import (
+    PrivateKey,
+    PublicKey,
+    read_private_key,
+    read_public_key,
+    write_key_pair,
+)
+
+__all__ = ["own_key", "signing_key", "trusted_keys"]
+
+
+def own_key() -> PrivateKey:
+    """Return the user's key, which is made when it is first asked for.
+
+    It is ``torchyard/cache.key`` in the user's configuration folder, readable by the user alone.
+    """
+    path = platformdirs.user_config_path("torchyard") / "cache.key"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                write_key_pair(path)
+    return read_private_key(path)
+
+
+def signing_key(of: str, key: str | os.PathLike[str] | None) -> PrivateKey:
+    """Return the key of a file; the user's own for None."""
+    return own_key() if key is None else read_private_key(arguments.path(of, "key", key))
+
+
+def trusted_keys(of: str, keys: Sequence[str | os.PathLike[str]] | None) -> tuple[PublicKey, ...]:
+    """Return the keys of files; the user's own for None."""
+    if keys is None:
+        return (own_key().public,)
+    paths = arguments.sequence(of, "keys", keys, arguments.path, least=1)
+    return tuple(read_public_key(Path(path)) for path in paths)

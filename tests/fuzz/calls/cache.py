@@ -1,0 +1,203 @@
+"""Calls of torchyard_cache's public functions that are right."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from unittest import mock
+
+import torch
+from torch import nn
+
+import torchyard_cache
+from tests.fuzz.harness import call_of
+from tests.fuzz.kinds import BOOL, OTHER, REFUSED, TEXT, Kind, choice, integer, number, optional
+from torchyard_cache import artifacts
+
+__all__ = ["CALLS"]
+
+_KEPT: Final = Path("kept")
+_PATHS: Final = Kind(
+    lambda v: v if isinstance(v, list | tuple) and v and all(map(_is_path, v)) else REFUSED,
+    free=True,
+)
+_NONE: Final = Kind(lambda v: v if v is None else REFUSED)
+_TIERS: Final = Kind(lambda v: v if isinstance(v, list | tuple | range) else REFUSED, free=True)
+_POLICIES: Final = ("gdsf", "lfu", "lru", "slru")
+_FREE: Final = Kind(lambda v: v if isinstance(v, str | Path) else REFUSED, free=True)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | Path)
+
+
+@contextlib.contextmanager
+def _inside() -> Iterator[None]:
+    """Make a folder the current one, and the user's; a bundle lies there."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        names = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "TORCHINDUCTOR_CACHE_DIR")
+        with (
+            mock.patch.dict("os.environ", dict.fromkeys(names, folder)),
+            warnings.catch_warnings(action="ignore"),
+        ):
+            artifacts.save(_KEPT, kinds=["triton"])
+            yield
+
+
+def _within(function: Callable[..., Any]) -> Callable[..., None]:
+    def run(**given: Any) -> None:
+        with _inside():
+            function(**given)
+
+    return run
+
+
+@cache
+def _llama() -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    settings: Any = LlamaConfig
+    build: Any = LlamaForCausalLM
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 9}
+    return build(settings(**sizes, num_attention_heads=2)).eval()
+
+
+def _reused(**given: Any) -> None:
+    with torchyard_cache.reuse(**given) as found:
+        found.stats()
+
+
+def _reused_module(**given: Any) -> Any:
+    with torchyard_cache.reuse_module(**given), torch.no_grad():
+        return given["module"](torch.ones(2))
+
+
+def _on_disk(**given: Any) -> None:
+    with _inside():
+        torchyard_cache.DiskTier(**given).put("a", b"a")
+
+
+CALLS: Final = (
+    call_of(
+        "torchyard_cache.artifacts.save",
+        {"path": _KEPT, "name": None, "kinds": ["triton"], "key": None},
+        _within(artifacts.save),
+        path=_FREE,
+        name=optional(TEXT),
+        kinds=Kind(lambda v: REFUSED),
+        key=_NONE,
+    ),
+    call_of(
+        "torchyard_cache.artifacts.load",
+        {
+            "path": _KEPT,
+            "keys": None,
+            "trust_unsigned": False,
+            "newer_than": 0,
+            "allow_older": False,
+            "kinds": None,
+        },
+        _within(artifacts.load),
+        keys=_NONE,
+        trust_unsigned=BOOL,
+        newer_than=integer(0, 1 << 60),
+        allow_older=BOOL,
+        kinds=_NONE,
+        says={"path": "path|load"},
+    ),
+    call_of(
+        "torchyard_cache.artifacts.inspect",
+        {"path": _KEPT, "keys": None},
+        _within(artifacts.inspect),
+        keys=_NONE,
+        says={"path": "path|inspect"},
+    ),
+    call_of(
+        "torchyard_cache.artifacts.merge",
+        {
+            "paths": [_KEPT],
+            "out": Path("out"),
+            "name": None,
+            "keys": None,
+            "trust_unsigned": False,
+            "key": None,
+        },
+        _within(artifacts.merge),
+        paths=_PATHS,
+        out=_FREE,
+        name=optional(TEXT),
+        keys=_NONE,
+        trust_unsigned=BOOL,
+        key=_NONE,
+        says={"out": "out|path"},
+    ),
+    call_of(
+        "torchyard_cache.artifacts.prune",
+        {"path": _KEPT, "max_bytes": 10, "max_days": 1.0, "keys": None, "key": None},
+        _within(artifacts.prune),
+        max_bytes=optional(integer(0)),
+        max_days=optional(number(0)),
+        keys=_NONE,
+        key=_NONE,
+        says={"path": "path|prune"},
+    ),
+    call_of(
+        "torchyard_cache.artifacts.register",
+        {"kind": "fuzzed", "folder": _KEPT},
+        _within(artifacts.register),
+        kind=TEXT,
+        folder=_FREE,
+    ),
+    call_of(
+        "torchyard_cache.reuse",
+        lambda: {
+            "model": _llama(),
+            "budget": 1 << 20,
+            "tiers": (),
+            "policy": "gdsf",
+            "page": 8,
+            "ttl": 10.0,
+            "tenant": "a",
+            "verify": 0.0,
+        },
+        _reused,
+        model=OTHER,
+        budget=integer(1),
+        tiers=_TIERS,
+        policy=choice(*_POLICIES),
+        page=integer(1),
+        ttl=optional(number(0)),
+        tenant=TEXT,
+        verify=number(0, 1),
+    ),
+    call_of(
+        "torchyard_cache.reuse_module",
+        lambda: {"module": nn.ReLU().eval(), "budget": 1 << 20, "policy": "lru", "ttl": 10.0},
+        _reused_module,
+        module=OTHER,
+        budget=integer(1),
+        policy=choice(*_POLICIES),
+        ttl=optional(number(0)),
+    ),
+    call_of(
+        "torchyard_cache.DiskTier",
+        {"folder": _KEPT.with_name("folder"), "budget": 100},
+        _on_disk,
+        folder=_FREE,
+        budget=integer(1),
+    ),
+    call_of(
+        "torchyard_cache.ValkeyTier",
+        {"url": "valkey://localhost:1/0", "timeout": 0.1, "pause": 1.0, "ttl": 10},
+        lambda **given: torchyard_cache.ValkeyTier(**given) and None,
+        url=TEXT,
+        timeout=number(0),
+        pause=number(0),
+        ttl=integer(1),
+    ),
+)
