@@ -18,10 +18,9 @@ from typing import Any
 
 import torch
 
-from torchyard_cache import reuse
+from torchyard_cache import chat_trace, prompt_trace, reuse, simulate
 from torchyard_cache._reuse._entries import Entries
 from torchyard_cache._reuse._policies import POLICIES
-from torchyard_cache._reuse._simulation import chat_trace, prompt_trace, simulate
 
 _ANSWER = 16
 
@@ -47,7 +46,7 @@ def main(words: list[str]) -> int:
             rows.append({"trace": name, "policy": replay.policy, "saved": replay.tokens_saved})
             print(
                 f"{name:8} {replay.policy:5} {replay.tokens_saved / replay.tokens:6.1%} of tokens, "
-                f"cost {replay.cost_saved:,}, {replay.evictions:,} evictions"
+                f"cost {replay.cost_saved:,.0f}, {replay.evictions:,} evictions"
             )
     for count in (1_000, 10_000, 100_000):
         put, get = _growth(count)

@@ -120,6 +120,7 @@ NOT_TRIED: Final = {
             *("torchyard_conformance.metal.Finding", "torchyard_conformance.metal.Launch"),
             "torchyard_conformance.metal.Outcome",
             *("torchyard_cache.Reuse", "torchyard_cache.ReusedModule", "torchyard_cache.Stats"),
+            "torchyard_cache.Replay",
             *("torchyard_cache.artifacts.Artifact", "torchyard_cache.artifacts.Machine"),
             *("torchyard_cache.artifacts.CompiledGraph", "torchyard_cache.artifacts.Explanation"),
             *("torchyard_cache.artifacts.Inspection", "torchyard_cache.artifacts.Loading"),

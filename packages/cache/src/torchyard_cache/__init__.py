@@ -1,7 +1,6 @@
 """Bundles of compiled artifacts, and reuse of keys, values and encoder outputs.
 
-``torchyard_cache.artifacts`` has the bundles. ``reuse`` and ``reuse_module`` are loaded when they
-are first used.
+``torchyard_cache.artifacts`` has the bundles. Everything else is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -13,24 +12,32 @@ from torchyard_cache._errors import BundleError, CacheError
 if TYPE_CHECKING:
     from torchyard_cache._reuse import (
         DiskTier,
+        Replay,
         Reuse,
         ReusedModule,
         Stats,
         ValkeyTier,
+        chat_trace,
+        prompt_trace,
         reuse,
         reuse_module,
+        simulate,
     )
 
 __all__ = [
     "BundleError",
     "CacheError",
     "DiskTier",
+    "Replay",
     "Reuse",
     "ReusedModule",
     "Stats",
     "ValkeyTier",
+    "chat_trace",
+    "prompt_trace",
     "reuse",
     "reuse_module",
+    "simulate",
 ]
 
 

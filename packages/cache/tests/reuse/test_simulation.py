@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torchyard_cache._reuse._simulation import chat_trace, prompt_trace, simulate
+from torchyard_cache import chat_trace, prompt_trace, simulate
 
 
 def test_what_fits_is_found_by_every_policy() -> None:
@@ -33,3 +33,5 @@ def test_bad_arguments_are_named() -> None:
         simulate([], budget=0)
     with pytest.raises(ValueError, match="simulate: policies"):
         simulate([], budget=1, policies=["x"])
+    with pytest.raises(TypeError, match=r"simulate: trace\[0\]\[1\]"):
+        simulate([[1, "x"]], budget=1)  # type: ignore[list-item]

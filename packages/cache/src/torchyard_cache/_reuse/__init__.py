@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from torchyard_cache._reuse._generation import Reuse, reuse
 from torchyard_cache._reuse._module import ReusedModule, reuse_module
+from torchyard_cache._reuse._simulation import Replay, chat_trace, prompt_trace, simulate
 from torchyard_cache._reuse._stats import Stats
 from torchyard_cache._reuse._tiers import DiskTier, ValkeyTier
 
-__all__ = ["DiskTier", "Reuse", "ReusedModule", "Stats", "ValkeyTier", "reuse", "reuse_module"]
+__all__ = [
+    "DiskTier",
+    "Replay",
+    "Reuse",
+    "ReusedModule",
+    "Stats",
+    "ValkeyTier",
+    "chat_trace",
+    "prompt_trace",
+    "reuse",
+    "reuse_module",
+    "simulate",
+]

@@ -18,7 +18,7 @@ from torchyard import arguments
 from torchyard_cache._errors import CacheError
 from torchyard_cache._reuse._entries import Entries
 from torchyard_cache._reuse._identity import fingerprint, state_of
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._policies import POLICIES, page_cost
 from torchyard_cache._reuse._stats import Stats, write_stats
 from torchyard_cache._reuse._tiers import Tier, pack, unpack
 
@@ -42,7 +42,7 @@ def reuse(
     *,
     budget: int = 1024 * _MEBI,
     tiers: Sequence[Tier] = (),
-    policy: str = "gdsf",
+    policy: str = "slru",
     page: int = 64,
     ttl: float | None = None,
     tenant: str = "",
@@ -60,7 +60,8 @@ def reuse(
         model: of transformers, a decoder all of whose layers attend to everything before.
         budget: bytes of memory.
         tiers: below memory, in this order: :class:`DiskTier`, :class:`ValkeyTier`.
-        policy: ``gdsf``, ``lru``, ``slru`` or ``lfu``: what is dropped first.
+        policy: ``slru``, ``lru``, ``lfu`` or ``gdsf``: what is dropped first; ``simulate`` compares
+            them on requests of yours.
         page: tokens that are found or not found together.
         ttl: seconds that a page is kept; None: as long as there is room.
         tenant: pages of one are never found by another; in memory too.
@@ -261,8 +262,7 @@ class Reuse:
 
     def _hold(self, chain: list[str], place: int, page: _Page) -> bool:
         size = sum(half.numel() * half.element_size() for layer in page for half in layer)
-        # A later page costs more: its tokens attend to all before them.
-        cost = self._page * (1 + place) * max(self._seconds_per_token, 1e-9)
+        cost = page_cost(place * self._page, self._page) * max(self._seconds_per_token, 1e-9)
         return self._pages.put(chain[place], page, size, cost, chain[place - 1] if place else "")
 
     def _is_verified(self, kwargs: dict[str, Any]) -> bool:

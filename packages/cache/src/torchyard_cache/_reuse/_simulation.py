@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchyard import arguments
 from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._policies import POLICIES, page_cost
 
 __all__ = ["Replay", "chat_trace", "prompt_trace", "simulate"]
 
@@ -21,14 +21,14 @@ class Replay:
         policy: its name.
         tokens: of all prompts.
         tokens_saved: that were found.
-        cost_saved: of them, in units of attending to one token: a later token costs more.
+        cost_saved: what they would have cost, in tokens; a later token costs more.
         evictions: pages that were dropped for others.
     """
 
     policy: str
     tokens: int
     tokens_saved: int
-    cost_saved: int
+    cost_saved: float
     evictions: int
 
 
@@ -53,15 +53,23 @@ def simulate(
     of = "simulate"
     budget = arguments.integer(of, "budget", budget, least=1)
     page = arguments.integer(of, "page", page, least=1)
-    names = [arguments.choice(of, "policies", name, POLICIES) for name in policies]
-    prompts = [tuple(prompt) for prompt in trace]
-    found = [_replay(prompts, name, budget, page) for name in names]
-    return tuple(sorted(found, key=lambda replay: -replay.cost_saved))
+    given: Sequence[str] = arguments.sequence(of, "policies", policies)
+    names = [arguments.choice(of, "policies", name, POLICIES) for name in given]
+    found: Iterable[object] = arguments.instance(of, "trace", trace, Iterable, "a list of prompts")
+    prompts = [_ids(place, prompt) for place, prompt in enumerate(found)]
+    replays = [_replay(prompts, name, budget, page) for name in names]
+    return tuple(sorted(replays, key=lambda replay: -replay.cost_saved))
+
+
+def _ids(place: int, prompt: object) -> tuple[int, ...]:
+    name = f"trace[{place}]"
+    return arguments.sequence("simulate", name, prompt, arguments.integer)
 
 
 def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int) -> Replay:
     entries: Entries[None] = Entries(budget, POLICIES[policy], float("inf"))
-    tokens = saved = cost_saved = 0
+    tokens = saved = 0
+    cost_saved = 0.0
     for prompt in prompts:
         tokens += len(prompt)
         missed = False
@@ -69,7 +77,7 @@ def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int)
         for place in range((len(prompt) - 1) // page):
             part = prompt[place * page : (place + 1) * page]
             key = f"{hash((before, part)):x}"
-            cost = page * (1 + place)
+            cost = page_cost(place * page, page)
             missed = missed or entries.get(key) is None
             if missed:
                 entries.put(key, None, 1, cost, before)
@@ -83,7 +91,25 @@ def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int)
 def prompt_trace(
     requests: int, *, prompts: int = 50, length: int = 1500, seed: int = 0
 ) -> Iterator[list[int]]:
-    """Yield requests that begin with one of some system prompts, of Zipf's popularity."""
+    """Yield requests that begin with one of some system prompts, of Zipf's popularity.
+
+    Args:
+        requests: how many.
+        prompts: how many different beginnings.
+        length: about how many tokens of a beginning.
+        seed: of the random numbers.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit.
+    """
+    of = "prompt_trace"
+    requests = arguments.integer(of, "requests", requests, least=0)
+    prompts = arguments.integer(of, "prompts", prompts, least=1)
+    length = arguments.integer(of, "length", length, least=2)
+    return _prompts(requests, prompts, length, arguments.integer(of, "seed", seed))
+
+
+def _prompts(requests: int, prompts: int, length: int, seed: int) -> Iterator[list[int]]:
     chosen = random.Random(seed)
     systems = [
         [chosen.randrange(50_000) for _ in range(chosen.randrange(length // 2, length * 2))]
@@ -98,7 +124,25 @@ def prompt_trace(
 def chat_trace(
     chats: int, *, turns: int = 10, length: int = 200, seed: int = 0
 ) -> Iterator[list[int]]:
-    """Yield the turns of chats that go on at the same time, each with all that was said before."""
+    """Yield the turns of chats that go on at the same time, each with all that was said before.
+
+    Args:
+        chats: how many.
+        turns: of each.
+        length: about how many tokens are said in a turn.
+        seed: of the random numbers.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit.
+    """
+    of = "chat_trace"
+    chats = arguments.integer(of, "chats", chats, least=0)
+    turns = arguments.integer(of, "turns", turns, least=1)
+    length = arguments.integer(of, "length", length, least=2)
+    return _chats(chats, turns, length, arguments.integer(of, "seed", seed))
+
+
+def _chats(chats: int, turns: int, length: int, seed: int) -> Iterator[list[int]]:
     chosen = random.Random(seed)
     said: dict[int, list[int]] = {chat: [] for chat in range(chats)}
     open_ = [chat for chat in range(chats) for _ in range(turns)]
