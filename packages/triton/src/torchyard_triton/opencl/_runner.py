@@ -71,7 +71,7 @@ def _compiled(launch: Launch) -> Any:
     add_missing()
     source, options = source_of(launch)
     assert isinstance(_BMG.arch, tuple)
-    facts = tuple((name, value and name not in _WITHOUT) for name, value in _BMG.arch)
+    facts = tuple((name, name not in _WITHOUT and value) for name, value in _BMG.arch)
     return triton.compile(source, target=target_of(replace(_BMG, arch=facts)), options=options)
 
 
