@@ -54,13 +54,16 @@ ENVIRONMENTS = {
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
-    "cache": (["attention", "cpu", "cache"], ["packages/cache/tests"]),
+    "cache": (
+        ["attention", "cpu", "cache", "compile"],
+        ["packages/cache/tests", "packages/compile/tests"],
+    ),
     # Its tests choose Triton's interpreter, for the whole process.
     "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
     "cpu": (
         [
-            *("cpu", "cache", "conformance", "context-parallel", "cuda", "export", "kernels"),
-            *("mps", "rocm", "xpu"),
+            *("cpu", "cache", "compile", "conformance", "context-parallel", "cuda", "export"),
+            *("kernels", "mps", "rocm", "xpu"),
         ],
         [
             *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
@@ -325,7 +328,7 @@ def docs(session: nox.Session) -> None:
             tags=["pkg-collectives", "pkg-context-parallel", "hw-cpu"],
         ),
         nox.param("export", id="export", tags=["pkg-export", "hw-cpu"]),
-        nox.param("cache", id="cache", tags=["pkg-cache", "hw-cpu"]),
+        nox.param("cache", id="cache", tags=["pkg-cache", "pkg-compile", "hw-cpu"]),
         nox.param("triton", id="triton", tags=["pkg-triton", "hw-cpu"]),
         nox.param(
             "cpu",

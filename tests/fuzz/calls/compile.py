@@ -1,0 +1,50 @@
+"""Calls of torchyard_compile's public functions that are right."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from torch import nn
+
+import torchyard_compile
+from tests.fuzz.harness import call_of
+from tests.fuzz.kinds import BOOL, OTHER, REFUSED, Kind, choice, integer, optional
+
+__all__ = ["CALLS"]
+
+_TEXT: Final = Kind(lambda v: v if isinstance(v, str) or callable(v) else REFUSED, free=True)
+_MODE: Final = Kind(lambda v: v if isinstance(v, str) else REFUSED, free=True)
+
+
+def _model() -> nn.Module:
+    return nn.ModuleList(nn.TransformerEncoderLayer(4, 1, 4) for _ in range(2))
+
+
+def _compiled(**given: Any) -> None:
+    torchyard_compile.compile_regions(**given)
+
+
+CALLS: Final = (
+    call_of(
+        "torchyard_compile.compile_regions",
+        lambda: {
+            "model": _model(),
+            "least": 2,
+            "budget": 4,
+            "on_fallback": "raise",
+            "dynamic": None,
+            "backend": "eager",
+            "mode": None,
+        },
+        _compiled,
+        model=OTHER,
+        least=integer(1, 2),
+        budget=integer(0),
+        on_fallback=choice("raise", "warn"),
+        dynamic=optional(BOOL),
+        backend=_TEXT,
+        mode=optional(_MODE),
+        says={"least": "least|model"},
+        calls=("backend",),
+    ),
+)
