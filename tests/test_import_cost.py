@@ -25,6 +25,9 @@ _PACKAGES = (
     "torchyard_attention",
     "torchyard_context_parallel",
     "torchyard_context_parallel.transformers",
+    "torchyard_cache",
+    "torchyard_cache.artifacts",
+    "torchyard_compile",
 )
 
 

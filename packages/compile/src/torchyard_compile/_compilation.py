@@ -91,6 +91,7 @@ class _Watch:
         self._strict = strict
         self._before = torch_compat.graph_breaks()
         self._newest = torch_compat.newest()
+        self._refusals = torch_compat.refusals()
         self._known = set(map(_number, torch_compat.recent_compilations()))
 
     def add(self, blocks: list[tuple[str, nn.Module]], options: dict[str, Any]) -> None:
@@ -118,7 +119,7 @@ class _Watch:
             try:
                 with limit:
                     result = compiled(*args, **kwargs)
-            except torch_compat.REFUSED as error:
+            except self._refusals as error:
                 raise FallbackError(
                     f"compile_regions: {name} would run uncompiled: {error}"
                 ) from error

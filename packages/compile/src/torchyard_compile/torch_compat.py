@@ -14,12 +14,12 @@ import torch
 from torchyard import TorchyardError
 
 __all__ = [
-    "REFUSED",
     "CompileRecordError",
     "failing_at_limit",
     "graph_breaks",
     "newest",
     "recent_compilations",
+    "refusals",
 ]
 
 
@@ -64,11 +64,8 @@ def failing_at_limit() -> AbstractContextManager[object]:
     return found
 
 
-def _refused() -> tuple[type[Exception], ...]:
+def refusals() -> tuple[type[Exception], ...]:
+    """Return what torch raises where it would not compile a whole function."""
     names = ("Unsupported", "FailOnRecompileLimitHit", "RecompileLimitExceeded")
     exc = _part("torch._dynamo", "exc")
     return tuple(getattr(exc, name) for name in names if hasattr(exc, name))
-
-
-REFUSED = _refused()
-"""What torch raises where it would not compile a whole function."""
