@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torchyard_triton._implementations import implementations
 from torchyard_triton._vendor import Vendor
+from torchyard_triton.architectures import Architecture
 from torchyard_triton.lowering import LoweredProgram, lower
 
-__all__ = ["LoweredProgram", "Vendor", "implementations", "lower"]
+__all__ = ["Architecture", "LoweredProgram", "Vendor", "implementations", "lower"]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from torchyard import Implementation, Platform, ReasonCode, Verdict
 from torchyard_triton._machine import supports_machine
 from torchyard_triton._vendor import Vendor
-from torchyard_triton.architectures import ARCHITECTURES
 
 if TYPE_CHECKING:
     from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
@@ -125,7 +124,7 @@ def _supports_sizes(
         return Verdict.no(ReasonCode.SHAPE, lacking)
     accelerator = platform.accelerator(request.device)
     assert accelerator is not None
-    architecture = ARCHITECTURES[vendor.arch_of(accelerator)]
+    architecture = vendor.architectures()[vendor.arch_of(accelerator)]
     programs = programs_of(*sizes)
     if programs > architecture.programs:
         return Verdict.no(

@@ -7,7 +7,6 @@ from typing import Final
 
 from torchyard import Platform, ReasonCode, Verdict
 from torchyard_triton._vendor import Vendor
-from torchyard_triton.architectures import ARCHITECTURES
 
 __all__ = ["supports_machine"]
 
@@ -29,7 +28,7 @@ def supports_machine(device: str, platform: Platform, vendor: Vendor) -> Verdict
     if accelerator is None:
         return Verdict.no(ReasonCode.DEVICE, f"expected a device of type {device}, found none")
     name = vendor.arch_of(accelerator)
-    own = {key: item for key, item in ARCHITECTURES.items() if item.backend == vendor.backend}
+    own = vendor.architectures()
     architecture = own.get(name)
     if architecture is None:
         known = ", ".join(own)

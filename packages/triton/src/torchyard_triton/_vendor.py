@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchyard import Accelerator
+from torchyard_triton.architectures import ARCHITECTURES, Architecture
 
 __all__ = ["Vendor"]
 
@@ -27,6 +28,7 @@ class Vendor:
             The only function here that may look at the machine.
         arch_of: returns an accelerator's architecture as ``torchyard_triton.architectures`` names
             it, from the platform's facts alone.
+        others: architectures that the table here does not have; they come from the plugin.
     """
 
     name: str
@@ -34,3 +36,9 @@ class Vendor:
     backend: str
     current: Callable[[], str]
     arch_of: Callable[[Accelerator], str] = _reported
+    others: tuple[Architecture, ...] = ()
+
+    def architectures(self) -> dict[str, Architecture]:
+        """Return the architectures of the vendor's backend, by name."""
+        own = {name: item for name, item in ARCHITECTURES.items() if item.backend == self.backend}
+        return own | {item.name: item for item in self.others}
