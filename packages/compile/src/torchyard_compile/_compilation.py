@@ -139,7 +139,9 @@ class _Watch:
                 continue
             self._known.add(_number(event))
             seconds = float(event.get("entire_frame_compile_time_s") or 0.0)
-            reason = " ".join(str(event.get("recompile_reason") or "").split())
+            # Behind the guard torch shows where in its own and the user's code it was made.
+            guard = str(event.get("recompile_reason") or "").partition("User stack trace")[0]
+            reason = " ".join(guard.split())
             region.compilations.append(Compilation(str(event["compile_id"]), seconds, reason))
         for why, count in torch_compat.graph_breaks().items():
             new = count - self._before.get(why, 0)
