@@ -126,12 +126,17 @@ NOT_TRIED: Final = {
             "torchyard_cache.Replay",
             *("torchyard_compile.Compilation", "torchyard_compile.Region"),
             "torchyard_compile.Report",
+            "torchyard_compile.probes.Probed",
             *("torchyard_cache.artifacts.Artifact", "torchyard_cache.artifacts.Machine"),
             *("torchyard_cache.artifacts.CompiledGraph", "torchyard_cache.artifacts.Explanation"),
             *("torchyard_cache.artifacts.Inspection", "torchyard_cache.artifacts.Loading"),
             *("torchyard_cache.artifacts.Manifest", "torchyard_cache.artifacts.Merging"),
         ),
         _READ,
+    ),
+    **dict.fromkeys(
+        ("torchyard_compile.probes.probe", "torchyard_compile.probes.differences"),
+        "each call starts a process; packages/compile/tests try the command's wrong words",
     ),
     "torchyard_programs.program_graph": "packages that write kernels call it, with what trace made",
     **dict.fromkeys(

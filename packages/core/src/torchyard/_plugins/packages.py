@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "demo-ranks": "context-parallel",
     "export": "export",
     "flight": "collectives",
+    "probe": "compile",
     "release": "release",
 }
 """Command -> the package that has it."""
