@@ -5,8 +5,10 @@ Tried with torch 2.13. A torch without a part of it is refused with CompileRecor
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any
 
 import torch
@@ -27,9 +29,8 @@ class CompileRecordError(TorchyardError, RuntimeError):
     """This torch keeps no record of compilations."""
 
 
+@cache
 def _part(module: str, name: str) -> Any:
-    import importlib
-
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:

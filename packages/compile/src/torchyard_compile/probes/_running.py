@@ -49,9 +49,13 @@ class Probed:
 
 
 def programs() -> dict[str, Path]:
-    """Return the programs by name; each is a file that a user can run and send."""
+    """Return the programs by name; each is a file of Python that a user can run and send.
+
+    They name private parts of torch, as a report of a fault does, and are no modules of this
+    package.
+    """
     folder = resources.files("torchyard_compile").joinpath("probes", "_programs")
-    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".py"))
+    found = sorted(item.name for item in folder.iterdir() if item.name.endswith(".txt"))
     return {Path(name).stem: Path(str(folder.joinpath(name))) for name in found}
 
 
