@@ -44,7 +44,7 @@ def compile_regions(
         least: how many blocks of a kind there must be.
         budget: how often a kind may be compiled again, for other shapes, dtypes or values.
         on_fallback: what happens where a block, or a part of one, would run uncompiled, or the
-            budget is exceeded: ``raise`` or ``warn``. torch itself says nothing by default.
+            budget is exceeded: ``raise`` or ``warn``. torch itself goes on, with a line in its log.
         dynamic, backend, mode: as of torch.compile.
 
     Returns:
