@@ -59,6 +59,12 @@ class RaceCase:
         pairs = self.q_length * self.kv_length if visible is None else int(visible.sum())
         return 4.0 * self.batch * self.q_heads * pairs * self.head_dim
 
+    @property
+    def size(self) -> float:
+        """Bytes of query, key, value and output in half precision."""
+        rows = self.q_heads * self.q_length + self.kv_heads * self.kv_length
+        return 4.0 * self.batch * rows * self.head_dim
+
 
 CASES: Final[Mapping[str, RaceCase]] = MappingProxyType(
     {

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         is_batch_of_gradients,
     )
     from torchyard._ops.uncompiled import uncompiled
+    from torchyard._platforms.accelerators import with_accelerators
     from torchyard._platforms.files import PlatformFile, read_platform_file
     from torchyard._platforms.host import host_problem
     from torchyard._platforms.platform import Accelerator, Platform, cpu_model, probe_platform
@@ -122,6 +123,7 @@ _HOMES = {
     "setting": "_environ",
     "uncompiled": "_ops.uncompiled",
     "use": "_registry.registry",
+    "with_accelerators": "_platforms.accelerators",
 }
 
 __all__ = [
@@ -195,6 +197,7 @@ __all__ = [
     "setting",
     "uncompiled",
     "use",
+    "with_accelerators",
 ]
 
 

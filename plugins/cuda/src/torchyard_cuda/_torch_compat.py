@@ -114,12 +114,11 @@ def cudnn_gradients(
     """Return the gradients of query, key and value by cuDNN."""
     query, key, value = inputs
     none = torch.empty((), dtype=torch.int64, device=query.device)
-    nothing = torch.empty((0,), dtype=torch.int32, device=query.device)
     found = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
         *(grad_out, query, key, value, out, lse.unsqueeze(-1), none, none),
-        # An undefined tensor, which Python cannot name, stands for no bias.
-        None,
-        *(nothing, nothing, query.shape[2], key.shape[2], 0.0, causal),
+        # None is an undefined tensor here. A bias, or the ends of packed sequences, that are
+        # defined are there, however empty.
+        *(None, None, None, query.shape[2], key.shape[2], 0.0, causal),
         scale=scale,
     )
     return found[0], found[1], found[2]
@@ -146,11 +145,11 @@ def flash_gradients(
 ) -> _Gradients:
     """Return the gradients of query, key and value by FlashAttention."""
     query, key, value = inputs
-    nothing = torch.empty((0,), dtype=torch.int32, device=query.device)
     state = torch.empty((2,), dtype=torch.uint64, device=query.device)
     unused = torch.empty((), dtype=torch.uint64, device=query.device)
     found = torch.ops.aten._scaled_dot_product_flash_attention_backward(
-        *(grad_out, query, key, value, out, lse, nothing, nothing),
+        # Ends of packed sequences that are defined are there, however empty.
+        *(grad_out, query, key, value, out, lse, None, None),
         *(query.shape[2], key.shape[2], 0.0, causal, state, unused),
         scale=scale,
     )
@@ -181,8 +180,11 @@ def efficient_gradients(
     rest = -lse.shape[2] % _ALIGNED
     aligned = torch.nn.functional.pad(lse, (0, rest), value=torch.inf) if rest else lse
     none = torch.empty((), dtype=torch.int64, device=query.device)
+    # The kernel takes the strides of every input but this one's, which it has as its own forward
+    # leaves it: [B, Sq, Hq, Dv] in memory.
+    laid_out = out.transpose(1, 2).contiguous().transpose(1, 2)
     found = torch.ops.aten._scaled_dot_product_efficient_attention_backward(
-        *(grad_out, query, key, value, None, out, aligned, none, none),
+        *(grad_out, query, key, value, None, laid_out, aligned, none, none),
         *(0.0, [True, True, True, False], causal),
         scale=scale,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard import Claim, Implementation, Platform, Verdict, probe_platform
+from torchyard import Claim, Implementation, Platform, Verdict, probe_platform, with_accelerators
 from torchyard_attention.cases import Case
 from torchyard_attention.contract import (
     BACKWARD,
@@ -31,7 +31,7 @@ class Kernel:
     Args:
         implementation: what its plugin offers.
         device: torch device type of the calls.
-        platform: what its verdicts are asked for; None probes this machine.
+        platform: what its verdicts are asked for; None probes this machine and its accelerators.
         forward: for a backward, the same plugin's forward, so that gradients are checked by
             differences of its own outputs; None: the reference.
         threads: torch's number of threads while it computes; 0: what it is.
@@ -48,7 +48,9 @@ class Kernel:
         note_settings()
         self.implementation = implementation
         self.device = device
-        self.platform = probe_platform() if platform is None else platform
+        if platform is None:
+            platform = with_accelerators(probe_platform(), device)
+        self.platform = platform
         self.forward_half = forward
         self.threads = threads
 

@@ -9,7 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard import Claim, Implementation, Platform, Request, Verdict, probe_platform
+from torchyard import (
+    Claim,
+    Implementation,
+    Platform,
+    Request,
+    Verdict,
+    probe_platform,
+    with_accelerators,
+)
 from torchyard_conformance._kernels._case import Case, Given
 from torchyard_conformance._outcome import NotSupported, Violated
 from torchyard_conformance._trials._threads import threads
@@ -23,7 +31,7 @@ class Kernel:
     Args:
         implementation: what its plugin offers.
         device: torch device type of the calls.
-        platform: what its verdicts are asked for; None probes this machine.
+        platform: what its verdicts are asked for; None probes this machine and its accelerators.
         threads: torch's number of threads while it computes; 0: what it is.
     """
 
@@ -36,7 +44,9 @@ class Kernel:
     ) -> None:
         self.implementation = implementation
         self.device = device
-        self.platform = probe_platform() if platform is None else platform
+        if platform is None:
+            platform = with_accelerators(probe_platform(), device)
+        self.platform = platform
         self.threads = threads
 
     def __repr__(self) -> str:

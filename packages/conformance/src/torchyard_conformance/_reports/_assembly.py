@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, distributions, requires, ve
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from torchyard import cpu_model, probe_platform
+from torchyard import cpu_model, probe_platform, with_accelerators
 from torchyard_conformance._profile import Profile
 from torchyard_conformance._reports._digests import digests
 from torchyard_conformance._reports._execution import EXECUTION, simulated_devices
@@ -56,6 +56,13 @@ def environment(devices: Sequence[str] = ()) -> dict[str, str]:
         devices: those that took part; whether one is simulated is said.
     """
     machine = probe_platform()
+    for device in devices:
+        machine = with_accelerators(machine, device)
+    accelerators = [
+        " ".join(filter(None, (item.name, item.architecture, f"driver {item.driver}")))
+        for item in machine.accelerators
+        if item.device in devices
+    ]
     simulated = sorted(set(devices) & simulated_devices())
     return {
         **({EXECUTION: f"simulated: {', '.join(simulated)}"} if simulated else {}),
@@ -63,6 +70,7 @@ def environment(devices: Sequence[str] = ()) -> dict[str, str]:
         "machine": machine.machine,
         "cpu": cpu_model(),
         "cores": str(machine.cpu_cores),
+        **({"accelerators": "; ".join(accelerators)} if accelerators else {}),
         "python": f"{platform.python_implementation()} {machine.python}",
     }
 

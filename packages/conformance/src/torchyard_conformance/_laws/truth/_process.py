@@ -2,7 +2,8 @@
 
 ``python -c "from torchyard_conformance._laws.truth._process import observe; observe(...)"`` is the
 program. It imports torch and the components once, and forks for every implementation, so that each
-begins in the same state and none hides what another changed.
+begins in the same state and none hides what another changed. An accelerator's runtime does not work
+in a forked process: there each implementation has a program of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _ENVIRONMENT: Final = "environment variables"
 _Call = tuple[Callable[[], object], Callable[[], object], Callable[[], object]]
 
 
-def observe(name: str, implementations: list[tuple[str, str, str]], path: str) -> None:
+def observe(
+    name: str, implementations: list[tuple[str, str, str]], path: str, *, forked: bool = True
+) -> None:
     """Write down what loading and calling each implementation changed.
 
     Args:
@@ -41,9 +44,13 @@ def observe(name: str, implementations: list[tuple[str, str, str]], path: str) -
         implementations: contract, device and implementation of each.
         path: the JSON file: a list of what was changed for each of them; or the reason, as text,
             where it cannot be tried.
+        forked: whether each is tried in a forked child; otherwise in this process.
     """
     _import_what_is_not_the_plugins({contract for contract, _, _ in implementations})
-    found = [_alone(name, *item, Path(f"{path}.one")) for item in implementations]
+    if forked:
+        found = [_alone(name, *item, Path(f"{path}.one")) for item in implementations]
+    else:
+        found = [_outcome(name, *item) for item in implementations]
     Path(path).write_text(json.dumps(found), encoding="utf-8")
     os._exit(0)
 
@@ -64,20 +71,24 @@ def _alone(name: str, contract: str, device: str, implementation: str, path: Pat
     path.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
-        try:
-            seen: object = _tried(name, contract, device, implementation)
-        except NotSupported as error:
-            seen = str(error)
-        except Violated as error:
-            seen = str(error)
-        except BaseException:
-            seen = traceback.format_exc().splitlines()[-1]
-        path.write_text(json.dumps(seen), encoding="utf-8")
+        path.write_text(
+            json.dumps(_outcome(name, contract, device, implementation)), encoding="utf-8"
+        )
         os._exit(0)
     _, status = os.waitpid(pid, 0)
     if not path.is_file():
         return f"the process ended with status {os.waitstatus_to_exitcode(status)}"
     return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _outcome(name: str, contract: str, device: str, implementation: str) -> list[str] | str:
+    """Return what was changed; or the reason, as text, where it cannot be tried."""
+    try:
+        return _tried(name, contract, device, implementation)
+    except (NotSupported, Violated) as error:
+        return str(error)
+    except BaseException:
+        return traceback.format_exc().splitlines()[-1]
 
 
 def _tried(name: str, contract: str, device: str, implementation: str) -> list[str]:

@@ -6,15 +6,20 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torchyard_conformance import Subject, law, unverified, violated
 from torchyard_conformance._laws.truth._process import implementations
 from torchyard_conformance._outcome import Unverified
 
 _Implementation = tuple[str, str, str]
+
+# The device whose calls work in a forked process.
+_FORKS: Final = "cpu"
+_AT_ONCE: Final = 4
 
 
 def _cases(subject: Subject) -> Mapping[str, _Implementation | str]:
@@ -61,15 +66,28 @@ def test_a_call_leaves_the_process_alone(subject: Subject, case: _Implementation
 @cache
 def _observed(subject: Subject) -> Mapping[_Implementation, Any]:
     asked = list(implementations(subject))
+    # An accelerator's runtime does not work in a forked process.
+    groups = [[item for item in asked if item[1] == _FORKS]]
+    groups += [[item] for item in asked if item[1] != _FORKS]
+    found: dict[_Implementation, Any] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for seen in pool.map(lambda group: _seen(subject, group), filter(None, groups)):
+            found |= seen
+    return found
+
+
+def _seen(subject: Subject, group: list[_Implementation]) -> dict[_Implementation, Any]:
+    """Return what a fresh process saw of some implementations on one device."""
     with tempfile.TemporaryDirectory(prefix="torchyard-process-") as folder:
         path = Path(folder, "seen.json")
+        forked = group[0][1] == _FORKS
         code = (
             "from torchyard_conformance._laws.truth._process import observe\n"
-            f"observe({subject.name!r}, {asked!r}, {str(path)!r})\n"
+            f"observe({subject.name!r}, {group!r}, {str(path)!r}, forked={forked})\n"
         )
         process = subject.fresh(code, timeout=300.0)
         if not path.is_file():
             last = " ".join(process.stderr.split()[-30:])
             unverified(f"the process ended with status {process.returncode}: {last}")
         seen = json.loads(path.read_text(encoding="utf-8"))
-    return dict(zip(asked, seen, strict=True))
+    return dict(zip(group, seen, strict=True))
