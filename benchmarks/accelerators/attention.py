@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from benchmarks.accelerators.cases import RaceCase, call_of
+from benchmarks.accelerators.cases import RaceCase, call_of, torch_backward
 from benchmarks.accelerators.row import Row, rows_of
 from benchmarks.accelerators.timing import Limits, Timer
 from torchyard import ContractId, registry
@@ -20,6 +20,7 @@ from torchyard_attention.tolerance import Error, GradientRuler, Ruler, report
 
 __all__ = ["race_attention"]
 
+_TORCH: Final = "torch.flex_attention"
 # Dense scores in float64: there to be compared with, and too slow to be raced.
 _SLOW: Final = ("attention.reference",)
 # Products of a backward over those of its forward.
@@ -86,6 +87,9 @@ def race_attention(
         for key, run in backwards.items()
     }
     runs = {key: partial(run, *bound[1]) for key, run in backwards.items() if not wrong[key]}
+    if device != "cpu":
+        wrong[_TORCH] = ""
+        runs[_TORCH] = torch_backward(case, call, bound[1][3])
     times = timer.milliseconds(runs, rounds)
     floor = limits.floor(case.operations * _BACKWARD_WORK, 2 * case.size)
     yield from rows_of(name, BACKWARD, times, wrong, chosen=chosen, floor=floor)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call
 
-__all__ = ["CASES", "RaceCase", "call_of"]
+__all__ = ["CASES", "RaceCase", "call_of", "torch_backward"]
 
 _WINDOW: Final = 512
 
@@ -26,9 +26,23 @@ def _visible(mask: str, rows: int, keys: int) -> Tensor | None:
     return shown[mask]
 
 
-def _alibi(heads: int) -> Callable[..., Any]:
-    slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1) / heads)
+def _alibi(heads: int, device: str = "cpu") -> Callable[..., Any]:
+    slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1, device=device) / heads)
     return lambda s, b, h, q, k: s + slopes[h] * (k - q)
+
+
+def _softcap(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 20.0 * torch.tanh(s / 20.0)
+
+
+# By name: returns the function for some heads, with what it captures on a device.
+_SCORES: Final[Mapping[str, Callable[[int, str], Callable[..., Any] | None]]] = MappingProxyType(
+    {
+        "none": lambda heads, device: None,
+        "alibi": _alibi,
+        "softcap": lambda heads, device: _softcap,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +106,6 @@ def call_of(
     rows, keys = case.q_length, case.kv_length
     if shortened:
         rows, keys = min(rows, 300), min(keys, 300)
-    mods = {
-        "none": None,
-        "alibi": _alibi(case.q_heads),
-        "softcap": lambda s, b, h, q, k: 20.0 * torch.tanh(s / 20.0),
-    }
     call = make_call(
         batch=case.batch,
         q_heads=case.q_heads,
@@ -107,7 +116,28 @@ def call_of(
         dtype=dtype,
         device=device,
         visible=_visible(case.mask, rows, keys),
-        score_mod=mods[case.score],
+        score_mod=_SCORES[case.score](case.q_heads, "cpu"),
         captured_grad=False,
     )
     return call, case.mask == "causal" and rows == keys
+
+
+def torch_backward(case: RaceCase, call: AttentionCall, grad_out: Tensor) -> Callable[[], Any]:
+    """Return the backward of torch's flex_attention, compiled, for a case's call."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    device = str(call.query.device)
+    masks: dict[str, Callable[..., Any]] = {
+        "causal": lambda b, h, q, k: q >= k,
+        "window": lambda b, h, q, k: (q >= k) & (q - k < _WINDOW),
+    }
+    mask = None
+    if case.mask != "none":
+        sizes = (case.q_length, case.kv_length)
+        mask = create_block_mask(masks[case.mask], None, None, *sizes, device=device)
+    score = _SCORES[case.score](case.q_heads, device)
+    inputs = [x.detach().requires_grad_() for x in (call.query, call.key, call.value)]
+    out = torch.compile(flex_attention, dynamic=False)(
+        *inputs, score_mod=score, block_mask=mask, scale=call.scale, enable_gqa=True
+    )
+    return lambda: torch.autograd.grad(out, inputs, grad_out, retain_graph=True)

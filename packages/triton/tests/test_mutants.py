@@ -42,7 +42,7 @@ class Mutant:
 MUTANTS: Final = (
     Mutant("forward", "total * rescale[:, None], input", "total, input", "lengths-1-70"),
     Mutant("forward", "weight * rescale + tl.sum", "weight + tl.sum", "lengths-1-70"),
-    Mutant("forward", "(columns < stop)[None", "(columns <= stop)[None", "plain"),
+    Mutant("forward", "by_column(columns < stop", "by_column(columns <= stop", "plain"),
     Mutant("forward", "h // group", "h * 0", "grouped-2"),
     Mutant("forward", "tl.load(mask[0] + row) *", "(tl.load(mask[0] + row) - 1) *", "random"),
     Mutant(
@@ -53,12 +53,12 @@ MUTANTS: Final = (
     ),
     Mutant("forward", "(mask[5] + row) + place", "(mask[5] + row)", "random"),
     Mutant("forward", "(base + tl.log2(divisor))", "tl.log2(divisor)", "gate"),
-    Mutant("forward", "key % 8)[None", "7 - key % 8)[None", "random"),
+    Mutant("forward", "by_column(key % 8", "by_column(7 - key % 8", "random"),
     Mutant("forward", "* tensor[3] + columns", "* tensor[4] + columns", "plain"),
     Mutant("forward", "to(tl.int64) * tensor[1]", "to(tl.int64) * tensor[2]", "documents"),
     Mutant("forward", "% mask[6]) * mask[7]", "% mask[6]) * mask[6]", "per-batch-and-head"),
     Mutant("query_gradient", "(total * scale)", "total", "plain"),
-    Mutant("query_gradient", "dropped - delta[:, None]", "dropped", "plain"),
+    Mutant("query_gradient", "dropped - by_row(delta, TURNED)", "dropped", "plain"),
     Mutant("query_gradient", "slope * SLOPE(", "slope + 0.0 * SLOPE(", "gate"),
     Mutant("query_gradient", "(seen | whole)", "seen", "everything"),
     Mutant("key_gradient", "range(group)", "range(1)", "grouped-2"),

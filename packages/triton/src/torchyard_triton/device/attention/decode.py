@@ -108,7 +108,7 @@ def _tile(
     scores = modified(scores, n, h, rows, columns, captured, SCORE)
     seen = visible(
         *(mask, slot, block, key_block, n, h, rows, columns, mask_captured),
-        *(BLOCK, KEY_BLOCK, MASK, LISTS),
+        *(step >= partial, BLOCK, KEY_BLOCK, MASK, LISTS),
     )
     if LISTS:
         seen = seen | (step >= partial)
@@ -229,7 +229,7 @@ def attention_decode(
                     *(BLOCK, KEY_BLOCK, SIZE, PADDED, VALUE_SIZE, VALUE_PADDED, KEYS),
                 )
                 scores = tl.where(seen, scores * LOG2E, float("-inf"))
-                total = product(tl.exp2(scores - base[:, None]), v, total, seen, True, False)
+                total = product(tl.exp2(scores - base[:, None]), v, total, seen, True)
     empty = weight == 0.0
     divisor = tl.where(empty, 1.0, weight)
     at = (split.to(tl.int64) * batches + b) * heads + head_of

@@ -78,7 +78,7 @@ def attention_exact_forward(
         )
         raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
-        total = product(weights, v, total, seen, True, False)
+        total = product(weights, v, total, seen, True)
     columns = tl.arange(0, VALUE_PADDED)
     inside = marked[:, None] & (columns < VALUE_SIZE)[None, :]
     result = total.to(out[0].dtype.element_ty)

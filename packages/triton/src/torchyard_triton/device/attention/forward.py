@@ -93,6 +93,8 @@ def attention_forward(
         BLOCK, KEY_BLOCK: sizes of the mask's blocks; 0 without lists.
     """
     tile, batch_head, b, h = program_place(tiles, heads)
+    # Under most masks later rows see more keys: the longest programs begin first.
+    tile = tiles - 1 - tile
     block, rows, end = row_tile(tile, q_length, BLOCK, ROWS)
     q = load_rows(head_start(query, b, h), query, rows, end, SIZE, PADDED)
     keys, values = head_start(key, b, h // group), head_start(value, b, h // group)

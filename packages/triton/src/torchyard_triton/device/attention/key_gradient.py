@@ -130,16 +130,18 @@ def attention_key_gradient(
             row_delta = tl.load(delta + first + rows, mask=rows < end, other=0.0)
             seen = seen_pairs(
                 *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
+                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, True),
             )
-            raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-            weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
-            value_total = product(weights, slope, value_total, seen, EXACT, True)
-            dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")
+            # Turned [columns, rows], as the two products below take them.
+            raw = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
+            weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE, True)
+            value_total = product(weights, slope, value_total, seen, EXACT)
+            dropped = tl.dot(v, tl.trans(slope), input_precision="ieee")
             found = score_gradients(
-                *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
+                *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE),
+                TURNED=True,
             )
-            key_total = product(found, q, key_total, seen, EXACT, True)
+            key_total = product(found, q, key_total, seen, EXACT)
     if MARKS:
         mark = tl.maximum(not_finite(key_total), not_finite(value_total))
         tl.store(marks + marked_places, mark, mask=columns < stop)

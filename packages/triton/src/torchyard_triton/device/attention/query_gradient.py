@@ -62,6 +62,8 @@ def attention_query_gradient(
     With EXACT only marked rows are computed, see ``exact``.
     """
     tile, batch_head, b, h = program_place(tiles, heads)
+    # Under most masks later rows see more keys: the longest programs begin first.
+    tile = tiles - 1 - tile
     block, rows, end = row_tile(tile, q_length, BLOCK, ROWS)
     places = batch_head.to(tl.int64) * q_length + rows
     if EXACT:
@@ -91,7 +93,7 @@ def attention_query_gradient(
         found = score_gradients(
             *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
         )
-        total = product(found, k, total, seen, EXACT, False)
+        total = product(found, k, total, seen, EXACT)
     if MARKS:
         tl.store(marks + places, not_finite(total), mask=rows < end)
     columns = tl.arange(0, PADDED)

@@ -11,6 +11,9 @@ import triton
 import triton.language as tl
 
 __all__ = [
+    "by_column",
+    "by_row",
+    "filled",
     "head_start",
     "listed_keys",
     "listed_steps",
@@ -87,12 +90,36 @@ def mask_row(mask, b, h, block):
 
 
 @triton.jit
-def modified(raw, b, h, rows, columns, captured, SCORE: tl.constexpr):
+def by_row(x, TURNED: tl.constexpr):
+    """Return what belongs to rows as it broadcasts with a tile [rows, columns], or a turned one."""
+    if TURNED:
+        return x[None, :]
+    else:
+        return x[:, None]
+
+
+@triton.jit
+def by_column(x, TURNED: tl.constexpr):
+    """Return what belongs to columns as it broadcasts with a tile, or a turned one."""
+    return by_row(x, not TURNED)
+
+
+@triton.jit
+def filled(rows, columns, VALUE: tl.constexpr, TYPE: tl.constexpr, TURNED: tl.constexpr):
+    """Return a tile of one value."""
+    if TURNED:
+        return tl.full([columns.shape[0], rows.shape[0]], VALUE, TYPE)
+    else:
+        return tl.full([rows.shape[0], columns.shape[0]], VALUE, TYPE)
+
+
+@triton.jit
+def modified(raw, b, h, rows, columns, captured, SCORE: tl.constexpr, TURNED: tl.constexpr = False):
     """Return the scores [rows, columns] that a program makes of raw ones; None leaves them."""
     if SCORE is None:
         return raw
     else:
-        q, k = rows[:, None], columns[None, :]
+        q, k = by_row(rows, TURNED), by_column(columns, TURNED)
         score = SCORE(raw, b, h, q, k, captured)
         return score + tl.zeros_like(raw)
 
@@ -108,28 +135,42 @@ def visible(
     rows,
     columns,
     captured,
+    whole,
     BLOCK: tl.constexpr,
     KEY_BLOCK: tl.constexpr,
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
+    TURNED: tl.constexpr = False,
 ):
-    """Return which pairs of a tile are visible: by a program where there is one, else by bits."""
+    """Return which pairs of a tile are visible: by a program where there is one, else by bits.
+
+    A tile is [rows, columns]; turned, [columns, rows]. Of a block that is visible whole nothing is computed or read, and nothing is said.
+    """
     if MASK is not None:
-        q, k = rows[:, None], columns[None, :]
-        zero = tl.zeros([rows.shape[0], columns.shape[0]], tl.float32)
-        seen = MASK(zero, b, h, q, k, captured)
-        return seen & (zero == 0.0)
+        q, k = by_row(rows, TURNED), by_column(columns, TURNED)
+        zero = filled(rows, columns, 0.0, tl.float32, TURNED)
+        if whole:
+            seen = zero != 0.0
+        else:
+            seen = MASK(zero, b, h, q, k, captured) & (zero == 0.0)
+        return seen
     elif LISTS:
         BYTES: tl.constexpr = (KEY_BLOCK + 7) // 8
-        inner, key = rows - block * BLOCK, columns - key_block * KEY_BLOCK
-        places = inner[:, None] * BYTES + (key // 8)[None, :]
-        # Blocks that are visible whole have no slot.
-        inside = (inner < BLOCK)[:, None] & (key < KEY_BLOCK)[None, :] & (slot >= 0)
-        start = mask[4] + slot.to(tl.int64) * (BLOCK * BYTES)
-        octets = tl.load(start + places, mask=inside, other=0).to(tl.int32)
-        return ((octets >> (key % 8)[None, :]) & 1) != 0
+        if whole:
+            octets = filled(rows, columns, 0, tl.int32, TURNED)
+        else:
+            inner, key = rows - block * BLOCK, columns - key_block * KEY_BLOCK
+            places = by_row(inner, TURNED) * BYTES + by_column(key // 8, TURNED)
+            # Whatever calls this without `whole`: blocks that are visible whole have no slot.
+            inside = (
+                by_row(inner < BLOCK, TURNED) & by_column(key < KEY_BLOCK, TURNED) & (slot >= 0)
+            )
+            start = mask[4] + slot.to(tl.int64) * (BLOCK * BYTES)
+            octets = tl.load(start + places, mask=inside, other=0).to(tl.int32)
+            octets = (octets >> by_column(key % 8, TURNED)) & 1
+        return octets != 0
     else:
-        return tl.full([rows.shape[0], columns.shape[0]], True, tl.int1)
+        return filled(rows, columns, True, tl.int1, TURNED)
 
 
 @triton.jit
@@ -150,6 +191,7 @@ def seen_pairs(
     KEY_BLOCK: tl.constexpr,
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
+    TURNED: tl.constexpr = False,
 ):
     """Return which pairs of a tile take part: visible ones, or all of a whole block, inside of it.
 
@@ -159,9 +201,9 @@ def seen_pairs(
     """
     seen = visible(
         *(mask, slot, block, key_block, b, h, rows, columns, captured),
-        *(BLOCK, KEY_BLOCK, MASK, LISTS),
+        *(whole, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED),
     )
-    return (seen | whole) & (columns < stop)[None, :] & (rows < end)[:, None]
+    return (seen | whole) & by_column(columns < stop, TURNED) & by_row(rows < end, TURNED)
 
 
 @triton.jit
