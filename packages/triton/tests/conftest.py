@@ -2,37 +2,44 @@
 
 TORCHYARD_TRITON_ON names something else: ``opencl``, which ``nox -s opencl`` sets, where kernels
 are compiled for Intel's GPUs and run by Intel's OpenCL for the CPU; or the type of a device that
-is there, such as ``cuda``, where the tests' tensors are.
+is there, such as ``cuda``, where the tests' tensors are, also those that their modules hold.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 
 _ON = os.environ.get("TORCHYARD_TRITON_ON", "")
+_ON_DEVICE = _ON not in ("", "opencl")
 if not _ON:
     os.environ["TRITON_INTERPRET"] = "1"
+if _ON_DEVICE:
+    from packages.triton.tests.default_device import TensorsOn
+
+    TensorsOn(_ON).__enter__()
+
+
+@pytest.hookimpl
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave mutants out on a device: what reads anywhere ends the device for its process."""
+    if _ON_DEVICE:
+        reason = "a mutant may read anywhere, which ends the device for its process"
+        for item in items:
+            if "mutant" in item.name:
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)
-def device() -> Iterator[None]:
-    """Start kernels on what was chosen."""
-    with _chosen():
+def stand_in() -> Iterator[None]:
+    """Start kernels on the stand-in that was chosen."""
+    if _ON != "opencl":
         yield
+        return
+    from torchyard_triton._launch import runs_by
+    from torchyard_triton.opencl import run_on_opencl
 
-
-def _chosen() -> AbstractContextManager[object]:
-    if not _ON:
-        return nullcontext()
-    if _ON == "opencl":
-        from torchyard_triton._launch import runs_by
-        from torchyard_triton.opencl import run_on_opencl
-
-        return runs_by(run_on_opencl)
-    from packages.triton.tests.default_device import TensorsOn
-
-    return TensorsOn(_ON)
+    with runs_by(run_on_opencl):
+        yield

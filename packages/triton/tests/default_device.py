@@ -48,6 +48,8 @@ class TensorsOn(TorchFunctionMode):
             return func(*args, **named)
         requires_grad = named.pop("requires_grad", False)
         made = func(*args, **named)
+        if made.device.type != "cpu":
+            return made.requires_grad_(requires_grad)
         return made.to(self._device).requires_grad_(requires_grad)
 
     def _moved(self, value: Any) -> Any:

@@ -50,6 +50,7 @@ __all__ = [
     "rnn_relu",
     "rnn_tanh",
     "scan",
+    "takes_processor",
     "user_error",
     "version_of",
     "with_example_inputs",
@@ -134,6 +135,13 @@ def compile_and_package(program: ExportedProgram, **options: Any) -> str:
     from torch._inductor import aoti_compile_and_package
 
     return str(aoti_compile_and_package(program, **options))
+
+
+def takes_processor() -> bool:
+    """Return whether AOTInductor can be told the processor to compile for."""
+    from torch._inductor import config
+
+    return hasattr(config.cpp, "march")
 
 
 def load_package(path: str, **options: Any) -> Any:

@@ -18,7 +18,12 @@ from torch.export import ExportedProgram
 from torchyard.evidence.archives import read_zip
 from torchyard.evidence.documents import parse_json
 from torchyard_export._artifact.program import import_operators, without_futures
-from torchyard_export._torch_compat import PACKAGE_LOGGER, compile_and_package, load_package
+from torchyard_export._torch_compat import (
+    PACKAGE_LOGGER,
+    compile_and_package,
+    load_package,
+    takes_processor,
+)
 from torchyard_export.contract import TargetError
 from torchyard_export.targets._native_calls import PACKAGE_LIMITS, calls_of
 
@@ -114,6 +119,12 @@ class AotInductor:
         if not self._portable:
             return _Policy(f"native {platform.machine()}")
         policy = _PORTABLE.get(platform.machine())
+        if not takes_processor():
+            raise TargetError(
+                f"expected a torch whose AOTInductor can be told the processor to compile for, got "
+                f"{torch.__version__}; the target aotinductor_native compiles for the machine in "
+                "hand"
+            )
         if policy is None:
             raise TargetError(
                 f"expected a processor of {', '.join(_PORTABLE)}, got {platform.machine()}; the "

@@ -27,7 +27,8 @@ def weights_of(
 ):
     """Return exp(score - lse) of a tile [rows, columns], 0 where a pair is not visible.
 
-    Turned, all of them are [columns, rows]. Rows that see nothing have the lse -inf; none of their pairs is visible, or has a score of -inf.
+    Turned, all of them are [columns, rows]. Rows that see nothing have the lse -inf; none of their
+    pairs is visible, or has a score of -inf.
     """
     scores = modified(raw, b, h, rows, columns, captured, SCORE, TURNED)
     base = tl.where(lse == float("-inf"), 0.0, lse)

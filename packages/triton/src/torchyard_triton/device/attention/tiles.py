@@ -144,14 +144,14 @@ def visible(
 ):
     """Return which pairs of a tile are visible: by a program where there is one, else by bits.
 
-    A tile is [rows, columns]; turned, [columns, rows]. Of a block that is visible whole nothing is computed or read, and nothing is said.
+    A tile is [rows, columns]; turned, [columns, rows]. Of a block that is visible whole nothing
+    is computed or read, and nothing is said.
     """
     if MASK is not None:
         q, k = by_row(rows, TURNED), by_column(columns, TURNED)
-        zero = filled(rows, columns, 0.0, tl.float32, TURNED)
-        if whole:
-            seen = zero != 0.0
-        else:
+        seen = filled(rows, columns, False, tl.int1, TURNED)
+        if not whole:
+            zero = filled(rows, columns, 0.0, tl.float32, TURNED)
             seen = MASK(zero, b, h, q, k, captured) & (zero == 0.0)
         return seen
     elif LISTS:
