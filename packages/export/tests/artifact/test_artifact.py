@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from packages.export.tests.models.small import factory
-from torchyard_export import Artifact, ArtifactError, Report, export, load
+from torchyard_export import Artifact, ArtifactError, InputError, Report, export, load
 from torchyard_export._artifact.archive import read_archive, write_archive
 from torchyard_export._artifact.manifest import GOLDEN, MANIFEST
 from torchyard_export._artifact.signing import signer
@@ -50,6 +50,43 @@ def test_the_same_members_are_the_same_bytes(packed: bytes, tmp_path: Path) -> N
     path = tmp_path / "a.tya"
     path.write_bytes(packed)
     assert load(path).to_bytes() == packed
+
+
+def _recorded_on(packed: bytes, device: str, folder: Path) -> Artifact:
+    """Return an artifact whose inputs were on a device; on one without a name, as older ones say.
+
+    Its manifest is no member that a digest protects.
+    """
+    members = read_archive(packed)
+    said = json.loads(members[MANIFEST])
+    for leaf in said["inputs"]:
+        assert leaf["device"] == "cpu"
+        leaf |= {"device": device}
+        if not device:
+            del leaf["device"]
+    members[MANIFEST] = json.dumps(said, indent=1).encode() + b"\n"
+    path = folder / f"on-{device}.tya"
+    path.write_bytes(write_archive(members))
+    return load(path)
+
+
+def test_an_input_on_another_device_is_refused(packed: bytes, tmp_path: Path) -> None:
+    # Machine code for that device would read the memory of this one.
+    artifact = _recorded_on(packed, "hpu", tmp_path)
+    inputs = _recorded_on(packed, "", tmp_path).golden()[0].arguments
+    with pytest.raises(InputError, match=r"expected a tensor on hpu, got one on cpu; move it"):
+        artifact(**inputs)
+
+
+def test_golden_calls_of_a_device_that_is_not_here(packed: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="golden calls: expected the device hpu"):
+        _recorded_on(packed, "hpu", tmp_path).verify()
+
+
+def test_an_artifact_that_says_no_device_of_its_inputs_is_read(
+    packed: bytes, tmp_path: Path
+) -> None:
+    assert _recorded_on(packed, "", tmp_path).verify().passed
 
 
 def test_a_loaded_artifact_proves_itself(packed: bytes, tmp_path: Path) -> None:

@@ -133,13 +133,15 @@ class Artifact:
         """Return the golden calls.
 
         Raises:
-            ArtifactError: a tensor is missing or a form is wrong.
+            ArtifactError: a tensor is missing or a form is wrong, or this torch lacks the device of
+                an input.
         """
         manifest = self.manifest
         return read_golden(
             self._members[GOLDEN],
             manifest.golden,
             manifest.input_form,
+            [leaf.device for leaf in manifest.inputs],
             manifest.output_form,
             [leaf.name for leaf in manifest.outputs],
         )

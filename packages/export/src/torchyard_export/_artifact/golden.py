@@ -49,7 +49,12 @@ def write_golden(cases: Sequence[Case]) -> tuple[bytes, list[dict[str, Any]]]:
 
 
 def read_golden(
-    data: bytes, entries: Sequence[dict[str, Any]], inputs: Any, outputs: Any, names: Sequence[str]
+    data: bytes,
+    entries: Sequence[dict[str, Any]],
+    inputs: Any,
+    devices: Sequence[str],
+    outputs: Any,
+    names: Sequence[str],
 ) -> list[Case]:
     """Return the cases of an artifact.
 
@@ -57,11 +62,12 @@ def read_golden(
         data: the safetensors.
         entries: what the manifest says of each case.
         inputs: the structure of the arguments.
+        devices: of each leaf of them; empty: the CPU.
         outputs: the structure of the outputs.
         names: the path of each output.
 
     Raises:
-        ArtifactError: a tensor is missing or a form is wrong.
+        ArtifactError: a tensor is missing or a form is wrong, or there is no such device.
     """
     try:
         tensors = safetensors.torch.load(data)
@@ -74,7 +80,7 @@ def read_golden(
                 ]
                 for part in ("in", "out", "exact")
             }
-            arguments = restored(inputs, parts["in"])
+            arguments = restored(inputs, list(map(_placed, parts["in"], devices)))
             sizes = {str(key): int(value) for key, value in entry["sizes"].items()}
             bounds = [float(bound) for bound in entry["bounds"]]
             labelled = list(zip(names, parts["out"], strict=True))
@@ -82,6 +88,20 @@ def read_golden(
     except (safetensors.SafetensorError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"golden calls: {type(error).__name__}: {error}") from error
     return cases
+
+
+def _placed(leaf: Any, device: str) -> Any:
+    """Return an input on the device that it was recorded on."""
+    if not isinstance(leaf, Tensor) or not device:
+        return leaf
+    try:
+        return leaf.to(device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise ArtifactError(
+            f"golden calls: expected the device {device}, on which the program was recorded; this "
+            f"torch says: {line}"
+        ) from error
 
 
 def _tensors(case: Case) -> list[Tensor]:

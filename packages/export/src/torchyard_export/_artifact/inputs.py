@@ -78,8 +78,10 @@ def _check_tensor(
                 )
         elif got != size:
             raise InputError(f"{place}: axis {axis}: expected {size}, got {got}")
-    if leaf.device.type not in (manifest.device, "cpu"):
+    # Code that was compiled for a device reads its memory, whatever it is given.
+    allowed = (wanted.device,) if wanted.device else (manifest.device, "cpu")
+    if leaf.device.type not in allowed:
         raise InputError(
-            f"{place}: expected a tensor on {manifest.device}, got one on {leaf.device.type}; move "
-            f"it with .to({manifest.device!r}), or export the model on that device"
+            f"{place}: expected a tensor on {allowed[0]}, got one on {leaf.device.type}; move it "
+            f"with .to({allowed[0]!r}), or export the model with inputs on that device"
         )

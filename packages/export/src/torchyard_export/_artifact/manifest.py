@@ -37,12 +37,15 @@ class Leaf:
         dtype: of a tensor, such as ``float32``; empty for a number that stays.
         shape: sizes, and names of dimensions; None where only the rank is known.
         value: the number that stays.
+        device: of an input that is a tensor: the type of the device that it was on; empty in
+            artifacts that do not say it.
     """
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...] = ()
     value: Any = None
+    device: str = ""
 
     @classmethod
     def of(cls, name: str, leaf: Any, axes: Mapping[int, str]) -> Leaf:
@@ -50,7 +53,7 @@ class Leaf:
         if not isinstance(leaf, Tensor):
             return cls(name, "", (), leaf)
         shape = tuple(axes.get(axis, size) for axis, size in enumerate(leaf.shape))
-        return cls(name, str(leaf.dtype).removeprefix("torch."), shape)
+        return cls(name, str(leaf.dtype).removeprefix("torch."), shape, None, leaf.device.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,4 +195,5 @@ def own_versions() -> dict[str, str]:
 
 
 def _leaf_json(leaf: Leaf) -> dict[str, Any]:
-    return {"name": leaf.name, "dtype": leaf.dtype, "shape": list(leaf.shape), "value": leaf.value}
+    said = {"name": leaf.name, "dtype": leaf.dtype, "shape": list(leaf.shape), "value": leaf.value}
+    return {**said, "device": leaf.device} if leaf.device else said
