@@ -38,11 +38,24 @@ def _entrants(
     chosen = found.decide(contract, request).name
     offered, _ = found.implementations(ContractId.parse(contract), request.device)
     runs = {
-        item.name: found.load(item)
+        item.name: _loaded(partial(found.load, item))
         for item in offered
         if item.name not in _SLOW and item.verdict(request, found.platform).supported
     }
     return runs, chosen
+
+
+def _loaded(load: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """Return an implementation; what does not load, as one whose calls end in that error."""
+    try:
+        return load()
+    except Exception as error:
+        failure = error
+
+    def fail(*_: Any) -> Any:
+        raise failure
+
+    return fail
 
 
 def race_attention(
@@ -64,7 +77,7 @@ def race_attention(
     forwards, chosen = _entrants(FORWARD, call, causal=causal)
     ruler = Ruler(short)
     wrong = {
-        key: _judged(lambda run=run: ruler.compare(run(short)), partial(run, call))
+        key: _judged(partial(_compared, ruler.compare, partial(run, short)), partial(run, call))
         for key, run in forwards.items()
     }
     _compare_long({key: partial(run, call) for key, run in forwards.items()}, wrong)
@@ -83,16 +96,24 @@ def race_attention(
     ]
     gradients = GradientRuler(short, bound[0][3])
     wrong = {
-        key: _judged(lambda run=run: gradients.compare(run(*bound[0])), partial(run, *bound[1]))
+        key: _judged(
+            partial(_compared, gradients.compare, partial(run, *bound[0])), partial(run, *bound[1])
+        )
         for key, run in backwards.items()
     }
-    runs = {key: partial(run, *bound[1]) for key, run in backwards.items() if not wrong[key]}
+    timed: dict[str, Callable[[], Any]] = {
+        key: partial(run, *bound[1]) for key, run in backwards.items() if not wrong[key]
+    }
     if device != "cpu":
         wrong[_TORCH] = ""
-        runs[_TORCH] = torch_backward(case, call, bound[1][3])
-    times = timer.milliseconds(runs, rounds)
+        timed[_TORCH] = torch_backward(case, call, bound[1][3])
+    times = timer.milliseconds(timed, rounds)
     floor = limits.floor(case.operations * _BACKWARD_WORK, 2 * case.size)
     yield from rows_of(name, BACKWARD, times, wrong, chosen=chosen, floor=floor)
+
+
+def _compared(compare: Callable[[Any], list[Error]], run: Callable[[], Any]) -> list[Error]:
+    return compare(run())
 
 
 def _judged(compare: Callable[[], list[Error]], run: Callable[[], Any]) -> str:

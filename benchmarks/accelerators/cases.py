@@ -136,8 +136,8 @@ def torch_backward(case: RaceCase, call: AttentionCall, grad_out: Tensor) -> Cal
         sizes = (case.q_length, case.kv_length)
         mask = create_block_mask(masks[case.mask], None, None, *sizes, device=device)
     score = _SCORES[case.score](case.q_heads, device)
-    inputs = [x.detach().requires_grad_() for x in (call.query, call.key, call.value)]
-    out = torch.compile(flex_attention, dynamic=False)(
-        *inputs, score_mod=score, block_mask=mask, scale=call.scale, enable_gqa=True
-    )
-    return lambda: torch.autograd.grad(out, inputs, grad_out, retain_graph=True)
+    query, key, value = (x.detach().requires_grad_() for x in (call.query, call.key, call.value))
+    compiled: Callable[..., Any] = torch.compile(flex_attention, dynamic=False)
+    options = {"score_mod": score, "block_mask": mask, "scale": call.scale, "enable_gqa": True}
+    out = compiled(query, key, value, **options)
+    return lambda: torch.autograd.grad(out, (query, key, value), grad_out, retain_graph=True)

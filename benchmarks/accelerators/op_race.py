@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
 
@@ -26,27 +28,39 @@ def race_op(name: str, case: OpCase, rounds: int, timer: Timer, limits: Limits) 
         timer: of the device.
         limits: of the device, in this run.
     """
-    runs: dict[str, Callable[[], Any]] = {_CHOSEN: case.run}
-    if case.contract:
-        contract = ContractId.parse(case.contract)
-        offered, _ = registry().implementations(contract, timer.device)
-        runs |= {item.name: partial(_demanded, contract.op, item.name, case) for item in offered}
-    runs |= case.peers
-    wrong = {}
-    for contestant, run in runs.items():
-        try:
-            wrong[contestant] = case.wrong(run())
-        except UnsupportedError:
-            continue
-        except Exception as error:
-            line = (str(error).strip().splitlines() or [""])[0][:200]
-            wrong[contestant] = f"{type(error).__name__}: {line}"
-    right = {contestant: runs[contestant] for contestant, told in wrong.items() if not told}
-    times = timer.milliseconds(right, rounds)
+    with ExitStack() as stack:
+        runs: dict[str, Callable[[], Any]] = {_CHOSEN: case.run}
+        if case.contract:
+            contract = ContractId.parse(case.contract)
+            offered, _ = registry().implementations(contract, timer.device)
+            runs |= {
+                item.name: _demanded(contract.op, item.name, case, stack)
+                for item in offered
+                # Those in float64 are there to be compared with, and take seconds.
+                if not item.name.endswith("reference")
+            }
+        runs |= case.peers
+        wrong = {key: told for key, run in runs.items() if (told := _told(case, run)) is not None}
+        right = {contestant: runs[contestant] for contestant, told in wrong.items() if not told}
+        times = timer.milliseconds(right, rounds)
     floor = limits.floor(case.operations, case.size)
     yield from rows_of(name, case.contract, times, wrong, chosen=_CHOSEN, floor=floor)
 
 
-def _demanded(op: str, implementation: str, case: OpCase) -> Any:
-    with use(**{op: implementation}):
-        return case.run()
+def _told(case: OpCase, run: Callable[[], Any]) -> str | None:
+    """Return how a result differs, or the error in place of one; None where it is refused."""
+    try:
+        return case.wrong(run())
+    except UnsupportedError:
+        return None
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:200]
+        return f"{type(error).__name__}: {line}"
+
+
+def _demanded(op: str, implementation: str, case: OpCase, stack: ExitStack) -> Callable[[], Any]:
+    """Return a call in a context that demands an implementation: entering it costs as much."""
+    context, demand = copy_context(), use(**{op: implementation})
+    context.run(demand.__enter__)
+    stack.callback(context.run, demand.__exit__, None, None, None)
+    return partial(context.run, case.run)

@@ -101,6 +101,18 @@ def test_tiles_are_powers_of_two(architecture: str) -> None:
                 assert value & (value - 1) == 0
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("head_dim", "itemsize"), [(64, 4), (128, 4), (256, 2), (256, 4)])
+def test_tiles_of_longer_rows_hold_no_more_bytes(
+    architecture: str, head_dim: int, itemsize: int
+) -> None:
+    # The table's are for 128 elements of two bytes; tiles of 16 are the least there are.
+    for kernel, tiles in tiles_of(architecture).items():
+        found = tiles_for(architecture, kernel, head_dim, itemsize)
+        for length, most in ((found.rows, tiles.rows), (found.keys, tiles.keys)):
+            assert length == 16 or length * head_dim * itemsize <= most * 256
+
+
 def test_kernels_compile(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -80,13 +80,20 @@ def test_the_list_is_the_architectures(name: str) -> None:
         assert decision.name == first
 
 
-def test_kernels_that_ran_on_no_gpu_are_enlisted_by_name_alone() -> None:
+@pytest.mark.parametrize("contract", [FORWARD, BACKWARD])
+def test_kernels_in_triton_are_listed_where_they_were_measured_and_enlisted_elsewhere(
+    contract: str,
+) -> None:
     environ = {"TORCHYARD_ENLIST": "cuda.triton"}
-    request = replace(_REQUEST, mask=MaskKind.BLOCKS, block_size=(128, 128))
-    plain = Registry(platform=machine(), environ={}).decide(FORWARD, request)
-    assert plain.name == "attention.flex"
+    request = replace(
+        _REQUEST, mask=MaskKind.BLOCKS, block_size=(128, 128), grad=contract == BACKWARD
+    )
+    measured = Registry(platform=machine("h200"), environ={}).decide(contract, request)
+    assert measured.name == "cuda.triton"
+    plain = Registry(platform=machine("a100"), environ={}).decide(contract, request)
+    assert plain.name != "cuda.triton"
     assert ("cuda.triton", "not listed") in [(c.name, str(c.outcome)) for c in plain.trace]
-    enlisted = Registry(platform=machine(), environ=environ).decide(FORWARD, request)
+    enlisted = Registry(platform=machine("a100"), environ=environ).decide(contract, request)
     assert enlisted.name == "cuda.triton"
 
 

@@ -181,7 +181,9 @@ class _Forward:
 
         few = call.pages is not None or decodes(call)
         kernel = "attention_decode" if few else "attention_forward"
-        tiles = tiles_for(self._vendor.current(), kernel, call.query.shape[3])
+        query = call.query
+        sizes = query.shape[3], query.element_size()
+        tiles = tiles_for(self._vendor.current(), kernel, *sizes)
         return decode(call, tiles=tiles) if few else forward(call, tiles=tiles)
 
 
@@ -195,8 +197,9 @@ def _load_backward(vendor: Vendor) -> Any:
     from torchyard_triton.tuning import tiles_for
 
     def compute(call: Any, out: Any, lse: Any, grad_out: Any, grad_lse: Any) -> Any:
-        architecture, size = vendor.current(), call.query.shape[3]
-        tiles = {name: tiles_for(architecture, name, size) for name in PASSES}
+        architecture, query = vendor.current(), call.query
+        sizes = query.shape[3], query.element_size()
+        tiles = {name: tiles_for(architecture, name, *sizes) for name in PASSES}
         return backward(call, out, lse, grad_out, grad_lse, tiles=tiles)
 
     return compute

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import platformdirs
 
 from torchyard import MeasuredFile, digest_of, plugin_setting
-from torchyard_triton.attention._launch import Tiles
 
 if TYPE_CHECKING:
     from torchyard_triton.autotune._search import Finding
@@ -40,24 +38,24 @@ def _machine(architecture: str) -> str:
     return digest_of((version("torchyard-triton"), compiler, architecture))
 
 
-def measured_tiles(architecture: str, kernel: str, head_dim: int) -> Tiles | None:
-    """Return the tiles that were measured here; None where none were, or they are switched off.
+def measured_tiles(architecture: str, kernel: str, head_dim: int) -> Mapping[str, Any]:
+    """Return the sizes that were measured here; none where none were, or they are switched off.
 
     ``TORCHYARD_TRITON_TUNED=off`` switches them off. A file that cannot be read is left alone, with
     a warning that names it.
     """
     if plugin_setting("triton", "tuned") == _OFF:
-        return None
-    return _read(measured_path(), architecture).get(f"{kernel}/{head_dim}")
+        return {}
+    return _read(measured_path(), architecture).get(f"{kernel}/{head_dim}", {})
 
 
 @cache
-def _read(file: Path, architecture: str) -> dict[str, Tiles]:
+def _read(file: Path, architecture: str) -> dict[str, Mapping[str, Any]]:
     if not file.exists():
         return {}
     try:
         entries = MeasuredFile(file).read(_machine(architecture))
-        return {name: _tiles(entry["tiles"]) for name, entry in entries.items()}
+        return {name: _sizes(entry["tiles"]) for name, entry in entries.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         warnings.warn(
             f"{file}: not used, the table's tiles are: {error}; delete it, or measure again with "
@@ -67,7 +65,7 @@ def _read(file: Path, architecture: str) -> dict[str, Tiles]:
         return {}
 
 
-def _tiles(found: dict[str, Any]) -> Tiles:
+def _sizes(found: dict[str, Any]) -> Mapping[str, Any]:
     if found.keys() != _SIZES.keys():
         raise ValueError(f"tiles: expected {', '.join(_SIZES)}, got {', '.join(found) or 'none'}")
     for name, least in _SIZES.items():
@@ -75,14 +73,14 @@ def _tiles(found: dict[str, Any]) -> Tiles:
         power = name == "stages" or (type(value) is int and value & (value - 1) == 0)
         if type(value) is not int or not least <= value <= 256 or not power:
             raise ValueError(f"{name}: expected a power of two from {least} to 256, got {value!r}")
-    return Tiles(**found)
+    return found
 
 
 def store(architecture: str, found: Iterable[Finding]) -> Path:
     """Merge what is faster than the table into the file, atomically, and return its path."""
     entries = {
         f"{finding.kernel}/{finding.head_dim}": {
-            "tiles": asdict(finding.best),
+            "tiles": {size: getattr(finding.best, size) for size in _SIZES},
             "gain": round(finding.gain, 3),
             "date": date.today().isoformat(),
         }

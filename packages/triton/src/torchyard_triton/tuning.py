@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, Final
 
 from torchyard_triton._measured_tiles import measured_tiles
 from torchyard_triton.architectures import names_of
 from torchyard_triton.attention._launch import Tiles
 
 __all__ = ["table_tiles", "tiles_for", "tiles_of"]
+
+# Bytes of an element, and of a row, that the table's tiles are for.
+_HALF: Final = 2
+_ROW: Final = 256
+_LEAST: Final = 16
 
 
 @cache
@@ -32,16 +38,28 @@ def tiles_of(architecture: str) -> Mapping[str, Tiles]:
     return {kernel: Tiles(**sizes) for kernel, sizes in rows.items()}
 
 
-def tiles_for(architecture: str, kernel: str, head_dim: int) -> Tiles:
-    """Return a kernel's tiles for heads of a size: those measured here, else the table's."""
-    return measured_tiles(architecture, kernel, head_dim) or table_tiles(
-        architecture, kernel, head_dim
-    )
+def tiles_for(architecture: str, kernel: str, head_dim: int, itemsize: int = _HALF) -> Tiles:
+    """Return a kernel's tiles for heads of a size: those measured here, else the table's.
+
+    Args:
+        architecture, kernel: names, as in the table.
+        head_dim: of the heads.
+        itemsize: bytes of an element.
+    """
+    tiles = table_tiles(architecture, kernel, head_dim, itemsize)
+    measured = measured_tiles(architecture, kernel, head_dim) if itemsize == _HALF else {}
+    return replace(tiles, **measured)
 
 
-def table_tiles(architecture: str, kernel: str, head_dim: int) -> Tiles:
-    """Return the table's tiles for heads of a size: as they are up to 128, smaller ones above."""
+def table_tiles(architecture: str, kernel: str, head_dim: int, itemsize: int = _HALF) -> Tiles:
+    """Return the table's tiles for heads of a size; see :func:`tiles_for`.
+
+    They are those of rows of up to 128 elements of two bytes. Longer rows have smaller tiles, so
+    that as many bytes are in shared memory.
+    """
     tiles = tiles_of(architecture).get(kernel, Tiles())
-    if head_dim <= 128:
-        return tiles
-    return Tiles(max(16, tiles.rows // 2), max(16, tiles.keys // 2), tiles.warps, tiles.stages)
+    rows, keys = tiles.rows, tiles.keys
+    for longer in (_ROW, 2 * _ROW):
+        if head_dim * itemsize > longer:
+            rows, keys = max(_LEAST, rows // 2), max(_LEAST, keys // 2)
+    return replace(tiles, rows=rows, keys=keys)

@@ -8,12 +8,14 @@ check arguments and shapes; what they compute, no machine without a GPU can tell
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.reference import reference_backward, reference_forward
@@ -173,6 +175,48 @@ def test_torchs_fake_kernels_take_the_arguments(
         assert lse.dtype == torch.float32
         found = kernel.backward(out, inputs, out, lse, causal=piece.causal, scale=0.125)
         assert [tensor.shape for tensor in found] == [tensor.shape for tensor in inputs]
+
+
+class _Calls(TorchDispatchMode):
+    """Keep the arguments of torch's operators, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, tuple[Any, ...]] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self.seen[func.overloadpacket.__name__] = args
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_backward_is_given_what_the_kernel_takes_on_a_device(name: str) -> None:
+    # Fake kernels take anything here; on an H200 torch refused, or computed other gradients.
+    query = torch.empty((2, 4, 40, 64), device="meta", dtype=torch.bfloat16)
+    kernel = kernel_of(name)
+    out, lse = kernel.forward(query, query, query, causal=True, scale=0.125)
+    out = torch.empty(out.shape, device="meta", dtype=out.dtype)
+    with _Calls() as calls:
+        kernel.backward(out, (query, query, query), out, lse, causal=True, scale=0.125)
+    operator = KERNELS[name].operators[1]
+    given = dict(zip(_names(operator), calls.seen[operator], strict=False))
+    for absent in {"attn_bias", "cum_seq_q", "cum_seq_k"} & given.keys():
+        # What is defined there is there, however empty.
+        assert given[absent] is None, absent
+    if name == "efficient":
+        # As its own forward leaves it: the kernel takes no strides of it.
+        assert given["out"].transpose(1, 2).is_contiguous()
+
+
+def _names(operator: str) -> list[str]:
+    schema = getattr(torch.ops.aten, operator).default._schema
+    return [argument.name for argument in schema.arguments]
 
 
 def test_this_torch_has_every_operator_as_it_was_read() -> None:

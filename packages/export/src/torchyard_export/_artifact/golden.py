@@ -96,7 +96,7 @@ def _placed(leaf: Any, device: str) -> Any:
         return leaf
     try:
         return leaf.to(device)
-    except (AssertionError, NotImplementedError, RuntimeError) as error:
+    except (AssertionError, ImportError, NotImplementedError, RuntimeError) as error:
         line = (str(error).strip().splitlines() or [""])[0]
         raise ArtifactError(
             f"golden calls: expected the device {device}, on which the program was recorded; this "

@@ -211,7 +211,9 @@ class BackwardPasses:
             *(self.kv_heads, self.heads // self.kv_heads, self.q_length, self.kv_length, count),
         )
         grid = (count * self.batches * self.kv_heads,)
-        constants = self._gradient_constants(tiles, exact)
+        # Exact tiles are of another size, and of the same matrix units.
+        turned = self._tiles("attention_key_gradient").turned
+        constants = {**self._gradient_constants(tiles, exact), "TURNED": turned}
         return Launch(attention_key_gradient, grid, arguments, constants)
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
@@ -49,12 +49,15 @@ class Tiles:
     Attributes:
         rows, keys: queries and keys of a tile: powers of two, 16 or more.
         warps, stages: of the compiled kernel.
+        turned: whether the keys' gradients are computed in tiles of [keys, rows]; some matrix units
+            need fewer registers for [rows, keys].
     """
 
     rows: int = 64
     keys: int = 64
     warps: int = 4
     stages: int = 2
+    turned: bool = True
 
     def within(self, block_size: tuple[int, int]) -> Tiles:
         """Return tiles that are no larger than blocks need; sizes of 0 are no limits."""
@@ -62,7 +65,7 @@ class Tiles:
             min(tile, padded(size)) if size else tile
             for tile, size in zip((self.rows, self.keys), block_size, strict=True)
         )
-        return Tiles(rows, keys, self.warps, self.stages)
+        return replace(self, rows=rows, keys=keys)
 
     @property
     def constants(self) -> dict[str, int]:

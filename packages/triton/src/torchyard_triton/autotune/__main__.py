@@ -123,7 +123,10 @@ def _rows(architecture: str, found: list[Finding]) -> dict[str, Any]:
 def _shown(found: list[Finding]) -> Table:
     table = Table("kernel", "head", "table", "best", "faster by", "refused")
     for one in found:
-        sizes = [" x ".join(map(str, asdict(tiles).values())) for tiles in (one.default, one.best)]
+        sizes = [
+            " x ".join(map(str, (tiles.rows, tiles.keys, tiles.warps, tiles.stages)))
+            for tiles in (one.default, one.best)
+        ]
         gain, refused = f"{one.gain - 1.0:.1%}", str(len(one.refused))
         table.add_row(one.kernel, str(one.head_dim), *sizes, gain, refused)
     return table

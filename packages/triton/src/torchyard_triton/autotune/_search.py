@@ -105,7 +105,8 @@ def _search(
     best, gain, refused = default, 1.0, []
     for size, values in _TRIED:
         # Others of this size, beside the best of those before.
-        for tiles in [replace(best, **{size: value}) for value in values]:
+        changes: list[dict[str, Any]] = [{size: value} for value in values]
+        for tiles in [replace(best, **change) for change in changes]:
             if tiles in (best, default):
                 continue
             before = timer(base.run)

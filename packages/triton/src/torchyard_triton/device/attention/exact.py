@@ -20,19 +20,24 @@ def not_finite(rows):
 
 
 @triton.jit
-def product(left, right, total, seen, EXACT: tl.constexpr):
+def product(left, right, total, seen, EXACT: tl.constexpr, TURNED: tl.constexpr = True):
     """Return total + left @ right.
 
     Args:
-        left: float32 [M, N], 0 where a pair is not seen.
+        left: float32 [M, N], 0 where a pair is not seen; [N, M] where not TURNED.
         right: [N, D]. total: float32 [M, D].
         seen: bool, as left, read where EXACT: a row of right reaches the rows that see it alone.
     """
+    # Converted before it is transposed: the other order needs more registers.
     narrow = left.to(right.dtype)
+    if not TURNED:
+        narrow = tl.trans(narrow)
     if EXACT:
         N: tl.constexpr = right.shape[0]
         finite = tl.abs(right.to(tl.float32)) < float("inf")
         rest = tl.where(finite, right, tl.zeros_like(right))
+        if not TURNED:
+            left, seen = tl.trans(left), tl.trans(seen)
         total = tl.dot(narrow, rest, total, input_precision="ieee")
         bad = tl.max(tl.where(finite, 0, 1), 1)
         count = tl.sum(bad, 0)

@@ -47,6 +47,15 @@ def _listed_rows(
 
 
 @triton.jit
+def _pairs(of_rows, of_columns, TURNED: tl.constexpr):
+    """Return the products of rows and columns [rows, columns], or turned."""
+    if TURNED:
+        return tl.dot(of_columns, tl.trans(of_rows), input_precision="ieee")
+    else:
+        return tl.dot(of_rows, tl.trans(of_columns), input_precision="ieee")
+
+
+@triton.jit
 def attention_key_gradient(
     query,
     key,
@@ -81,6 +90,7 @@ def attention_key_gradient(
     VALUE_PADDED: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
+    TURNED: tl.constexpr,
 ):
     """Compute gradients of KEYS keys and values of one key head.
 
@@ -94,6 +104,8 @@ def attention_key_gradient(
         marks: int8 [B, Hkv, Sk]: whether a key's or value's gradient is not finite.
         transposed: the mask's lists by columns of blocks: (partial counts, partial rows, full
             counts, full rows, slots of bits, batches, heads, column blocks, width).
+        TURNED: whether tiles of pairs are [columns, rows], as the products that give the gradients
+            take them; otherwise they are transposed for each.
     """
     tile, batch_head, b, kv_head = program_place(tiles, kv_heads)
     key_block, columns, stop = row_tile(tile, kv_length, KEY_BLOCK, KEYS)
@@ -130,18 +142,17 @@ def attention_key_gradient(
             row_delta = tl.load(delta + first + rows, mask=rows < end, other=0.0)
             seen = seen_pairs(
                 *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, True),
+                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED),
             )
-            # Turned [columns, rows], as the two products below take them.
-            raw = tl.dot(k, tl.trans(q), input_precision="ieee") * scale
-            weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE, True)
-            value_total = product(weights, slope, value_total, seen, EXACT)
-            dropped = tl.dot(v, tl.trans(slope), input_precision="ieee")
+            raw = _pairs(q, k, TURNED) * scale
+            weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE, TURNED)
+            value_total = product(weights, slope, value_total, seen, EXACT, TURNED)
+            dropped = _pairs(slope, v, TURNED)
             found = score_gradients(
                 *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE),
-                TURNED=True,
+                TURNED=TURNED,
             )
-            key_total = product(found, q, key_total, seen, EXACT)
+            key_total = product(found, q, key_total, seen, EXACT, TURNED)
     if MARKS:
         mark = tl.maximum(not_finite(key_total), not_finite(value_total))
         tl.store(marks + marked_places, mark, mask=columns < stop)
