@@ -85,6 +85,7 @@ CERTIFIED = ("attention", "cpu", "simulated")
 # and how their certificates by it are called.
 CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
+EVIDENCE = "--evidence="
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
 # What the kernels of matrix tiles are held to.
@@ -278,6 +279,9 @@ def lint(session: nox.Session) -> None:
     sources_of = os.pathsep.join(str(folder / "src") for folder in PACKAGES.values())
     session.run("lint-imports", env={"PYTHONPATH": sources_of})
     session.run("python", "-m", "tests.architecture.words")
+    session.run("zizmor", "--offline", "--quiet", ".github/workflows")
+    schema = "--builtin-schema=vendor.github-workflows"
+    session.run("check-jsonschema", schema, *tracked(session, ".github/workflows/*.yml"))
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
@@ -426,6 +430,12 @@ def rocm(session: nox.Session) -> None:
     certify_on_device(session, "rocm")
 
 
+@nox.session(default=False, tags=["pkg-mps", "hw-mps", "stage-verify"])
+def mps(session: nox.Session) -> None:
+    """Certify the plugin on Apple's GPU, and replay graphs."""
+    certify_on_device(session, "mps")
+
+
 @nox.session(default=False, tags=["pkg-xpu", "hw-xpu", "stage-verify"])
 def xpu(session: nox.Session) -> None:
     """Certify the plugin on an Intel GPU, race its implementations, replay graphs.
@@ -438,19 +448,32 @@ def xpu(session: nox.Session) -> None:
 def certify_on_device(session: nox.Session, target: str) -> None:
     """Certify the target's plugin on its device; leave the certificate and the rows of the races.
 
-    Ends in UNVERIFIED, never green, where the machine has none. Made to end within ten minutes.
+    ``--evidence=FOLDER`` says where; other words are those of the races. Ends in UNVERIFIED, never
+    green, where the machine has none. Made to end within ten minutes.
     """
     refuse_absent(session, target, sys.executable)
     install(session, "attention", "kernels", "conformance", target, extra=group("test"))
     refuse_absent(session, target, "python")
+    named = [word for word in session.posargs if word.startswith(EVIDENCE)]
     # Not in the session's folder, which the next run may remove.
-    folder = Path(tempfile.mkdtemp(prefix=f"torchyard-{target}-"))
+    folder = Path(
+        named[-1].removeprefix(EVIDENCE)
+        if named
+        else tempfile.mkdtemp(prefix=f"torchyard-{target}-")
+    )
+    folder.mkdir(parents=True, exist_ok=True)
     certify_plugins(session, {target: target}, folder, "--profile", "smoke")
-    pytest(session, "tests/hardware", f"--target={target}")
-    race = ("-m", "benchmarks.accelerators", f"--json={folder / 'races.json'}")
-    # torch has AMD's GPUs as devices of type cuda.
-    device = "xpu" if target == "xpu" else "cuda"
-    session.run("python", *race, f"--device={device}", *session.posargs)
+    session.run("pytest", "tests/hardware", f"--target={target}")
+    if target != "mps":
+        # torch has AMD's GPUs as devices of type cuda.
+        device = "xpu" if target == "xpu" else "cuda"
+        session.run(
+            *("pytest", "--numprocesses=auto", "packages/triton/tests"),
+            env={"TORCHYARD_TRITON_ON": device},
+        )
+        race = ("-m", "benchmarks.accelerators", f"--json={folder / 'races.json'}")
+        words = [word for word in session.posargs if word not in named]
+        session.run("python", *race, f"--device={device}", *words)
     session.log("the certificate and the races are in %s", folder)
 
 

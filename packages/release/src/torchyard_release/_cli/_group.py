@@ -41,6 +41,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "status": ("torchyard_release._cli._views._status:status", "Show the train's state."),
     "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
+    "workflows": (
+        "torchyard_release._cli._workflows:workflows",
+        "Write the workflows of GitHub Actions.",
+    ),
 }
 
 # Those that every train takes; RELEASE.md has them with what is done in between.

@@ -18,6 +18,7 @@ from torchyard_release._copies._matrix import derive_matrix
 from torchyard_release._copies._pages import derive_pages
 from torchyard_release._copies._projects import derive_projects
 from torchyard_release._copies._runbook import derive_runbook
+from torchyard_release._copies._workflows import derive_workflows
 from torchyard_release._declaration._train import FILE, Train
 from torchyard_release._errors import WorkspaceError
 
@@ -43,6 +44,7 @@ def derive(
         derive_projects(root, train),
         derive_pages(root, train, files),
         derive_runbook(root, train, commands),
+        derive_workflows(root, train),
         _constraints(root, train),
         _undeclared(root, train, files),
     ]
@@ -61,6 +63,7 @@ def derive(
 def write_derived(root: Path, derived: Derived) -> tuple[str, ...]:
     """Write what was derived; return the paths."""
     for path, text in sorted(derived.texts.items()):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(root / path, text.encode())
     return tuple(sorted(derived.texts))
 

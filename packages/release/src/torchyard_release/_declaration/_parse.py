@@ -26,6 +26,7 @@ from torchyard_release._declaration._train import (
     Train,
     Waiver,
 )
+from torchyard_release._declaration._workflows import parse_workflows
 from torchyard_release._errors import TrainError
 
 _SCHEMA: Final = 1
@@ -84,6 +85,7 @@ def parse_train(text: str) -> Train:
         indexes=_parse_indexes(top),
         signing=_parse_signing(top.table("signing", {})),
         notes=_parse_notes(top.table("notes", {})),
+        workflows=parse_workflows(top, tuple(name for name, _ in targets)),
         packages=_parse_packages(top, owner, tuple(name for name, _ in targets)),
     )
     for table in (top, train, torch, hardware):

@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from torchyard_release._declaration._calendar import Phase
 from torchyard_release._declaration._package import Package
+from torchyard_release._declaration._workflows import Workflows
 
 FILE: Final = "train.toml"
 # As a gate's one cell: those that follow from the train, such as each package.
@@ -109,6 +110,7 @@ class Train:
         phases: in the order of the calendar.
         torch: the oldest and the newest torch that a release is verified with; empty for none.
         hardware: what each target of verification is, by name.
+        workflows: where its jobs run; None for nowhere.
         packages: in the order of the file.
     """
 
@@ -132,6 +134,7 @@ class Train:
     indexes: tuple[Index, ...]
     signing: Signing
     notes: Notes
+    workflows: Workflows | None
     packages: tuple[Package, ...]
 
     @property

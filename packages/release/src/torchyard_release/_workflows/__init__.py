@@ -1,0 +1,1 @@
+"""GitHub Actions' workflows, generated from train.toml."""

@@ -1,0 +1,182 @@
+"""Jobs of GitHub Actions as plain data: steps, conditions, permissions."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from torchyard_release._declaration._train import Train
+from torchyard_release._declaration._workflows import Workflows
+
+__all__ = ["Jobs"]
+
+_DIST: Final = "dist"
+_EVIDENCE: Final = "evidence"
+_READ: Final = {"contents": "read"}
+# A candidate, whose tag has a hyphen, is built and attested, and no more.
+_RELEASED: Final[Mapping[str, Any]] = {"if": "${{ !contains(github.ref_name, '-') }}"}
+
+
+class Jobs:
+    """Make jobs of a train's commands.
+
+    Args:
+        train: whose.
+        workflows: where they run.
+    """
+
+    def __init__(self, train: Train, workflows: Workflows) -> None:
+        self._train = train
+        self._workflows = workflows
+        self._pins = {action.name: action.commit for action in workflows.actions}
+
+    def job(
+        self,
+        target: str,
+        steps: Sequence[Mapping[str, Any]],
+        *,
+        permissions: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Return a job on a target's machines; ``more`` comes between its head and its steps."""
+        labels = self._workflows.labels(target)
+        return {
+            "runs-on": labels[0] if len(labels) == 1 else list(labels),
+            "timeout-minutes": self._workflows.minutes,
+            "permissions": dict(_READ if permissions is None else permissions),
+            **more,
+            "steps": list(steps),
+        }
+
+    def prepared(self, python: str, *, whole: bool = False) -> list[dict[str, Any]]:
+        """Return the steps that bring the sources, a Python and the tools.
+
+        Args:
+            python: its version, or an expression.
+            whole: whether with all commits and tags.
+        """
+        checkout: dict[str, Any] = {"persist-credentials": False}
+        if whole:
+            checkout |= {"fetch-depth": 0, "fetch-tags": True}
+        return [
+            self.use("actions/checkout", **checkout),
+            self.use("actions/setup-python", **{"python-version": python}),
+            *map(self.run, self._workflows.prepare),
+        ]
+
+    def use(self, action: str, **inputs: Any) -> dict[str, Any]:
+        """Return a step by somebody else's action."""
+        step: dict[str, Any] = {"uses": f"{action}@{self._pins[action]}"}
+        return {**step, "with": inputs} if inputs else step
+
+    def run(self, command: str, **more: Any) -> dict[str, Any]:
+        """Return a step that runs a command."""
+        return {"run": command, **more}
+
+    def check(self) -> dict[str, Any]:
+        """Return the job of what every change must pass besides the gates."""
+        commands = ("torchyard release check", *self._workflows.check)
+        steps = [*self.prepared(self._train.python[0]), *map(self.run, commands)]
+        return self.job("", steps)
+
+    def sessions(self, session: str, cells: Sequence[str]) -> dict[str, Any]:
+        """Return a job of a gate's session on common machines: one for each cell and Python."""
+        matrix: dict[str, Any] = {"python": list(self._train.python)}
+        step = self.run(f"nox -s {shlex.quote(session)}")
+        if cells != ("",):
+            matrix["cell"] = list(cells)
+            # By the environment: what is in a command's text is run.
+            name = session.replace("{cell}", "$CELL")
+            step = self.run(f'nox -s "{name}"', env={"CELL": "${{ matrix.cell }}"})
+        return self.job(
+            "",
+            [*self.prepared("${{ matrix.python }}"), step],
+            strategy={"fail-fast": False, "matrix": matrix},
+        )
+
+    def on_target(self, session: str, cell: str) -> dict[str, Any]:
+        """Return a job of a gate's session on a target's own machines, which leaves evidence."""
+        name = session.replace("{cell}", cell)
+        steps = [*self.prepared(self._train.python[0]), self.run(f"nox -s {shlex.quote(name)}")]
+        if self._workflows.evidence:
+            steps += [
+                self.run(self._workflows.evidence.replace("{cell}", cell)),
+                self.use(
+                    "actions/upload-artifact",
+                    **{
+                        "name": f"{_EVIDENCE}-{cell}",
+                        "path": f"{_EVIDENCE}/",
+                        "if-no-files-found": "error",
+                    },
+                ),
+            ]
+        return self.job(cell, steps)
+
+    def joined(self, cells: Sequence[str]) -> dict[str, Any]:
+        """Return the job that joins and verifies the certificates of all machines that answered."""
+        steps = [
+            *self.prepared(self._train.python[0]),
+            self.use(
+                "actions/download-artifact",
+                **{"pattern": f"{_EVIDENCE}-*", "path": _EVIDENCE, "merge-multiple": True},
+            ),
+            self.run(f"torchyard certify verify {_EVIDENCE}/*.tgz"),
+            self.use(
+                "actions/upload-artifact",
+                **{"name": _EVIDENCE, "path": f"{_EVIDENCE}/", "if-no-files-found": "error"},
+            ),
+        ]
+        condition: dict[str, Any] = {"if": "${{ !cancelled() }}"}
+        return self.job("", steps, needs=list(cells), **condition)
+
+    def build(self) -> dict[str, Any]:
+        """Return the job that builds the candidate twice, inspects it and attests to its origin."""
+        steps = [
+            *self.prepared(self._train.python[0], whole=True),
+            self.run("torchyard release build"),
+            self.run("torchyard release inspect"),
+            self.run(f"mkdir {_DIST} && cp .train/*/*/dist/* {_DIST}/"),
+            self.use("actions/attest-build-provenance", **{"subject-path": f"{_DIST}/*"}),
+            self.use(
+                "actions/upload-artifact",
+                **{"name": _DIST, "path": f"{_DIST}/", "if-no-files-found": "error"},
+            ),
+        ]
+        permissions = {**_READ, "id-token": "write", "attestations": "write"}
+        return self.job("", steps, permissions=permissions)
+
+    def publish(self, name: str, upload: str, needs: str) -> dict[str, Any]:
+        """Return the job that uploads a release to an index that trusts this workflow."""
+        steps = [
+            self.use("actions/download-artifact", name=_DIST, path=_DIST),
+            self.use(
+                "pypa/gh-action-pypi-publish",
+                **{
+                    "repository-url": upload,
+                    "packages-dir": f"{_DIST}/",
+                    # PEP 740: each file carries who built it, of what.
+                    "attestations": True,
+                    # A run that is started again goes on where it ended.
+                    "skip-existing": True,
+                },
+            ),
+        ]
+        permissions = {"id-token": "write"}
+        more = {"needs": needs, "environment": name, **_RELEASED}
+        return self.job("", steps, permissions=permissions, **more)
+
+    def fetched(self, simple: str, needs: str) -> dict[str, Any]:
+        """Return the job that compares what an index has with what was built."""
+        names = " ".join(
+            f"{package.name}=={self._train.version_of(package).partition('.dev')[0]}"
+            for package in self._train.packages
+        )
+        options = f"--no-deps --no-cache-dir --index-url {shlex.quote(simple)}"
+        steps = [
+            self.use("actions/setup-python", **{"python-version": self._train.python[0]}),
+            self.use("actions/download-artifact", name=_DIST, path=_DIST),
+            self.run(f"python -m pip download {options} --dest fetched {names}"),
+            self.run(f'for file in fetched/*; do cmp "$file" "{_DIST}/${{file#fetched/}}"; done'),
+        ]
+        return self.job("", steps, permissions={}, needs=needs, **_RELEASED)

@@ -1,0 +1,222 @@
+"""Workflows follow from the declaration, run what exists, and reach nothing that they need not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import Result
+from ruamel.yaml import YAML
+
+from packages.release.tests import foreign
+from torchyard import child_environ
+from torchyard_release._cli import command
+from torchyard_release._declaration._parse import parse_train, read_train
+from torchyard_release._errors import TrainError
+from torchyard_release._workflows._write import workflow_texts
+
+_ROOT = Path(__file__).parents[4]
+_SHA = "0123456789abcdef0123456789abcdef01234567"
+_ACTIONS = "".join(
+    f'"{name}" = "{_SHA} v1.2.3"\n'
+    for name in (
+        *("actions/attest-build-provenance", "actions/checkout", "actions/download-artifact"),
+        *("actions/setup-python", "actions/upload-artifact", "pypa/gh-action-pypi-publish"),
+    )
+)
+_DECLARED = f"""
+[[gates]]
+name = "tests"
+session = "tests({{cell}})"
+cells = ["press", "shop"]
+
+[[gates]]
+name = "accelerators"
+session = "hardware({{cell}})"
+cells = ["cuda"]
+
+[[gates]]
+name = "certify"
+session = "certify"
+
+[workflows]
+prepare = ["pip install nox"]
+check = ["nox -s lint"]
+evidence = "nox -s {{cell}} -- --evidence=evidence"
+
+[workflows.runners]
+cpu = ["ubuntu-24.04"]
+cuda = ["self-hosted", "linux", "nvidia"]
+
+[workflows.actions]
+{_ACTIONS}
+[[workflows.registries]]
+name = "testpypi"
+upload = "https://test.pypi.org/legacy/"
+simple = "https://test.pypi.org/simple/"
+
+[[workflows.registries]]
+name = "pypi"
+upload = "https://upload.pypi.org/legacy/"
+simple = "https://pypi.org/simple/"
+"""
+
+
+def _declare(root: Path, declared: str = _DECLARED) -> None:
+    text = (root / "train.toml").read_text(encoding="utf-8")
+    foreign.write(root, "train.toml", text + declared)
+
+
+def _read(text: str) -> Any:
+    return YAML(typ="safe").load(text)
+
+
+def _workflows(root: Path) -> dict[str, Any]:
+    return {Path(path).stem: _read(text) for path, text in workflow_texts(read_train(root)).items()}
+
+
+def _steps(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, job in data["jobs"].items():
+        for step in job["steps"]:
+            yield name, step
+
+
+def test_a_repository_without_the_table_has_none(
+    orchard: Path, release: Callable[..., Result]
+) -> None:
+    assert workflow_texts(read_train(orchard)) == {}
+    result = release("workflows")
+    assert result.exit_code != 0
+    assert "no [workflows]" in result.output
+
+
+def test_they_are_written_compared_and_written_again(
+    orchard: Path, release_json: Callable[..., Any]
+) -> None:
+    _declare(orchard)
+    missing = release_json("check", "--no-nox", code=3)["drifts"]
+    names = {".github/workflows/tests.yml", ".github/workflows/hardware.yml"}
+    names |= {".github/workflows/release.yml"}
+    assert names <= {drift["path"] for drift in missing if drift["found"] == "none"}
+    assert set(release_json("workflows")["written"]) == names
+    assert release_json("workflows")["written"] == []
+    file = orchard / ".github" / "workflows" / "tests.yml"
+    file.write_text(file.read_text() + "# by hand\n")
+    found = [d for d in release_json("check", "--no-nox", code=3)["drifts"] if "yml" in d["path"]]
+    assert [drift["found"] for drift in found] == ["another text"]
+    assert release_json("check", "--write", "--no-nox")["drifts"] == []
+    assert "by hand" not in file.read_text()
+
+
+def test_each_gate_has_its_machines(orchard: Path) -> None:
+    _declare(orchard)
+    found = _workflows(orchard)
+    tests, hardware = found["tests"]["jobs"], found["hardware"]["jobs"]
+    assert set(tests) == {"check", "tests", "certify"}
+    assert tests["tests"]["strategy"]["matrix"] == {"python": ["3.11"], "cell": ["press", "shop"]}
+    assert "cell" not in tests["certify"]["strategy"]["matrix"]
+    assert set(hardware) == {"cuda", "joined"}
+    assert hardware["cuda"]["runs-on"] == ["self-hosted", "linux", "nvidia"]
+    assert hardware["joined"]["needs"] == ["cuda"]
+    runs = [step.get("run") for _, step in _steps(found["hardware"])]
+    assert "nox -s 'hardware(cuda)'" in runs
+    assert "nox -s cuda -- --evidence=evidence" in runs
+
+
+def test_a_strangers_change_reaches_no_machine_of_the_owner(orchard: Path) -> None:
+    _declare(orchard)
+    for data in _workflows(orchard).values():
+        own = [job for job in data["jobs"].values() if "self-hosted" in job["runs-on"]]
+        assert not own or "pull_request" not in data["on"]
+
+
+def test_jobs_may_do_what_they_need_and_no_more(orchard: Path) -> None:
+    _declare(orchard)
+    for name, data in _workflows(orchard).items():
+        assert data["permissions"] == {}, name
+        for job in data["jobs"].values():
+            written = {key for key, value in job["permissions"].items() if value == "write"}
+            assert not written or name == "release"
+            assert job["timeout-minutes"] > 0
+        for _, step in _steps(data):
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"])
+            # What GitHub puts in place of an expression is run as it is.
+            assert "${{" not in step.get("run", "")
+    [text] = [t for p, t in workflow_texts(read_train(orchard)).items() if "tests" in p]
+    assert f"actions/checkout@{_SHA} # v1.2.3" in text
+
+
+def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orchard: Path) -> None:
+    _declare(orchard)
+    jobs = _workflows(orchard)["release"]["jobs"]
+    assert list(jobs) == ["build", "testpypi", "testpypi-has-it", "pypi", "pypi-has-it"]
+    assert [jobs[name].get("needs") for name in jobs] == [None, *list(jobs)[:-1]]
+    for name in ("testpypi", "pypi"):
+        assert jobs[name]["environment"] == name
+        assert jobs[name]["permissions"] == {"id-token": "write"}
+        upload = jobs[name]["steps"][-1]["with"]
+        assert upload["attestations"] is True
+        assert "password" not in upload
+    download = jobs["testpypi-has-it"]["steps"][2]["run"]
+    assert {"orchard==1.4.0", "orchard-press==1.4.0", "orchard-shop==1.4.0"} <= set(
+        shlex.split(download)
+    )
+    for name, job in jobs.items():
+        assert (name == "build") == ("if" not in job)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (f"{_SHA} v1.2.3", "v1.2.3", "attest-build-provenance: expected a commit of 40 digits"),
+        ('cuda = ["self-hosted', 'tpu = ["self-hosted', "tpu: expected names of [hardware]"),
+        ('cpu = ["ubuntu-24.04"]', "cpu = []", "cpu: expected at least one label"),
+        ('"https://pypi.org', '"http://pypi.org', "simple: expected an address that begins"),
+        ("[workflows]\n", '[workflows]\nfolder = "../x"\n', "folder: expected a folder inside"),
+        ("[workflows]\n", "[workflows]\nminutes = 0\n", "minutes: expected 1 to 360"),
+        ("[workflows]\n", "[workflows]\nhours = 2\n", "hours: unknown key"),
+    ],
+)
+def test_a_wrong_declaration_is_named(orchard: Path, old: str, new: str, said: str) -> None:
+    text = (orchard / "train.toml").read_text(encoding="utf-8") + _DECLARED
+    assert old in text
+    with pytest.raises(TrainError, match=re.escape(said)):
+        parse_train(text.replace(old, new, 1))
+
+
+def test_every_command_of_this_repositorys_jobs_exists() -> None:
+    listing = ("-m", "nox", "--list", "--json", "-k", "not nothing_is_called_this")
+    listed = subprocess.run(
+        (sys.executable, *listing),
+        cwd=_ROOT,
+        env=child_environ({}),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    sessions = {row[key] for row in json.loads(listed.stdout) for key in ("session", "name")}
+    context, seen = click.Context(command), 0
+    for data in _workflows(_ROOT).values():
+        for name, step in _steps(data):
+            words = shlex.split(step.get("run", ""))
+            if words[:2] == ["torchyard", "release"]:
+                assert command.get_command(context, words[2]) is not None, words
+            elif words[:2] == ["nox", "-s"]:
+                matrix = data["jobs"][name].get("strategy", {}).get("matrix", {})
+                for cell in matrix.get("cell", [""]):
+                    ends = words.index("--") if "--" in words else len(words)
+                    for word in words[2:ends]:
+                        assert word.replace("$CELL", cell) in sessions, word
+            else:
+                continue
+            seen += 1
+    assert seen > 10
