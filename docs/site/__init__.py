@@ -1,0 +1,1 @@
+"""The site: pages as readers on the web have them."""
