@@ -180,7 +180,7 @@ def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orcha
         (f"{_SHA} v1.2.3", "v1.2.3", "attest-build-provenance: expected a commit of 40 digits"),
         ('cuda = ["self-hosted', 'tpu = ["self-hosted', "tpu: expected names of [hardware]"),
         ('cpu = ["ubuntu-24.04"]', "cpu = []", "cpu: expected at least one label"),
-        ('"https://pypi.org', '"http://pypi.org', "simple: expected an address that begins"),
+        ('simple = "https', 'simple = "http', "simple: expected an address that begins"),
         ("[workflows]\n", '[workflows]\nfolder = "../x"\n', "folder: expected a folder inside"),
         ("[workflows]\n", "[workflows]\nminutes = 0\n", "minutes: expected 1 to 360"),
         ("[workflows]\n", "[workflows]\nhours = 2\n", "hours: unknown key"),
