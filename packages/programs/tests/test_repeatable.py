@@ -72,10 +72,12 @@ def test_names_from_outside_are_told(function: types.FunctionType, names: tuple[
         lambda x: x == "text",
         lambda x: "text",
         lambda x: x.to("cpu"),
-        lambda x: torch.div(x, 2, rounding_mode="a" if x is None else "b"),
         lambda x: torch.nn.functional.gelu("none", approximate="none"),
         lambda x: torch.div(x, rounding_mode="floor", other=2),
         lambda x: torch.add(x, other="text"),
+        lambda x: torch.add(x, *("text", 1)),
+        lambda x: ("other", "weight"),
+        lambda x: torch.add(x, ("other",)),
         lambda x: "%s" % x,  # noqa: UP031
         lambda x: x[("text",)],
         lambda x, approximate: x,

@@ -67,7 +67,7 @@ _OTHERS: Final = (
 # the ones that they replace; an instruction that is missing here costs time only.
 _INSTRUCTIONS: Final = frozenset(
     """
-    RESUME CACHE NOP COPY_FREE_VARS PUSH_NULL POP_TOP COPY SWAP PRECALL CALL RETURN_VALUE
+    RESUME CACHE NOP COPY_FREE_VARS PUSH_NULL POP_TOP COPY SWAP PRECALL CALL CALL_KW RETURN_VALUE
     LOAD_FAST STORE_FAST LOAD_DEREF LOAD_GLOBAL BINARY_OP BINARY_SUBSCR COMPARE_OP
     BUILD_TUPLE BUILD_SLICE
     UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT UNARY_NOT UNPACK_SEQUENCE GET_ITER FOR_ITER
@@ -113,13 +113,16 @@ def repeatable(code: CodeType) -> Repeatable | None:
     if not _TEXTS.isdisjoint(code.co_varnames):  # a function of its own would be given the text
         return None
     outer: dict[str, None] = {}
-    sized = asking = text = False
+    sized = asking = text = named = False
     # Whether the top of the stack is a global, or an attribute of one.
     outside = False
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
-        if text and name != "KW_NAMES":
+        # From Python 3.13 on the names of a call's keywords are a constant before it.
+        keywords = _keywords(code, instruction)
+        if (named and name != "CALL_KW") or (text and not keywords):
             return None
+        named = False
         if name == "LOAD_GLOBAL":
             outer[value] = None
         elif name in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -127,22 +130,30 @@ def repeatable(code: CodeType) -> Repeatable | None:
                 return None
             sized = sized or value in _SIZED
             asking = asking or not outside
+        elif keywords:
+            if not _KEYWORDS.issuperset(keywords) or (text and keywords[-1] not in _TEXTS):
+                return None
+            text, named = False, name == "LOAD_CONST"
         elif name in ("LOAD_CONST", "RETURN_CONST"):
             text = name == "LOAD_CONST" and type(value) is str
             if not text and not _is_plain(value):
                 return None
-        elif name == "KW_NAMES":
-            # Not every Python's dis says which constant it is.
-            assert instruction.arg is not None
-            keywords = code.co_consts[instruction.arg]
-            if not _KEYWORDS.issuperset(keywords) or (text and keywords[-1] not in _TEXTS):
-                return None
-            text = False
         elif name not in _INSTRUCTIONS:
             return None
         sized = sized or name in _COUNTING
         outside = name == "LOAD_GLOBAL" or (outside and name in ("LOAD_ATTR", "LOAD_METHOD"))
     return Repeatable(tuple(outer), sized, asking)
+
+
+def _keywords(code: CodeType, instruction: dis.Instruction) -> tuple[str, ...]:
+    """Return the names of keywords that an instruction gives to the call after it."""
+    if instruction.opname not in ("KW_NAMES", "LOAD_CONST"):
+        return ()
+    # Not every Python's dis says which constant it is.
+    assert instruction.arg is not None
+    value = code.co_consts[instruction.arg]
+    named = type(value) is tuple and all(type(name) is str for name in value)
+    return value if named else ()
 
 
 def _is_plain(value: Any) -> bool:
