@@ -31,8 +31,8 @@ def _imported() -> tuple[float, list[str]]:
 def test_the_package_imports_two_small_modules_of_its_own() -> None:
     runs = [_imported() for _ in range(3)]
     for _, modules in runs:
-        # Some installers' site hooks have imported __future__ already; later Pythons import linecache
-        # for the program's own text.
+        # Some installers' site hooks have imported __future__ already; later Pythons import
+        # linecache for the program's own text.
         assert [name for name in modules if name not in ("__future__", "linecache")] == [
             "torchyard._version",
             "torchyard",

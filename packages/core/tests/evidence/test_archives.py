@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import stat
 import struct
 import tarfile
@@ -236,12 +235,8 @@ def test_stored_members_that_overlap_or_are_compressed_are_refused_where_all_are
     names[42:46] = struct.pack("<L", len(outer) - len(inner))
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 2, 2, len(more) + len(names), len(outer), 0)
     data = bytes(outer + more + names + end)
-    # Newer Pythons refuse them by themselves.
+    # Newer Pythons refuse them by themselves, however they are read.
     refused = f"at most {len(data)} bytes unpacked|Overlapped entries"
-    try:
-        assert list(read_zip(data, _LIMITS)) == ["a", "b"]
-    except ArchiveError as error:
-        assert re.search(refused, str(error))
     with pytest.raises(ArchiveError, match=refused):
         read_zip(data, _LIMITS, stored=True)
 
