@@ -142,6 +142,11 @@ CALLS: Final = (
         lambda: {"where": "h100"},
         says={"where": "where|x|platform '[^']*'|False"},
     ),
+    call_of(
+        "torchyard.with_accelerators",
+        lambda: {"platform": torchyard.probe_platform(), "device": "cpu"},
+        device=TEXT,
+    ),
     call_of("torchyard.read_dump", lambda: {"path": _KEPT}, _read, says={"path": "path|x|False"}),
     call_of("torchyard.diff_dumps", {"old": _DUMP, "new": _DUMP}),
     call_of("torchyard.digest_of", {"words": ["a", "b"]}, words=_SEQUENCE),

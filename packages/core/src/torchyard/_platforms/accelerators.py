@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard import arguments
 from torchyard._platforms.platform import Accelerator, Platform, imported_torch
 
 # Library -> the distributions that bring it: torch's builds for ROCm and XPU have a Triton of
@@ -32,6 +33,8 @@ def with_accelerators(platform: Platform, device: str) -> Platform:
         platform: this machine.
         device: torch device type; of one that torch gives no facts of, nothing is added.
     """
+    arguments.instance("with_accelerators", "platform", platform, Platform)
+    arguments.text("with_accelerators", "device", device)
     torch = imported_torch()
     read = _READERS.get(device)
     if torch is None or read is None or device not in platform.devices:
