@@ -79,7 +79,7 @@ def browser() -> Iterator[Any]:
     """Return a Chromium of this machine."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)
     if found is None:
-        pytest.skip(f"UNVERIFIED: this machine has none of {', '.join(_NAMES)}")
+        pytest.fail(f"UNVERIFIED: this machine has none of {', '.join(_NAMES)}")
     with sync_playwright() as started:
         launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield launched

@@ -127,6 +127,9 @@ def test_each_gate_has_its_machines(orchard: Path) -> None:
     assert hardware["cuda"]["runs-on"] == ["self-hosted", "linux", "nvidia"]
     assert hardware["joined"]["needs"] == ["cuda"]
     runs = [step.get("run") for _, step in _steps(found["hardware"])]
+    # The command takes one bundle.
+    each = 'for bundle in evidence/*.tgz; do torchyard certify verify "$bundle"; done'
+    assert each in runs
     assert "nox -s 'hardware(cuda)'" in runs
     assert "nox -s cuda -- --evidence=evidence" in runs
 

@@ -121,7 +121,9 @@ class Jobs:
                 "actions/download-artifact",
                 **{"pattern": f"{_EVIDENCE}-*", "path": _EVIDENCE, "merge-multiple": True},
             ),
-            self.run(f"torchyard certify verify {_EVIDENCE}/*.tgz"),
+            self.run(
+                f'for bundle in {_EVIDENCE}/*.tgz; do torchyard certify verify "$bundle"; done'
+            ),
             self.use(
                 "actions/upload-artifact",
                 **{"name": _EVIDENCE, "path": f"{_EVIDENCE}/", "if-no-files-found": "error"},

@@ -74,7 +74,7 @@ def attention_exact_forward(
         v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
         seen = seen_pairs(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
+            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, False, True),
         )
         raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)

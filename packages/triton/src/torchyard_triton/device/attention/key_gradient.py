@@ -142,7 +142,7 @@ def attention_key_gradient(
             row_delta = tl.load(delta + first + rows, mask=rows < end, other=0.0)
             seen = seen_pairs(
                 *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED),
+                *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED, EXACT),
             )
             raw = _pairs(q, k, TURNED) * scale
             weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE, TURNED)

@@ -85,7 +85,7 @@ def attention_query_gradient(
         v = load_rows(values, value, columns, stop, VALUE_SIZE, VALUE_PADDED)
         seen = seen_pairs(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
-            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS),
+            *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, False, EXACT),
         )
         raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)

@@ -192,6 +192,7 @@ def seen_pairs(
     MASK: tl.constexpr,
     LISTS: tl.constexpr,
     TURNED: tl.constexpr = False,
+    EXACT: tl.constexpr = False,
 ):
     """Return which pairs of a tile take part: visible ones, or all of a whole block, inside of it.
 
@@ -199,9 +200,11 @@ def seen_pairs(
         whole: whether the block is one of whole ones.
         end, stop: the first row and the first column that are not the tile's.
     """
+    # The branch that spares whole blocks costs registers, and exact passes need no speed.
+    spared = False if EXACT else whole
     seen = visible(
         *(mask, slot, block, key_block, b, h, rows, columns, captured),
-        *(whole, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED),
+        *(spared, BLOCK, KEY_BLOCK, MASK, LISTS, TURNED),
     )
     return (seen | whole) & by_column(columns < stop, TURNED) & by_row(rows < end, TURNED)
 
