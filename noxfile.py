@@ -493,7 +493,9 @@ def certify_on_device(session: nox.Session, target: str) -> None:
         else tempfile.mkdtemp(prefix=f"torchyard-{target}-")
     )
     folder.mkdir(parents=True, exist_ok=True)
-    certify_plugins(session, {target: target}, folder, "--profile", "smoke")
+    # Kernels are compiled by the host: one core takes longer than ten minutes.
+    jobs = f"--jobs={max(1, min(14, (os.cpu_count() or 1) - 2))}"
+    certify_plugins(session, {target: target}, folder, "--profile", "smoke", jobs)
     session.run("pytest", "tests/hardware", f"--target={target}")
     if target != "mps":
         # torch has AMD's GPUs as devices of type cuda.

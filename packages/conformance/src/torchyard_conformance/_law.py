@@ -37,6 +37,7 @@ class Law:
         profiles: the profiles under which it applies, without those that include these.
         doc: the whole docstring: what, why, how to fix.
         cases: from the plugin to the law's cases, id to value; None for a law without cases.
+        alone: whether nothing else of the kit may run beside it.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Law:
     profiles: tuple[str, ...]
     doc: str
     cases: Cases | None = None
+    alone: bool = False
 
     @property
     def family(self) -> str:
@@ -76,7 +78,9 @@ class Law:
         return " ".join(match[name].split())
 
 
-def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Callable[[T], T]:
+def law(
+    id: str, *, profiles: tuple[str, ...], cases: Cases | None = None, alone: bool = False
+) -> Callable[[T], T]:
     """Make a test function a law.
 
     Its docstring is the law's documentation: a sentence, then perhaps a paragraph on what is tried,
@@ -90,6 +94,8 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
         cases: from the plugin to the law's cases, by their ids: stable and readable, without
             blanks and brackets. It may import torch and the component. No case means that the
             plugin offers nothing that the law is about.
+        alone: whether nothing else of the kit may run beside it (``torchyard certify --jobs``),
+            since it measures time or memory, or starts a process for each core itself.
 
     Raises:
         TypeError: an argument is of another kind.
@@ -105,6 +111,7 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
     )
     if cases is not None:
         arguments.function("law", "cases", cases)
+    arguments.boolean("law", "alone", alone)
 
     def marked(function: T) -> T:
         doc = inspect.cleandoc(function.__doc__ or "")
@@ -114,7 +121,7 @@ def law(id: str, *, profiles: tuple[str, ...], cases: Cases | None = None) -> Ca
                 f"law {id!r}: expected a docstring of a sentence, then 'Why:' and 'Fix:' as "
                 f"paragraphs of their own"
             )
-        setattr(function, _ATTRIBUTE, Law(id, match["summary"], names, doc, cases))
+        setattr(function, _ATTRIBUTE, Law(id, match["summary"], names, doc, cases, alone))
         return function
 
     return marked

@@ -24,6 +24,7 @@ _OPTIONS: Final = (
     ("implementation", "Judge these implementations alone, joined by ','."),
     ("device", "Judge on this device type alone."),
     ("case", "Try this law alone, or this case of it: LAW[CASE]."),
+    ("part", "Try this part of the cases alone: NUMBER/COUNT of those that share, or 'alone'."),
     ("results", "Append what happens to this file; leave out what it says to have begun."),
 )
 # What a law without a single case is given instead of one.
@@ -83,6 +84,7 @@ class _Session:
         self.subject: Final = subject
         self._profile = profile
         self._case = str(option("--torchyard-case"))
+        self._part = str(option("--torchyard-part"))
         self._device = str(option("--torchyard-device"))
         path = option("--torchyard-results")
         self._events = Events(Path(path)) if path else None
@@ -110,11 +112,15 @@ class _Session:
         """Keep the laws of the profile, or the one that is asked for."""
         kept: list[pytest.Item] = []
         left: list[pytest.Item] = []
+        beside = 0
         for item in items:
             law = _law(getattr(item, "function", None))
             wanted = law is not None and self._profile.applies(law)
             if wanted and self._case:
                 wanted = self._case in {_name(item), _name(item).partition("[")[0]}
+            if wanted and self._part and law is not None:
+                beside += not law.alone
+                wanted = _in_part(self._part, law, beside)
             if wanted and self._events is not None:
                 wanted = _name(item) not in self._events.begun
             (kept if wanted else left).append(item)
@@ -222,6 +228,14 @@ def _law(function: object) -> Law | None:
     from torchyard_conformance._law import law_of
 
     return law_of(function)
+
+
+def _in_part(part: str, law: Law, place: int) -> bool:
+    """Return whether a case, the place-th of those that share the machine, is of a part."""
+    number, _, count = part.partition("/")
+    if law.alone or not count:
+        return law.alone and not count
+    return place % int(count) == int(number) % int(count)
 
 
 def _split(item: pytest.Item) -> tuple[str, str]:

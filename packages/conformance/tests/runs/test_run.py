@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -13,8 +15,10 @@ from torchyard_conformance import LawResult, Report, Status, Subject, read_profi
 from torchyard_conformance._law import Law
 from torchyard_conformance._profile import ProfileError
 from torchyard_conformance._runs import _run as run_module
+from torchyard_conformance._runs import _share as share_module
 from torchyard_conformance._runs._events import Events, Progress, read_progress
-from torchyard_conformance._runs._run import Run, RunError
+from torchyard_conformance._runs._run import Run
+from torchyard_conformance._runs._share import RunError
 
 _DOC = '"""It is good.\n\n    Why: so.\n\n    Fix: do.\n    """'
 _HEAD = """
@@ -29,13 +33,21 @@ def certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no
     """Return a function that certifies this very plugin by laws that are written for the test."""
     folder = tmp_path / "laws"
     folder.mkdir()
-    monkeypatch.setattr(run_module, "_LAWS", str(folder))
+    monkeypatch.setattr(share_module, "_LAWS", str(folder))
 
-    def certified(bodies: dict[str, str], *, case: str = "", head: str = "") -> Report:
+    def certified(
+        bodies: dict[str, str],
+        *,
+        case: str = "",
+        head: str = "",
+        jobs: int = 1,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> Report:
         text = _HEAD + head
         for name, body in bodies.items():
             lines = "\n".join(f"    {line}" for line in dedent(body).strip().splitlines())
             text += f'\n\n@law("toy.{name}", profiles=("core",)'
+            text += ", alone=True" if name.startswith("alone") else ""
             text += ", cases=cases)\n" if "case" in body else ")\n"
             text += f"def test_{name}(subject, record{', case' if 'case' in body else ''}):\n"
             text += f"    {_DOC}\n{lines}\n"
@@ -44,7 +56,9 @@ def certify(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no
         monkeypatch.setattr(run_module, "all_laws", lambda: laws)
         listed = (("toy.txt", "".join(f"toy.{name}\n" for name in bodies)),)
         profile = replace(read_profile("core"), lists=listed)
-        return Run(Subject("conformance"), profile, case=case).certify((), _watched.append)
+        return Run(Subject("conformance"), profile, case=case, jobs=jobs).certify(
+            (), watch or _watched.append
+        )
 
     _watched: list[Progress] = []
     certified.watched = _watched  # type: ignore[attr-defined]
@@ -106,13 +120,72 @@ def test_what_kills_the_process_fails_its_case_and_the_others_run(certify) -> No
     )
 
 
+_MANY = "\ndef cases(subject):\n    return {f'n{number}': number for number in range(12)}\n"
+
+
+def test_several_processes_try_each_case_once_and_what_measures_comes_last_and_alone(  # type: ignore[no-untyped-def]
+    certify, tmp_path: Path
+) -> None:
+    log = tmp_path / "order"
+    bodies = {
+        "cased": "note(case)\ntime.sleep(0.3)",
+        "crashes": "os.kill(os.getpid(), signal.SIGSEGV)",
+        "breaks": "violated('expected 1, got 2')",
+        "alone": "note('alone')",
+    }
+    head = f"""
+def note(what):
+    with open({str(log)!r}, "a") as file:
+        file.write(f"{{os.getpid()}} {{what}}\\n")
+"""
+    report = certify(bodies, head=_MANY + head, jobs=3)
+    names = [f"toy.cased[n{number}]" for number in range(12)]
+    found = _found(report)
+    assert {name for name, (status, _) in found.items() if status is Status.PASS} == {
+        *names,
+        "toy.alone",
+    }
+    assert found["toy.breaks"] == (Status.FAIL, "expected 1, got 2")
+    assert signal.Signals.SIGSEGV.name in found["toy.crashes"][1]
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert sorted(int(word) for _, word in lines[:-1]) == list(range(12))
+    processes = {process for process, _ in lines[:-1]}
+    assert len(processes) >= 3
+    assert lines[-1][1] == "alone"
+    assert lines[-1][0] not in processes
+    last = certify.watched[-1]
+    assert len(last.results) == len(last.collected) == len(report.results) == 15
+
+
+def test_one_job_and_several_report_the_same(certify) -> None:  # type: ignore[no-untyped-def]
+    bodies = {"cased": "assert case != 5, 'five'", "alone": "pass", "breaks": "violated('no')"}
+    once, several = (certify(bodies, head=_MANY, jobs=jobs) for jobs in (1, 2))
+    assert _found(once) == _found(several)
+    assert once.reasons == several.reasons
+
+
+def test_an_interrupt_ends_every_process(certify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    begun = tmp_path / "process"
+
+    def interrupt(progress: Progress) -> None:
+        if progress.results and begun.exists():
+            raise KeyboardInterrupt
+
+    sleep = f"open({str(begun)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    wait = f"while not os.path.exists({str(begun)!r}): time.sleep(0.1)\ntime.sleep(0.5)"
+    with pytest.raises(KeyboardInterrupt):
+        certify({"sleeps": sleep, "waits": wait}, jobs=2, watch=interrupt)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)
+
+
 def test_a_project_around_the_environment_takes_no_part(certify, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "conftest.py").write_text("import of_no_certificate\n")
     assert _found(certify({"passes": "pass"}))["toy.passes"][0] is Status.PASS
 
 
 def test_what_hangs_is_ended_and_fails(certify, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr(run_module, "_CASE_SECONDS", 3.0)
+    monkeypatch.setattr(share_module, "_CASE_SECONDS", 3.0)
     found = _found(certify({"hangs": "time.sleep(600)", "last": "pass"}))
     assert found["toy.hangs"][0] is Status.FAIL
     assert "it did not end within 3 s" in found["toy.hangs"][1]

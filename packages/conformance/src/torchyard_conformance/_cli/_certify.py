@@ -23,7 +23,8 @@ from torchyard_conformance._reports._expectation import (
     read_expectations,
 )
 from torchyard_conformance._reports._result import Report
-from torchyard_conformance._runs._run import Run, RunError
+from torchyard_conformance._runs._run import Run
+from torchyard_conformance._runs._share import RunError
 from torchyard_conformance._status import Status
 from torchyard_conformance._subjects._subject import Subject
 
@@ -56,6 +57,13 @@ from torchyard_conformance._subjects._subject import Subject
     metavar="KEY",
     help="Sign the bundle with this private Ed25519 key (PEM).",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Try cases in N processes at once; those that measure time or memory come last, alone.",
+)
 @click.option("--case", default="", metavar="LAW[CASE]", help="Try this alone; certifies nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Write one JSON document to stdout.")
 def certify(
@@ -66,6 +74,7 @@ def certify(
     file: Path | None,
     bundle: Path | None,
     key: Path | None,
+    jobs: int,
     case: str,
     as_json: bool,
 ) -> None:
@@ -86,7 +95,7 @@ def certify(
         else:
             profile = default_profile(subject.contracts)
         expectations = find_expectations(subject, file)
-        run = Run(subject, profile, device, case)
+        run = Run(subject, profile, device, case, jobs)
         start = time.perf_counter()
         with Watch() as watch:
             report = run.certify(expectations, watch)

@@ -1,42 +1,25 @@
-"""One certification: the laws run in a process of their own, which the plugin may crash."""
+"""One certification: the laws run in processes of their own, which the plugin may crash."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from threading import Event, Lock
 
-from torchyard import child_environ
+from torchyard import probe_platform
 from torchyard_conformance._law import all_laws
 from torchyard_conformance._profile import Profile
 from torchyard_conformance._reports._assembly import assemble
 from torchyard_conformance._reports._expectation import Expectation
 from torchyard_conformance._reports._result import LawResult, Report
-from torchyard_conformance._runs._events import Events, Progress, read_progress
-from torchyard_conformance._status import Status
-from torchyard_conformance._subjects._fresh import end_group
+from torchyard_conformance._runs._events import Progress
+from torchyard_conformance._runs._share import Share
 from torchyard_conformance._subjects._subject import Subject
 
-# A case that takes longer hangs: the longest one of ours takes a twentieth of it.
-_CASE_SECONDS: Final = 300.0
-# Until the laws are collected, for which torch and the plugin may be imported.
-_START_SECONDS: Final = 300.0
-_LOOK_SECONDS: Final = 0.05
-_LAWS: Final = "torchyard_conformance._laws"
-_LOG_LINES: Final = 30
-# pytest's own: all passed, some failed, interrupted by the plugin's exit, nothing was left to run.
-_ENDED: Final = (0, 1, 5)
-
-
-class RunError(RuntimeError):
-    """The laws could not be run at all."""
+_ALONE = "alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +31,14 @@ class Run:
         profile: the laws.
         device: the device type asked for; empty: the plugin's.
         case: this law or ``law[case]`` alone; empty: all.
+        jobs: processes at once; laws that measure time or memory then come last, alone.
     """
 
     subject: Subject
     profile: Profile
     device: str = ""
     case: str = ""
+    jobs: int = 1
 
     def certify(
         self, expectations: tuple[Expectation, ...], watch: Callable[[Progress], None]
@@ -73,115 +58,61 @@ class Run:
         return assemble(self.subject, self.profile, results, expectations)
 
     def _results(self, folder: Path, watch: Callable[[Progress], None]) -> list[LawResult]:
-        (folder / "config.toml").touch()
-        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-        file = folder / "results.jsonl"
-        while True:
-            before = len(read_progress(file).begun)
-            ended, died = self._process(folder, file, watch)
-            progress = read_progress(file)
-            if progress.unfinished is not None:
-                self._blame(file, *progress.unfinished, died)
-                progress = read_progress(file)
-            # A process that dies at its end has told everything; registration.unload is about that.
-            if ended or progress.complete:
-                return progress.results
-            if len(progress.begun) == before:
-                log = (folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-                first = f"the laws cannot be run: {died}; of a plugin that ends the process "
-                first += "when it is loaded, --profile core shows more"
-                raise RunError("\n".join([first, *log[-_LOG_LINES:]]))
+        if self.jobs == 1:
+            return self._share("", Event()).results(folder, watch)
+        parts = [f"{number}/{self.jobs}" for number in range(1, self.jobs + 1)]
+        seen, stopped = _Seen(watch), Event()
 
-    def _process(
-        self, folder: Path, file: Path, watch: Callable[[Progress], None]
-    ) -> tuple[bool, str]:
-        """Run what has not begun; return whether that ended well, and how it ended else."""
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "pytest", *self._arguments(folder, file)],
-                env=child_environ(self._settings(folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            size, since, limit = _size(file), time.monotonic(), _START_SECONDS
+        def results(part: str) -> list[LawResult]:
+            own = folder / part.replace("/", "-")
+            own.mkdir()
+            return self._share(part, stopped).results(own, seen.of(part))
+
+        with ThreadPoolExecutor(self.jobs) as pool:
+            together = [pool.submit(results, part) for part in parts]
             try:
-                while process.poll() is None:
-                    time.sleep(_LOOK_SECONDS)
-                    if _size(file) != size:
-                        size, since, limit = _size(file), time.monotonic(), _CASE_SECONDS
-                        watch(read_progress(file))
-                    if time.monotonic() - since > limit:
-                        return False, f"it did not end within {limit:.0f} s"
-            finally:
-                end_group(process)
-            watch(read_progress(file))
-        if process.returncode in _ENDED:
-            # A plugin that exits with one of pytest's own words leaves its case unfinished.
-            unfinished = read_progress(file).unfinished
-            return unfinished is None, f"the process ended with status {process.returncode}"
-        return False, _death(process.returncode)
+                ended = [result for future in as_completed(together) for result in future.result()]
+            except BaseException:
+                # Else the pool would wait for the others' cases, after an interrupt too.
+                stopped.set()
+                raise
+        return [*ended, *results(_ALONE)]
 
-    def _blame(self, file: Path, law: str, case: str, died: str) -> None:
-        """Write the failure of the case that took the process with it."""
-        Events(file).result(
-            LawResult(
-                law=law,
-                case=case,
-                status=Status.FAIL,
-                text=f"expected the law to end, {died} while it was tried",
-                reproduce=self.reproduce(f"{law}[{case}]" if case else law),
-                smallest=case,
-            )
+    def _share(self, part: str, stopped: Event) -> Share:
+        # Alone as in a run of one job, since laws compare times with those of the whole machine.
+        beside = part not in {"", _ALONE}
+        threads = max(1, probe_platform().cpu_cores // self.jobs) if beside else 0
+        return Share(
+            *(self.subject, self.profile.name, self.device, self.case),
+            part=part,
+            threads=threads,
+            stopped=stopped,
         )
 
-    def reproduce(self, name: str) -> str:
-        """Return a command that runs one case alone."""
-        from torchyard_conformance._runs._reproduction import reproduction
 
-        return reproduction(self.subject, self.profile.name, self.device, name)
+class _Seen:
+    """Adds up how far the processes of a run have come."""
 
-    def _arguments(self, folder: Path, file: Path) -> list[str]:
-        arguments = [
-            *("--pyargs", _LAWS, "-c", str(folder / "pytest.ini"), "--rootdir", str(folder)),
-            *("-p", "torchyard_conformance._pytest_plugin", "-p", "no:cacheprovider"),
-            # Not those of a project in whose folder the environment lies, as .venv does.
-            *("--noconftest", "--import-mode=importlib", "--tb=short", "-q"),
-            f"--torchyard-plugin={self.subject.name}",
-            f"--torchyard-profile={self.profile.name}",
-            f"--torchyard-results={file}",
-        ]
-        if self.device:
-            arguments.append(f"--torchyard-device={self.device}")
-        if self.case:
-            arguments.append(f"--torchyard-case={self.case}")
-        if self.subject.only:
-            arguments.append(f"--torchyard-implementation={','.join(self.subject.only)}")
-        return arguments
+    def __init__(self, watch: Callable[[Progress], None]) -> None:
+        self._watch = watch
+        self._lock = Lock()
+        self._parts: dict[str, Progress] = {}
 
-    def _settings(self, folder: Path) -> dict[str, str | None]:
-        """Return the fixed conditions of every certification."""
-        manifest = self.subject.plugin.manifest
-        return {
-            "TORCHYARD_CONFIG": str(folder / "config.toml"),
-            "TORCHYARD_PRIVATEUSE1": (
-                self.subject.name if manifest is not None and manifest.claims_privateuse1 else None
-            ),
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_ADDOPTS": None,
-            "PYTEST_PLUGINS": None,
-        }
+    def of(self, part: str) -> Callable[[Progress], None]:
+        """Return a function that takes the progress of one of them."""
 
+        def note(progress: Progress) -> None:
+            with self._lock:
+                # Last, so that the case that began last in this process is the last of all.
+                self._parts.pop(part, None)
+                self._parts[part] = progress
+                every = self._parts.values()
+                self._watch(
+                    Progress(
+                        collected=[pair for each in every for pair in each.collected],
+                        begun=[pair for each in every for pair in each.begun],
+                        results=[result for each in every for result in each.results],
+                    )
+                )
 
-def _size(file: Path) -> int:
-    return file.stat().st_size if file.is_file() else 0
-
-
-def _death(returncode: int | None) -> str:
-    if returncode is not None and returncode < 0:
-        name = str(-returncode)
-        with contextlib.suppress(ValueError):
-            name = signal.Signals(-returncode).name
-        return f"the process was ended by {name}"
-    return f"the process ended with status {returncode}"
+        return note

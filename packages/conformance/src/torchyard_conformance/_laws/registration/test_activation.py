@@ -83,7 +83,7 @@ def test_it_offers_what_it_declares(subject: Subject) -> None:
         unverified(f"no component that is installed defines {', '.join(alone)}; install it")
 
 
-@law("registration.import-budget", profiles=("core", "smoke"))
+@law("registration.import-budget", profiles=("core", "smoke"), alone=True)
 def test_importing_it_is_cheap(
     subject: Subject, record: Callable[[str, float | str], None]
 ) -> None:

@@ -183,6 +183,7 @@ def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
     "truth.attention-memory-does-not-grow",
     profiles=("attention-core", "smoke"),
     cases=trials("truth.attention-memory-does-not-grow"),
+    alone=True,
 )
 def test_memory_does_not_grow(case: Trial, record: Record) -> None:
     """Equal calls, one after another, leave the process no larger than it was.
@@ -204,6 +205,7 @@ def test_memory_does_not_grow(case: Trial, record: Record) -> None:
     "truth.attention-cost-near-reference",
     profiles=("attention-core", "smoke"),
     cases=trials("truth.attention-cost-near-reference"),
+    alone=True,
 )
 def test_cost_is_near_the_references(case: Trial, record: Record) -> None:
     """A call costs at most 20 times what the float64 reference takes for it, and 30 ms.

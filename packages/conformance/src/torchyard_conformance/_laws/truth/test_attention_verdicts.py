@@ -95,6 +95,7 @@ def test_a_verdict_is_pure(case: Trial, record: Record) -> None:
     "truth.attention-verdict-is-cheap",
     profiles=("attention-core", "smoke"),
     cases=trials("truth.attention-verdict-is-cheap"),
+    alone=True,
 )
 def test_a_verdict_is_cheap(case: Trial, record: Record) -> None:
     """A verdict takes microseconds, not milliseconds.

@@ -227,6 +227,7 @@ def test_no_tangent_is_dropped(case: Trial, record: Record) -> None:
     "truth.kernels-memory-does-not-grow",
     profiles=("kernels", "smoke"),
     cases=trials("truth.kernels-memory-does-not-grow"),
+    alone=True,
 )
 def test_memory_does_not_grow(case: Trial, record: Record) -> None:
     """Equal calls, one after another, leave the process no larger than it was.
@@ -248,6 +249,7 @@ def test_memory_does_not_grow(case: Trial, record: Record) -> None:
     "truth.kernels-cost-near-reference",
     profiles=("kernels", "smoke"),
     cases=trials("truth.kernels-cost-near-reference"),
+    alone=True,
 )
 def test_cost_is_near_the_references(case: Trial, record: Record) -> None:
     """A call costs at most 20 times what the float64 reference takes for it, and 30 ms.

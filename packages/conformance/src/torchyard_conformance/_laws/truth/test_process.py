@@ -38,6 +38,7 @@ def _cases(subject: Subject) -> Mapping[str, _Implementation | str]:
     "truth.process-left-alone",
     profiles=("attention-core", "kernels", "smoke"),
     cases=_cases,
+    alone=True,
 )
 def test_a_call_leaves_the_process_alone(subject: Subject, case: _Implementation | str) -> None:
     """Loading an implementation, and calling it, changes nothing that the whole process shares.
