@@ -493,7 +493,7 @@ def certify_on_device(session: nox.Session, target: str) -> None:
         else tempfile.mkdtemp(prefix=f"torchyard-{target}-")
     )
     folder.mkdir(parents=True, exist_ok=True)
-    # Kernels are compiled by the host: one core takes longer than ten minutes.
+    # Kernels are compiled by the host, and by one process one after another.
     jobs = f"--jobs={max(1, min(14, (os.cpu_count() or 1) - 2))}"
     certify_plugins(session, {target: target}, folder, "--profile", "smoke", jobs)
     session.run("pytest", "tests/hardware", f"--target={target}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import pytest
 from packages.conformance.tests.mutants.distribution import Distribution, Environment
 from torchyard import child_environ
 from torchyard_conformance import Report, Status
+from torchyard_conformance._subjects._fresh import Fresh, run_fresh, starter
 
 _MANIFEST: Final = """
 schema = 1
@@ -205,3 +207,24 @@ def _said(program: str) -> Any:
         check=True,
     )
     return json.loads(done.stdout)
+
+
+def test_programs_of_several_threads_run_at_once_and_each_thread_gets_its_own_answer(
+    tmp_path: Path,
+) -> None:
+    def run(number: int) -> Fresh:
+        code = (
+            "import pathlib, time\n"
+            f"folder = pathlib.Path({str(tmp_path)!r})\n"
+            f"(folder / '{number}').touch()\n"
+            "end = time.monotonic() + 60\n"
+            "while len(list(folder.iterdir())) < 4 and time.monotonic() < end: time.sleep(0.01)\n"
+            f"print({number}, len(list(folder.iterdir())))\n"
+        )
+        return run_fresh(["-c", code])
+
+    starter()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(run, range(4)))
+    assert [fresh.stdout.split() for fresh in found] == [[str(n), "4"] for n in range(4)]
+    assert [fresh.returncode for fresh in found] == [0] * 4

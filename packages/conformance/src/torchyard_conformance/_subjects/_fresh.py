@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -16,9 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from torchyard import child_environ
@@ -47,7 +51,8 @@ class Fresh:
 class Starter:
     """A process that starts programs, as it was itself started: before any plugin was imported.
 
-    It ends with the process that made it.
+    It ends with the process that made it. Threads may ask it at once; their programs then run at
+    once.
 
     Attributes:
         environ: the environment that it has, without every setting of torchyard.
@@ -63,24 +68,37 @@ class Starter:
             encoding="utf-8",
         )
         atexit.register(self._process.kill)
+        self._numbers = itertools.count()
+        self._writing, self._reading = Lock(), Lock()
+        self._answers: dict[int, Fresh] = {}
 
     def run(self, program: list[str], settings: Mapping[str, str | None], timeout: float) -> Fresh:
         """Have a program run to its end; see :func:`run_fresh`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        asked = {"program": program, "settings": dict(settings), "timeout": timeout}
-        try:
+        number = next(self._numbers)
+        asked = {
+            "number": number,
+            "program": program,
+            "settings": dict(settings),
+            "timeout": timeout,
+        }
+        with contextlib.suppress(OSError), self._writing:
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-        except OSError:
-            answer = ""
-        if not answer:
-            raise RuntimeError(
-                f"the process that starts fresh interpreters has ended with status "
-                f"{self._process.wait()}: the plugin that is certified may have ended it"
-            )
-        return Fresh(**json.loads(answer))
+        while True:
+            # Whoever reads may get another thread's answer, and leaves it for that thread.
+            with self._reading:
+                if number in self._answers:
+                    return self._answers.pop(number)
+                line = self._process.stdout.readline()
+                if not line:
+                    raise RuntimeError(
+                        f"the process that starts fresh interpreters has ended with status "
+                        f"{self._process.wait()}: the plugin that is certified may have ended it"
+                    )
+                answer = json.loads(line)
+                self._answers[answer["number"]] = Fresh(**answer["fresh"])
 
 
 _starter: Starter | None = None
@@ -154,11 +172,23 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _start_programs() -> None:
-    """Be the process that starts programs: one after another, as each line of stdin says."""
-    for line in sys.stdin:
-        asked: dict[str, Any] = json.loads(line)
-        done = _run(asked["program"], asked["settings"], asked["timeout"])
-        print(json.dumps(asdict(done)), flush=True)
+    """Be the process that starts programs: one for each line of stdin."""
+    printing = Lock()
+
+    def answer(asked: dict[str, Any]) -> None:
+        try:
+            done = _run(asked["program"], asked["settings"], asked["timeout"])
+        except BaseException:
+            # The reader then meets the end of the answers instead of waiting for ever.
+            traceback.print_exc()
+            os._exit(1)
+        line = json.dumps({"number": asked["number"], "fresh": asdict(done)})
+        with printing:
+            print(line, flush=True)
+
+    with ThreadPoolExecutor() as pool:
+        for line in sys.stdin:
+            pool.submit(answer, json.loads(line))
 
 
 if __name__ == "__main__":
