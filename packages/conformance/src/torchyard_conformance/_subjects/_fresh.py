@@ -179,7 +179,7 @@ def _start_programs() -> None:
         try:
             done = _run(asked["program"], asked["settings"], asked["timeout"])
         except BaseException:
-            # The reader then meets the end of the answers instead of waiting for ever.
+            # Else the thread that asked would wait for ever; now it reads the end of the stream.
             traceback.print_exc()
             os._exit(1)
         line = json.dumps({"number": asked["number"], "fresh": asdict(done)})
