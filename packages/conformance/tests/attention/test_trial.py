@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
-from torchyard import Implementation
-from torchyard_attention.contract import BACKWARD, FORWARD
+from torchyard import Implementation, Platform, ReasonCode, Verdict
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
 from torchyard_conformance._attention._trial import trials
 from torchyard_conformance._outcome import Unverified, unverified
 
@@ -23,6 +23,7 @@ class Plugin:
     quick: bool = True
     missing: str = ""
     failed: str = ""
+    kernel: Toy = field(default_factory=Toy)
 
     def absence(self, device: str) -> str:
         return self.missing
@@ -30,7 +31,7 @@ class Plugin:
     def implementations(self, contract: str, device: str = "") -> tuple[Implementation, ...]:
         if self.failed:
             unverified(self.failed)
-        return (Toy().implementation(contract),) if contract in self.contracts else ()
+        return (self.kernel.implementation(contract),) if contract in self.contracts else ()
 
 
 def found(law: str, plugin: Plugin) -> dict[str, object]:
@@ -71,3 +72,20 @@ def test_what_cannot_be_tried_is_unverified(plugin: Plugin) -> None:
     for trial in found("truth.attention-stated-form", plugin).values():
         with pytest.raises(Unverified, match="no driver"):
             trial.hold(lambda name, value: None)  # type: ignore[attr-defined]
+
+
+class NeedsALibrary(Toy):
+    """Refuses some requests for their own sake, all others for a library."""
+
+    def supports(self, request: AttentionRequest, platform: Platform) -> Verdict:
+        own = super().supports(request, platform)
+        missing = Verdict.no(ReasonCode.DEPENDENCY, "fast is not installed", "pip install fast")
+        return missing if own.supported else own
+
+
+def test_what_a_missing_library_would_accept_is_unverified() -> None:
+    plugin = Plugin(contracts=(FORWARD,), kernel=NeedsALibrary())
+    [trial] = found("truth.attention-accepts-something", plugin).values()
+
+    with pytest.raises(Unverified, match=r"fast is not installed\. pip install fast"):
+        trial.hold(lambda name, value: None)  # type: ignore[attr-defined]

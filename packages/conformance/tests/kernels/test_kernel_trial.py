@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from torchyard import Implementation
+from torchyard import Implementation, Platform, ReasonCode, Verdict
 from torchyard_conformance._kernels._trial import trials
 from torchyard_conformance._outcome import Unverified, unverified
 from torchyard_conformance._trials._trial import Trial
@@ -25,6 +26,7 @@ class Plugin:
     quick: bool = True
     missing: str = ""
     failed: str = ""
+    kernel: SoundTopK = field(default_factory=SoundTopK)
 
     def absence(self, device: str) -> str:
         return self.missing
@@ -32,7 +34,7 @@ class Plugin:
     def implementations(self, contract: str, device: str = "") -> tuple[Implementation, ...]:
         if self.failed:
             unverified(self.failed)
-        return (SoundTopK().implementation(),)
+        return (self.kernel.implementation(),)
 
 
 def found(law: str, plugin: Plugin) -> dict[str, Trial]:
@@ -78,4 +80,18 @@ def test_without_the_component_nothing_is_asked_of_the_plugin(
     [trial] = found(_LAW, Plugin(failed="was asked")).values()
 
     with pytest.raises(Unverified, match="torchyard-kernels is not installed"):
+        trial.hold(lambda name, value: None)
+
+
+class NeedsALibrary(SoundTopK):
+    """Refuses every request for a library that is not installed."""
+
+    def supports(self, request: Any, platform: Platform) -> Verdict:
+        return Verdict.no(ReasonCode.DEPENDENCY, "fast is not installed", "pip install fast")
+
+
+def test_what_a_missing_library_would_accept_is_unverified() -> None:
+    [trial] = found("truth.kernels-accept-something", Plugin(kernel=NeedsALibrary())).values()
+
+    with pytest.raises(Unverified, match=r"fast is not installed\. pip install fast"):
         trial.hold(lambda name, value: None)

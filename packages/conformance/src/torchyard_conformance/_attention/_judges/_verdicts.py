@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from torchyard_conformance._attention._kernel import Kernel
 from torchyard_conformance._attention._state import changed_state, process_state
 from torchyard_conformance._outcome import NotSupported, Violated
 from torchyard_conformance._torch_compat import fake_tensor_mode
+from torchyard_conformance._trials._acceptance import accepts_some
 
 __all__ = [
     "accepts_something",
@@ -45,14 +45,8 @@ _FOREIGN: Final = {
 
 
 def accepts_something(kernel: Kernel) -> dict[str, float]:
-    """Count what is accepted; nothing at all would make every other law empty."""
-    codes: Counter[str] = Counter()
-    for _, request in _requests(kernel):
-        verdict = kernel.verdict(request)
-        codes["accepted" if verdict.supported else str(verdict.code)] += 1
-    if not codes["accepted"]:
-        raise Violated(f"refuses every request of the grid: {dict(codes)}")
-    return {name: float(count) for name, count in sorted(codes.items())}
+    """Count what the grid's requests get."""
+    return accepts_some(kernel.verdict(request) for _, request in _requests(kernel))
 
 
 def refuses_with_a_reason(kernel: Kernel) -> dict[str, float]:
