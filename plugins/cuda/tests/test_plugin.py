@@ -73,7 +73,9 @@ def test_the_list_is_the_architectures(name: str) -> None:
     found = Registry(platform=platform, environ={})
     hopper_or_later = platform.accelerators[0].architecture in {"sm_90", "sm_100", "sm_103"}
     for contract in (FORWARD, BACKWARD):
-        first, second = found.order(ContractId.parse(contract), "cuda")[:2]
+        order = found.order(ContractId.parse(contract), "cuda")
+        # It is not installed there.
+        first, second = [item for item in order if item != "cuda.fa4"][:2]
         pair = ("cuda.cudnn", "cuda.flash")
         assert (first, second) == (pair if hopper_or_later else pair[::-1])
         decision = found.decide(contract, replace(_REQUEST, grad=True, mask=MaskKind.CAUSAL))

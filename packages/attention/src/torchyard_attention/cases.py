@@ -207,6 +207,8 @@ _LAYOUTS: Final[Mapping[str, Callable[[Tensor], Tensor]]] = MappingProxyType(
 
 def _cases() -> dict[str, Case]:
     low = (torch.bfloat16, torch.float16)
+    # Of several tiles, with no gradient of what the function captures.
+    fixed = {"kv_heads": 2, "q_length": 150, "captured_grad": False}
     cases = [Case("plain"), Case("causal", mask="causal")]
     for dtype in (torch.float64, *low):
         short = str(dtype).removeprefix("torch.")
@@ -246,6 +248,8 @@ def _cases() -> dict[str, Case]:
         Case("grouped-1", {"kv_heads": 1}, "causal", "alibi"),
         Case("grouped-plain", {"kv_heads": 2}),
         Case("grouped-decoding", {"kv_heads": 2, "q_length": 1, "kv_length": 300}),
+        Case("bfloat16-grouped-alibi", {"dtype": torch.bfloat16, **fixed}, "causal", "alibi"),
+        Case("bfloat16-grouped-softcap", {"dtype": torch.bfloat16, **fixed}, "", "softcap"),
         Case("grouped-6-of-3", {"q_heads": 6, "kv_heads": 3}, "per_head"),
     ]
     for mask in MASKS:

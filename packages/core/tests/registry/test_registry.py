@@ -179,6 +179,38 @@ def test_an_implementation_that_cannot_be_loaded_is_gone_without_and_said(
     assert (skipped.name, skipped.verdict.code) == ("warp.add", "E_PLUGIN")
 
 
+@pytest.mark.parametrize(
+    ("load", "words"),
+    [
+        ("lambda: __import__('gone_for_good')", "No module named 'gone_for_good'"),
+        ("lambda: __import__('json', fromlist=['x']) and _raised()", "libgone.so is missing"),
+    ],
+)
+def test_a_library_that_cannot_be_imported_costs_the_implementation_that_needs_it(
+    make_registry: Make, caplog: pytest.LogCaptureFixture, load: str, words: str
+) -> None:
+    code = offer(load=load) + "\n\ndef _raised():\n    raise ImportError('libgone.so is missing')\n"
+    registry = make_registry(TOY, warp(code))
+    assert registry.resolve("toy/1", ask(device="warp"))([1]) == [2]
+
+    assert str(registry.plugin("warp").state) == "active"
+    assert words in registry.plugin("warp").notes[-1]
+    assert words in caplog.text
+    skipped = registry.decide("toy/1", ask(device="warp")).skipped()[0]
+    assert (skipped.name, skipped.verdict.code) == ("warp.add", "E_DEPENDENCY")
+    assert ("gone_for_good" in skipped.verdict.hint) is ("gone_for_good" in load)
+    with pytest.raises(UnsupportedError, match=f"E_DEPENDENCY.*{words}"):
+        registry.resolve("toy/1", ask(device="warp"), use="warp.add")
+
+
+def test_a_module_of_its_own_that_cannot_be_imported_is_the_plugins_fault(
+    make_registry: Make,
+) -> None:
+    registry = make_registry(TOY, warp(offer(load="lambda: __import__(__package__ + '.gone')")))
+    registry.resolve("toy/1", ask(device="warp"))
+    assert str(registry.plugin("warp").state) == "failed"
+
+
 def test_a_demand_for_what_cannot_be_loaded_is_the_error(make_registry: Make) -> None:
     registry = make_registry(TOY, warp(offer(load="lambda: 1 / 0")))
     with pytest.raises(UnsupportedError, match="ZeroDivisionError: division by zero"):

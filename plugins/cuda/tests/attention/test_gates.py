@@ -80,7 +80,12 @@ _SIDES: Final[list[tuple[str, dict[str, Any], dict[str, Any], ReasonCode | None]
     ("efficient", {}, {"deterministic": True}, None),
     ("efficient", {}, {"deterministic": True, "grad": True}, ReasonCode.DETERMINISM),
     ("cudnn", {}, {"kv_length": 1}, ReasonCode.SHAPE),
-    ("cudnn", {}, {"q_length": 1}, None),
+    ("cudnn", {"architecture": "sm_80"}, {"q_length": 1}, None),
+    ("cudnn", {"architecture": "sm_90"}, {"q_length": 1}, ReasonCode.PURPOSE),
+    ("cudnn", {"architecture": "sm_90"}, {"q_length": 2}, None),
+    ("cudnn", {"architecture": "sm_90"}, {"q_length": 1, "grad": True}, None),
+    # FlashAttention-2 takes no such heads.
+    ("cudnn", {"architecture": "sm_90"}, {"q_length": 1, "value_dim": 64}, None),
     ("cudnn", {}, {"q_length": 1, "mask": MaskKind.CAUSAL}, ReasonCode.SHAPE),
     ("flash", {}, {"kv_length": 1}, None),
     ("cudnn", {}, {"batch": 70_000}, ReasonCode.SHAPE),

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from torchyard_cuda.fa4._adapter import (
     Functions,
     UnknownVersionError,
     check_signatures,
+    functions,
 )
 from torchyard_cuda.fa4._known import Signatures, known
 
@@ -124,7 +128,9 @@ def test_the_adapter_computes_the_contract(
 def test_hidden_values_that_are_not_finite_take_no_part() -> None:
     call = _call(40, 40, True)
     call.value[:, :, 30] = math.nan
-    assert Fa4Forward(_DOCUMENTED)(call).out[:, :, :30].isfinite().all()
+    with pytest.warns(RuntimeWarning, match="not finite.* attention.tiled computes the call"):
+        result = Fa4Forward(_DOCUMENTED)(call)
+    assert result.out[:, :, :30].isfinite().all()
 
 
 def test_the_lse_that_nobody_asked_for_is_left_out() -> None:
@@ -142,3 +148,34 @@ def test_a_missing_argument_is_named(direction: str) -> None:
     expected = {"forward": ("q",), "backward": ("q",), direction: ("q", "renamed")}
     with pytest.raises(UnknownVersionError, match=f"{direction}: expected an argument renamed"):
         check_signatures(_DOCUMENTED, Signatures(**expected))
+
+
+def test_an_import_leaves_the_programs_hooks_and_warnings_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "flash_attn" / "cute"
+    package.mkdir(parents=True)
+    # What CUTLASS' DSL changes on import.
+    (package / "interface.py").write_text(
+        "import sys, warnings\n"
+        "from plugins.cuda.tests.fa4.test_adapter import _backward as _flash_attn_bwd\n"
+        "from plugins.cuda.tests.fa4.test_adapter import _forward as _flash_attn_fwd\n"
+        "sys.excepthook = print\n"
+        "warnings.simplefilter('ignore')\n"
+    )
+    for name in ("flash_attn", "flash_attn.cute", "flash_attn.cute.interface"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("torchyard_cuda.fa4._adapter.version", lambda name: next(iter(known())))
+    functions.cache_clear()
+    before = sys.excepthook, list(warnings.filters)
+    try:
+        found = functions()
+        assert sys.modules["flash_attn.cute.interface"].sys is sys
+    finally:
+        functions.cache_clear()
+        for name in ("flash_attn", "flash_attn.cute", "flash_attn.cute.interface"):
+            sys.modules.pop(name, None)
+
+    assert found.forward.__name__ == "_forward"
+    assert (sys.excepthook, list(warnings.filters)) == before

@@ -25,11 +25,21 @@ _PROGRAM: Final = {
     "score": ScoreKind.POINTWISE,
     "score_text": traced_score_mod(lambda s, b, h, q, k: torch.tanh(s) + (q - k)).text,
 }
+_MANY_HEADS: Final = {"kv_heads": 32, "grad": True}
+_OF_HEADS: Final = {
+    "score": ScoreKind.POINTWISE,
+    "score_text": traced_score_mod(lambda s, b, h, q, k: s * (h + 1)).text,
+}
+_OF_KEYS: Final = {
+    "score": ScoreKind.POINTWISE,
+    "score_text": traced_score_mod(lambda s, b, h, q, k: torch.tanh(s) * (k % 2 + b)).text,
+}
 
 
 def _judged(facts: dict[str, Any], **changes: Any) -> Verdict:
     platform = machine(**{"flash_attn_4": _VERSION, **facts})
-    return supports(replace(_REQUEST, **changes), platform)
+    request = replace(_REQUEST, **changes)
+    return supports(request, platform, backward=request.grad)
 
 
 @pytest.mark.parametrize("name", ["h100", "h200", "b200", "gb300"])
@@ -56,7 +66,14 @@ def test_machines_that_it_is_made_for(name: str) -> None:
         ({}, {"q_length": 0}, ReasonCode.SHAPE),
         ({}, {"score": ScoreKind.GENERAL}, ReasonCode.SCORE_MOD),
         ({}, {"score": ScoreKind.POINTWISE}, ReasonCode.SCORE_MOD),
-        ({}, {**_PROGRAM, "captured_grad": (True,)}, ReasonCode.GRAD),
+        ({}, {**_PROGRAM, **_MANY_HEADS, "captured_grad": (True,)}, ReasonCode.GRAD),
+        ({}, {**_PROGRAM, "captured_grad": (True,), "grad": False}, None),
+        ({}, {**_PROGRAM, "grad": True}, ReasonCode.SCORE_MOD),
+        ({}, {**_PROGRAM, **_MANY_HEADS}, None),
+        ({}, {**_OF_HEADS, "grad": True}, ReasonCode.SCORE_MOD),
+        ({}, {**_OF_KEYS, "grad": True}, None),
+        ({}, _OF_HEADS, None),
+        ({"name": "b200"}, {**_OF_HEADS, "grad": True}, None),
         ({}, {**_PROGRAM, "deterministic": True, "grad": True}, ReasonCode.DETERMINISM),
         ({}, {"deterministic": True, "grad": True}, None),
         ({}, {"head_dim": 132}, ReasonCode.HEAD_DIM),
@@ -89,7 +106,7 @@ def test_a_program_without_a_form_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("name", [*NVIDIA, *OTHERS])
 def test_its_absence_is_a_verdict(name: str) -> None:
-    verdict = supports(_REQUEST, machine(name))
+    verdict = supports(_REQUEST, machine(name), backward=False)
     assert not verdict.supported
     if name in ("h100", "b200"):
         assert verdict.code == ReasonCode.DEPENDENCY

@@ -60,6 +60,8 @@ _SMOKE: Final = (
     "grouped-2",
     "grouped-1",
     "grouped-decoding",
+    "bfloat16-grouped-alibi",
+    "bfloat16-grouped-softcap",
     "grouped-6-of-3",
     "mask-documents-small-blocks",
     "mask-empty_rows",

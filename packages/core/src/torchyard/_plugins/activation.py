@@ -40,6 +40,18 @@ class PluginCodeError(Exception):
     """A plugin's code failed or broke a hook's contract; the plugin's state says how."""
 
 
+class LibraryImportError(PluginCodeError):
+    """A library that one implementation needs cannot be imported; its plugin is still in use.
+
+    Attributes:
+        module: the module that was to be imported; empty where the error does not say.
+    """
+
+    def __init__(self, text: str, module: str) -> None:
+        super().__init__(text)
+        self.module = module
+
+
 class _BrokenPromise(Exception):
     """A plugin's code ran and returned something else than the hook requires."""
 
@@ -111,9 +123,21 @@ class Activator:
     def load_implementation(
         self, plugin: Plugin, implementation: Implementation
     ) -> Callable[..., Any]:
-        """Call an implementation's ``load``; PluginCodeError if it raises or gives no callable."""
-        with self._contained(plugin, f"load() of {implementation.name}"):
-            loaded: object = implementation.load()
+        """Call an implementation's ``load``.
+
+        Raises:
+            LibraryImportError: it imports a module that is not the plugin's, and that fails.
+            PluginCodeError: it raises anything else, or gives no callable.
+        """
+        doing = f"load() of {implementation.name}"
+        with self._contained(plugin, doing):
+            try:
+                loaded: object = implementation.load()
+            except ImportError as error:
+                if _is_own_module(plugin, error.name or ""):
+                    raise
+                text = f"{doing}: {describe(error)}"
+                raise LibraryImportError(text, error.name or "") from error
             if not callable(loaded):
                 raise _BrokenPromise(f"expected a callable, got {show(loaded)}")
         return loaded
@@ -262,6 +286,12 @@ def _unknown_to_core(manager: pluggy.PluginManager, module: ModuleType) -> Itera
                 f"hook {hook}: expected no arguments but {given}, which are what torchyard "
                 f"{__version__} gives, got {wanted}"
             )
+
+
+def _is_own_module(plugin: Plugin, module: str) -> bool:
+    """Return whether a module lies in a package that the plugin's manifest names modules of."""
+    entries = plugin.manifest.implements if plugin.manifest is not None else ()
+    return module.partition(".")[0] in {entry.module.partition(".")[0] for entry in entries}
 
 
 def _hint(plugin: Plugin, error: BaseException) -> str:

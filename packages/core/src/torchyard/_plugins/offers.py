@@ -9,7 +9,7 @@ from typing import Any
 from torchyard._contracts.contract import ContractId
 from torchyard._contracts.implementation import Implementation, ReasonCode, Verdict
 from torchyard._platforms.platform import Platform
-from torchyard._plugins.activation import PluginCodeError
+from torchyard._plugins.activation import LibraryImportError, PluginCodeError
 from torchyard._plugins.catalog import Catalog
 from torchyard._plugins.check import Check
 from torchyard._plugins.device_status import DeviceStatus
@@ -72,11 +72,22 @@ class Offers(Catalog):
         return tuple(offered), tuple(absent)
 
     def load(self, implementation: Implementation) -> Callable[..., Any]:
-        """Call an implementation's ``load``; PluginCodeError where that fails its plugin."""
+        """Call an implementation's ``load``.
+
+        A library that cannot be imported costs the implementation that needs it: its verdicts are
+        refusals from then on, and its plugin's other implementations stay.
+
+        Raises:
+            PluginCodeError: ``load`` failed, which may have taken the plugin out of use.
+        """
         with self._guarded():
-            return self._activator.load_implementation(
-                self.plugin(implementation.plugin), implementation
-            )
+            plugin = self.plugin(implementation.plugin)
+            try:
+                return self._activator.load_implementation(plugin, implementation)
+            except LibraryImportError as error:
+                plugin.notes.append(str(error))
+                self._refuse(implementation, error)
+                raise
 
     def activate(self, plugin: Plugin) -> None:
         """Import everything that a plugin offers, and call its hooks; its state says how it went.
@@ -109,6 +120,23 @@ class Offers(Catalog):
                     )
         except PluginCodeError:
             return
+
+    def _refuse(self, implementation: Implementation, error: LibraryImportError) -> None:
+        """Have an implementation refuse every request for the library that it lacks."""
+        library = error.module.partition(".")[0]
+        verdict = Verdict.no(
+            ReasonCode.DEPENDENCY,
+            str(error),
+            f"install {library!r}, or repair its installation, and start again" if library else "",
+        )
+        for key, offered in self._offers.items():
+            self._offers[key] = tuple(
+                dataclasses.replace(item, supports=lambda request, platform: verdict)
+                if (item.contract, item.name) == (implementation.contract, implementation.name)
+                else item
+                for item in offered
+            )
+        self._plugins_changed()
 
     def _fits(self, entry: ImplementsEntry) -> bool:
         """Return whether the component is new enough for a module; yes where there is none."""

@@ -102,8 +102,9 @@ class Registry(Offers):
     ) -> Callable[..., Any]:
         """Return the callable that computes a request.
 
-        An implementation whose ``load`` fails takes its plugin out of use, and the request is
-        decided again without it; a demand for it is not, and ends in the error.
+        An implementation whose ``load`` fails takes its plugin out of use, or where a library
+        cannot be imported only itself, and the request is decided again without it; a demand for
+        it is not, and ends in the error.
 
         Raises:
             UnsupportedError: no implementation supports it; the message holds the whole trace.
@@ -116,7 +117,7 @@ class Registry(Offers):
             try:
                 found = self._load(decision.contract, chosen)
             except PluginCodeError:
-                # Its plugin is out of use now: the next decision goes without it, and says so.
+                # It is out of use now: the next decision goes without it, and says so.
                 continue
             self._notice(decision)
             with self._lock:

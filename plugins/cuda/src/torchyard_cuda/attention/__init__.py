@@ -40,7 +40,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     fa4 = Implementation(
         contract,
         "cuda.fa4",
-        supports_fa4,
+        partial(supports_fa4, backward=contract == BACKWARD),
         partial(_load_fa4, contract == FORWARD),
         before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_PORTABLE),
     )

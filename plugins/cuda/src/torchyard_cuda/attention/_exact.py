@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Final
 
 import torch
@@ -26,18 +27,20 @@ __all__ = ["exact_backward", "exact_forward", "finite"]
 _EXACT: Final = "attention.tiled"
 
 
-def finite(tensor: Tensor) -> bool:
-    """Return whether a sum of a tensor is finite; true while a graph is captured.
+def finite(*tensors: Tensor) -> bool:
+    """Return whether the sum of some tensors is finite; true while a graph is captured.
 
-    The host waits for it, which it cannot during a capture.
+    The host waits for it, once, which it cannot during a capture.
     """
-    if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+    if tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
         return True
-    return bool(tensor.sum(dtype=torch.float32).isfinite())
+    sums = [tensor.sum(dtype=torch.float32) for tensor in tensors]
+    return bool(torch.stack(sums).sum().isfinite())
 
 
 def exact_forward(call: AttentionCall) -> AttentionResult:
-    """Compute ``attention/1`` by attention.tiled, which keeps hidden values out."""
+    """Compute ``attention/1`` by attention.tiled, which keeps hidden values out; warn of it."""
+    _warn("an output is not finite, which may come from a key that the mask hides")
     forward: Forward = resolve(FORWARD, _request(call), use=_EXACT)
     return forward(call)
 
@@ -45,9 +48,25 @@ def exact_forward(call: AttentionCall) -> AttentionResult:
 def exact_backward(
     call: AttentionCall, out: Tensor, lse: Tensor, grad_out: Tensor, grad_lse: Tensor | None
 ) -> AttentionGradients:
-    """Compute ``attention_backward/1`` by attention.tiled."""
+    """Compute ``attention_backward/1`` by attention.tiled; warn of it."""
+    _warn(
+        "a gradient is not finite, which may come from a key that the mask hides"
+        if grad_lse is None
+        else "the kernel takes no gradient of the lse"
+    )
     backward: Backward = resolve(BACKWARD, _request(call), use=_EXACT)
     return backward(call, out, lse, grad_out, grad_lse)
+
+
+def _warn(reason: str) -> None:
+    """Say that another implementation than the chosen one computes a call, many times as slow."""
+    warnings.warn(
+        f"{reason}: {_EXACT} computes the call, which takes many times as long; "
+        f"TORCHYARD_USE=attention=cuda.triton,attention_backward=cuda.triton demands kernels that "
+        f"need no second way",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _request(call: AttentionCall) -> AttentionRequest:

@@ -176,7 +176,7 @@ class FusedBackward:
             assert of_key is not None
             assert of_value is not None
             gradients = (_joined(of_query), of_key, of_value)
-            if call.mask is not None and not all(map(finite, gradients)):
+            if call.mask is not None and not finite(*gradients):
                 return exact_backward(call, out, lse, grad_out, grad_lse)
             return AttentionGradients(*gradients)
 

@@ -8,7 +8,10 @@ block lists of a mask whose mask_mod is trivial.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -53,7 +56,8 @@ def functions() -> Functions:
     Raises:
         UnknownVersionError: they are not those that were read.
     """
-    from flash_attn.cute import interface
+    with _process_as_it_was():
+        from flash_attn.cute import interface
 
     found = version("flash-attn-4")
     expected = known().get(found)
@@ -65,6 +69,21 @@ def functions() -> Functions:
     taken = Functions(interface._flash_attn_fwd, interface._flash_attn_bwd)
     check_signatures(taken, expected)
     return taken
+
+
+@contextmanager
+def _process_as_it_was() -> Iterator[None]:
+    """Undo what an import changes for the whole program.
+
+    CUTLASS' DSL prints every uncaught exception of the process by a hook of its own, and adds
+    filters of warnings.
+    """
+    hook = sys.excepthook
+    with warnings.catch_warnings():
+        try:
+            yield
+        finally:
+            sys.excepthook = hook
 
 
 def check_signatures(taken: Functions, expected: Signatures) -> None:
@@ -193,7 +212,7 @@ class Fa4Backward:
                 _widened(value, call.value),
             )
             hides = call.mask is not None or call.score_mod is not None
-            if hides and not all(map(finite, gradients)):
+            if hides and not finite(*gradients):
                 return exact_backward(call, out, lse, grad_out, grad_lse)
         captured = () if call.score_mod is None else (None,) * len(call.score_mod.captured)
         return AttentionGradients(*gradients, captured)

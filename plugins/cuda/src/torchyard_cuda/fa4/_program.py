@@ -41,12 +41,14 @@ class CutePrograms:
         key: hash of the source.
         tensors: numbers of the captured tensors that are read, in the order of ``aux_tensors``.
         names: of the functions: the program, and what multiplies a gradient by its derivative.
+        inputs: names of the inputs that are read, such as ``h``.
     """
 
     source: str
     key: str
     tensors: tuple[int, ...]
     names: tuple[str, ...]
+    inputs: frozenset[str]
 
     def functions(self) -> tuple[Any, ...]:
         """Return the functions; imports cutlass."""
@@ -79,7 +81,8 @@ def lower_score(text: str, captured: Traits, *, first: int = 0) -> CutePrograms:
     gradient = function_text(
         "gradient", ("grad", *_SCORE), graph, slope, places, like="s", scaled_by="grad"
     )
-    return _programs((score, gradient), tensors, ("score", "gradient"))
+    inputs = _inputs(graph, (graph.result, slope))
+    return _programs((score, gradient), tensors, ("score", "gradient"), inputs)
 
 
 @lru_cache(maxsize=1024)
@@ -89,7 +92,7 @@ def lower_mask(text: str, captured: Traits, *, first: int = 0) -> CutePrograms:
     tensors = _read(graph, (graph.result,))
     places = _places(tensors, first)
     mask = function_text("mask", _MASK, graph, graph.result, places, like="kv_idx")
-    return _programs((mask,), tensors, ("mask",))
+    return _programs((mask,), tensors, ("mask",), _inputs(graph, (graph.result,)))
 
 
 def auxiliary(programs: CutePrograms, captured: Sequence[Tensor]) -> list[Tensor]:
@@ -108,13 +111,22 @@ def _read(graph: Graph, results: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({int(str(node.data)) for node in nodes if node.op == "load"}))
 
 
+def _inputs(graph: Graph, results: tuple[int, ...]) -> frozenset[str]:
+    """Return the names of the inputs that some results read."""
+    nodes = (graph.nodes[number] for number in graph.needed(results))
+    return frozenset(str(node.data) for node in nodes if node.op == "input")
+
+
 def _places(tensors: tuple[int, ...], first: int) -> dict[int, int]:
     return {number: first + place for place, number in enumerate(tensors)}
 
 
 def _programs(
-    functions: tuple[str, ...], tensors: tuple[int, ...], names: tuple[str, ...]
+    functions: tuple[str, ...],
+    tensors: tuple[int, ...],
+    names: tuple[str, ...],
+    inputs: frozenset[str],
 ) -> CutePrograms:
     source = "\n\n".join((HEADER, *functions))
     key = hashlib.sha256(source.encode()).hexdigest()[:24]
-    return CutePrograms(source, key, tensors, names)
+    return CutePrograms(source, key, tensors, names, inputs)

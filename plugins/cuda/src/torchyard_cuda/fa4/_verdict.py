@@ -15,19 +15,25 @@ _DTYPES: Final = ("float16", "bfloat16")
 _OTHERS: Final = "cuda.triton and attention.tiled compute it"
 _HOPPER: Final = (9, 0)
 _BLACKWELL: Final = 10
+# flash_bwd_sm90.py takes rows for those of packed heads, which its backward never packs: a program
+# reads h and q of other elements, and captured tensors beyond their ends.
+_MISREAD: Final = frozenset({"h", "q"})
 
 
-def supports(request: AttentionRequest, platform: Platform) -> Verdict:
-    """Say whether FlashAttention-4 computes a request, forward or backward."""
+def supports(request: AttentionRequest, platform: Platform, *, backward: bool) -> Verdict:
+    """Say whether FlashAttention-4 computes a request's outputs, or its gradients.
+
+    A call of training has its outputs from here where another implementation has its gradients.
+    """
     # Its kernels for older GPUs, and for sm_120, take no program in the backward, or none at all.
     refused = refused_machine(request.device, platform, _HOPPER, (10, 9))
     if refused is not None:
         return refused
     return (
         _library(platform)
-        or _call(request)
-        or _heads(request, platform)
-        or _program(request)
+        or _call(request, backward=backward)
+        or _heads(request, platform, backward=backward)
+        or _program(request, platform, backward=backward)
         or Verdict.yes(
             f"FlashAttention-4 {platform.library('flash-attn-4')}, compiled when first used"
         )
@@ -54,7 +60,7 @@ def _library(platform: Platform) -> Verdict | None:
     return None
 
 
-def _call(request: AttentionRequest) -> Verdict | None:
+def _call(request: AttentionRequest, *, backward: bool) -> Verdict | None:
     if request.dtype not in _DTYPES:
         return Verdict.no(
             ReasonCode.DTYPE, f"computes {' and '.join(_DTYPES)}; got {request.dtype}", _OTHERS
@@ -71,7 +77,7 @@ def _call(request: AttentionRequest) -> Verdict | None:
         return Verdict.no(ReasonCode.LAYOUT, "is given contiguous keys, got pages", _OTHERS)
     if request.max_scores:
         return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", _OTHERS)
-    if request.deterministic and request.grad and request.score is not ScoreKind.NONE:
+    if request.deterministic and backward and request.score is not ScoreKind.NONE:
         return Verdict.no(
             ReasonCode.DETERMINISM,
             "its deterministic gradients were not tried with a score_mod",
@@ -83,14 +89,12 @@ def _call(request: AttentionRequest) -> Verdict | None:
     return None
 
 
-def _heads(request: AttentionRequest, platform: Platform) -> Verdict | None:
-    accelerator = accelerator_of(platform)
-    found = None if accelerator is None else capability(accelerator)
+def _heads(request: AttentionRequest, platform: Platform, *, backward: bool) -> Verdict | None:
     sizes = request.head_dim, request.value_dim
     small = min(sizes) >= 8 and max(sizes) <= 128
     if sizes[0] % 8 or sizes[1] % 8:
         text = f"head sizes must be multiples of 8, got {sizes}"
-    elif found is not None and found[0] == _BLACKWELL:
+    elif _generation(platform) == _BLACKWELL:
         if small or sizes == (192, 128):
             return None
         if sizes == (256, 256) and request.score is ScoreKind.NONE:
@@ -99,9 +103,9 @@ def _heads(request: AttentionRequest, platform: Platform) -> Verdict | None:
             f"on sm_10x takes heads up to 128, (192, 128), and (256, 256) without a score_mod; "
             f"got {sizes}"
         )
-    elif request.grad and max(sizes) > 192:
+    elif backward and max(sizes) > 192:
         text = f"its gradients on sm_90 are for heads up to 192, got {sizes}"
-    elif request.grad and request.q_heads != request.kv_heads and sizes[0] != sizes[1]:
+    elif backward and request.q_heads != request.kv_heads and sizes[0] != sizes[1]:
         text = f"its gradients on sm_90 share key heads where head_dim is value_dim, got {sizes}"
     elif min(sizes) >= 8 and max(sizes) <= 256:
         return None
@@ -110,14 +114,21 @@ def _heads(request: AttentionRequest, platform: Platform) -> Verdict | None:
     return Verdict.no(ReasonCode.HEAD_DIM, text, _OTHERS)
 
 
-def _program(request: AttentionRequest) -> Verdict | None:
+def _generation(platform: Platform) -> int | None:
+    """Return the major number of the GPU's compute capability."""
+    accelerator = accelerator_of(platform)
+    found = None if accelerator is None else capability(accelerator)
+    return None if found is None else found[0]
+
+
+def _program(request: AttentionRequest, platform: Platform, *, backward: bool) -> Verdict | None:
     if request.score is ScoreKind.NONE:
         return None
     if request.score is not ScoreKind.POINTWISE or not request.score_text:
         return Verdict.no(
             ReasonCode.SCORE_MOD, f"takes programs, got a {request.score} score_mod", _OTHERS
         )
-    if any(request.captured_grad):
+    if backward and any(request.captured_grad):
         return Verdict.no(
             ReasonCode.GRAD, "has no gradients of captured tensors", "use cuda.triton"
         )
@@ -128,7 +139,16 @@ def _program(request: AttentionRequest) -> Verdict | None:
 
     traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
     try:
-        lower_score(request.score_text, traits)
+        program = lower_score(request.score_text, traits)
     except UnsupportedProgramError as error:
         return Verdict.no(ReasonCode.SCORE_MOD, f"score_mod: {error}", _OTHERS)
+    shared = request.q_heads != request.kv_heads
+    if backward and shared and program.inputs & _MISREAD and _generation(platform) == _HOPPER[0]:
+        return Verdict.no(
+            ReasonCode.SCORE_MOD,
+            "its gradients on sm_90 give a score_mod another head's and row's numbers where query "
+            f"heads share key heads; got {request.q_heads} on {request.kv_heads}, and a score_mod "
+            "that reads h or q",
+            "use cuda.triton",
+        )
     return None
