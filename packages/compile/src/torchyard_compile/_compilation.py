@@ -62,7 +62,8 @@ def compile_regions(
     if dynamic is not None:
         dynamic = arguments.boolean(of, "dynamic", dynamic)
     if not callable(backend):
-        backend = arguments.text(of, "backend", backend)
+        known = torch.compiler.list_backends(exclude_tags=())
+        backend = arguments.choice(of, "backend", backend, known)
     if mode is not None:
         mode = arguments.text(of, "mode", mode)
     kinds = repeated_blocks(model, least)

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ __all__ = ["Reuse", "reuse"]
 # Keys and values of a page, layer by layer: [1, heads, tokens, size] each.
 _Page = tuple[tuple[Tensor, Tensor], ...]
 _MEBI: Final = 1 << 20
+_TIER: Final = ("name", "errors", "get", "put", "delete")
 # Arguments of generate that leave keys and values of a prompt what they are.
 _PLAIN: Final = frozenset(
     "inputs input_ids attention_mask generation_config logits_processor stopping_criteria streamer "
@@ -75,6 +76,15 @@ def reuse(
     return Reuse(model, budget, tiers, policy, page, ttl, tenant, verify)
 
 
+def _tier(of: str, name: str, value: object) -> Tier:
+    """Return a place for entries; a class of one's own needs a tier's attributes alone."""
+    if isinstance(value, type) or not all(hasattr(value, known) for known in _TIER):
+        raise arguments.wrong_kind(
+            of, name, f"an object with {', '.join(_TIER)}, such as a DiskTier", value
+        )
+    return cast("Tier", value)
+
+
 class Reuse:
     """Keys and values of a model's prompts; see :func:`reuse`."""
 
@@ -95,9 +105,9 @@ class Reuse:
         policy = arguments.choice(of, "policy", policy, POLICIES)
         self._page = arguments.integer(of, "page", page, least=1)
         self._ttl = math.inf if ttl is None else arguments.number(of, "ttl", ttl, least=0.0)
-        self._tenant = arguments.text(of, "tenant", tenant) if tenant else ""
+        self._tenant: str = arguments.instance(of, "tenant", tenant, str, "a string")
         self._verify = arguments.number(of, "verify", verify, least=0.0, most=1.0)
-        self._tiers: tuple[Tier, ...] = tuple(arguments.sequence(of, "tiers", tiers))
+        self._tiers: tuple[Tier, ...] = arguments.sequence(of, "tiers", tiers, _tier)
         _check_model(model)
         self._model: Any = model
         self._pages: Entries[_Page] = Entries(budget, POLICIES[policy], self._ttl)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from torchyard import arguments
 from torchyard_cache._reuse._entries import Entries
 from torchyard_cache._reuse._policies import POLICIES, page_cost
 
 __all__ = ["Replay", "chat_trace", "prompt_trace", "simulate"]
+
+# Of each argument of an invented trace, all of whose tokens are in memory at some time.
+_MOST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,13 @@ def simulate(
     page = arguments.integer(of, "page", page, least=1)
     given: Sequence[str] = arguments.sequence(of, "policies", policies)
     names = [arguments.choice(of, "policies", name, POLICIES) for name in given]
-    found: Iterable[object] = arguments.instance(of, "trace", trace, Iterable, "a list of prompts")
-    prompts = [_ids(place, prompt) for place, prompt in enumerate(found)]
+    expected = "token ids of at least one prompt, as lists"
+    refused = isinstance(trace, (str, bytes, Mapping)) or hasattr(trace, "tolist")
+    if refused or not isinstance(trace, Iterable):
+        raise arguments.wrong_kind(of, "trace", expected, trace)
+    prompts = [_ids(place, prompt) for place, prompt in enumerate(trace)]
+    if not prompts:
+        raise arguments.wrong_value(of, "trace", expected, "none")
     replays = [_replay(prompts, name, budget, page) for name in names]
     return tuple(sorted(replays, key=lambda replay: -replay.cost_saved))
 
@@ -104,8 +113,8 @@ def prompt_trace(
     """
     of = "prompt_trace"
     requests = arguments.integer(of, "requests", requests, least=0)
-    prompts = arguments.integer(of, "prompts", prompts, least=1)
-    length = arguments.integer(of, "length", length, least=2)
+    prompts = arguments.integer(of, "prompts", prompts, least=1, most=_MOST)
+    length = arguments.integer(of, "length", length, least=2, most=_MOST)
     return _prompts(requests, prompts, length, arguments.integer(of, "seed", seed))
 
 
@@ -136,9 +145,9 @@ def chat_trace(
         TypeError, ValueError: an argument does not fit.
     """
     of = "chat_trace"
-    chats = arguments.integer(of, "chats", chats, least=0)
-    turns = arguments.integer(of, "turns", turns, least=1)
-    length = arguments.integer(of, "length", length, least=2)
+    chats = arguments.integer(of, "chats", chats, least=0, most=_MOST)
+    turns = arguments.integer(of, "turns", turns, least=1, most=_MOST)
+    length = arguments.integer(of, "length", length, least=2, most=_MOST)
     return _chats(chats, turns, length, arguments.integer(of, "seed", seed))
 
 

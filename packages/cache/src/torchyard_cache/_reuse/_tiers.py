@@ -162,9 +162,14 @@ class ValkeyTier:
                 "ValkeyTier: its client is absent: pip install 'torchyard-cache[valkey]'"
             ) from error
         self._failures: tuple[type[Exception], ...] = (valkey.ValkeyError, OSError)
-        self._client: Any = valkey.Valkey.from_url(
-            url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=None
-        )
+        try:
+            self._client: Any = valkey.Valkey.from_url(
+                url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=None
+            )
+        except ValueError as error:
+            raise arguments.wrong_value(
+                "ValkeyTier", "url", "an address such as valkey://host:6379/0", f"{url!r}: {error}"
+            ) from error
         self._until = 0.0
         self._lock = threading.Lock()
         self.errors = 0

@@ -46,7 +46,8 @@ def check_serial(bundle: Bundle, newer_than: int, *, allow_older: bool) -> None:
     serial = bundle.manifest.serial
     if serial <= newer_than:
         raise BundleError(
-            f"bundle {bundle.manifest.name}: expected a serial above {newer_than}, got {serial}"
+            f"load: newer_than: expected bundle {bundle.manifest.name} to have a serial above "
+            f"{newer_than}, got {serial}"
         )
     if bundle.signer is None:
         return
