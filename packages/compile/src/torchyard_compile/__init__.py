@@ -1,6 +1,6 @@
-"""torch.compile by repeated blocks: what was compiled, what it cost, and why it was compiled again.
+"""torch.compile by repeated blocks, and torch's functions by what the registry chooses.
 
-See docs/compile-regions.md.
+See docs/compile-regions.md and docs/reroute.md.
 """
 
 from __future__ import annotations
@@ -8,13 +8,18 @@ from __future__ import annotations
 from torchyard_compile._compilation import compile_regions
 from torchyard_compile._errors import FallbackError, RecompileBudgetError, RegionWarning
 from torchyard_compile._report import Compilation, Region, Report
+from torchyard_compile._reroute import CallSite, Reroute, RerouteMismatchError, reroute
 
 __all__ = [
+    "CallSite",
     "Compilation",
     "FallbackError",
     "RecompileBudgetError",
     "Region",
     "RegionWarning",
     "Report",
+    "Reroute",
+    "RerouteMismatchError",
     "compile_regions",
+    "reroute",
 ]

@@ -22,6 +22,7 @@ __all__ = [
     "newest",
     "recent_compilations",
     "refusals",
+    "version_of",
 ]
 
 
@@ -70,3 +71,8 @@ def refusals() -> tuple[type[Exception], ...]:
     names = ("Unsupported", "FailOnRecompileLimitHit", "RecompileLimitExceeded")
     exc = _part("torch._dynamo", "exc")
     return tuple(getattr(exc, name) for name in names if hasattr(exc, name))
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was written to, as autograd counts it; -1 where nothing counts."""
+    return -1 if tensor.is_inference() else int(tensor._version)

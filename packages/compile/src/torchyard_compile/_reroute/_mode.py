@@ -1,0 +1,211 @@
+"""``reroute``: torch's functions in an unmodified model, by what the registry chooses."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from torchyard import UnsupportedError, active_transform, arguments, registry
+from torchyard_compile._reroute._attention import attention
+from torchyard_compile._reroute._call import LeftAlone, Rerouting
+from torchyard_compile._reroute._kernels import linear, recurrent, topk
+from torchyard_compile._reroute._report import Calls, CallSite
+from torchyard_compile._reroute._verification import verify
+
+__all__ = ["Reroute", "reroute"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_Route = Callable[..., Rerouting]
+
+# torch's function -> its name, the package of the op of ours, and how a call is rerouted.
+_ROUTES: Final[Mapping[Any, tuple[str, str, _Route]]] = MappingProxyType(
+    {
+        nn.functional.scaled_dot_product_attention: (
+            *("scaled_dot_product_attention", "torchyard_attention"),
+            attention,
+        ),
+        nn.functional.linear: ("linear", "torchyard_kernels", linear),
+        torch.topk: ("topk", "torchyard_kernels", topk),
+        Tensor.topk: ("topk", "torchyard_kernels", topk),
+        **{
+            getattr(torch, kind): (kind, "torchyard_kernels", recurrent(kind))
+            for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+        },
+    }
+)
+# What these offer are compositions of torch's own operators, for devices that nobody else serves.
+_COMPOSITIONS: Final = frozenset({"attention", "kernels"})
+
+
+def reroute(model: nn.Module | None = None, *, verify: bool = False) -> Reroute:
+    """Send calls of torch's functions to the ops of torchyard where the registry prefers those.
+
+    A context manager, or ``@reroute()`` before a function; given a model, it holds in every call of
+    the model, until ``undo()``. Rerouted are ``scaled_dot_product_attention`` and ``linear`` of
+    torch.nn.functional, ``torch.topk``, and what ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where
+    an implementation of a device's plugin is chosen; all others torch computes as before, and
+    ``explain()`` says why. Results differ by rounding, and of equal elements ``topk`` returns the
+    first ones. Calls inside of torch.compile are the compiler's.
+
+    Args:
+        model: whose calls; None: those inside of the ``with`` or of the function.
+        verify: compute each rerouted call by torch as well and in float64, for tests.
+
+    Raises:
+        TypeError: an argument does not fit.
+        RerouteMismatchError: in calls, with ``verify``: a result is further from float64's than
+            torch's own may be.
+    """
+    check = arguments.boolean("reroute", "verify", verify)
+    if model is None:
+        return Reroute(verify=check)
+    arguments.instance(
+        *("reroute", "model", model, nn.Module, "a torch.nn.Module"),
+        remedy="before a function write @reroute()",
+    )
+    found = Reroute(verify=check)
+    found._attach(model)
+    return found
+
+
+class Reroute:
+    """Calls of torch's functions that ops of torchyard may compute; see :func:`reroute`."""
+
+    def __init__(self, *, verify: bool) -> None:
+        self._verify = verify
+        self._calls = Calls()
+        self._entered = threading.local()
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> Self:
+        mode = _Mode(self._calls, verify=self._verify)
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        self._modes().append(mode)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._modes().pop().__exit__(*exception)  # type: ignore[no-untyped-call]
+
+    def __call__(self, function: _F) -> _F:
+        """Return a function inside of which calls are rerouted."""
+        arguments.function("reroute", "function", function)
+
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    def explain(self) -> tuple[CallSite, ...]:
+        """Return each form of call that there was, what computed it, and why."""
+        return self._calls.sites()
+
+    def undo(self) -> None:
+        """Leave the model as it was."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks.clear()
+
+    def _attach(self, model: nn.Module) -> None:
+        def enter(module: nn.Module, args: Any) -> None:
+            self.__enter__()
+
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            self.__exit__(None, None, None)
+
+        # Around every other hook of the model, and after an error too.
+        self._hooks = [
+            model.register_forward_pre_hook(enter, prepend=True),
+            model.register_forward_hook(leave, always_call=True),
+        ]
+
+    def _modes(self) -> list[_Mode]:
+        found: list[_Mode] | None = getattr(self._entered, "modes", None)
+        if found is None:
+            found = self._entered.modes = []
+        return found
+
+
+class _Mode(TorchFunctionMode):
+    def __init__(self, calls: Calls, *, verify: bool) -> None:
+        super().__init__()
+        self._calls = calls
+        self._verify = verify
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
+        route = _ROUTES.get(func)
+        if route is None:
+            return func(*args, **kwargs)
+        name, package, make = route
+        form: Any = None
+        try:
+            if not _is_installed(package):
+                raise LeftAlone(f"{package.replace('_', '-')} is not installed")
+            if transform := active_transform(args):
+                raise LeftAlone(f"inside of {transform}")
+            try:
+                rerouting = make(*args, **kwargs)
+            except TypeError as error:
+                raise LeftAlone(f"arguments that are not rerouted: {error}") from error
+            form = rerouting.form
+            implementation, reason = _choice(rerouting)
+        except LeftAlone as why:
+            self._calls.note(name, form, "", str(why))
+            return func(*args, **kwargs)
+        found = rerouting.run()
+        self._calls.note(name, form, implementation, reason)
+        if self._verify:
+            verify(name, func, args, kwargs, found)
+        return found
+
+
+def _choice(rerouting: Rerouting) -> tuple[str, str]:
+    """Return what the registry chooses for a call, and why; LeftAlone where that is torch's own."""
+    cache = registry().decision_cache()
+    key = "reroute", rerouting.form, _autocast()
+    found = cache.get(key)
+    if found is None:
+        found = cache[key] = _decided(rerouting)
+    implementation, reason = found
+    if not implementation:
+        raise LeftAlone(reason)
+    return implementation, reason
+
+
+def _decided(rerouting: Rerouting) -> tuple[str, str]:
+    try:
+        decision = rerouting.decide()
+    except LeftAlone as why:
+        return "", str(why)
+    except (TypeError, ValueError, UnsupportedError) as error:
+        # What torch says of such a call is for torch to say.
+        return "", f"the op of ours refuses it: {error}"
+    chosen = decision.chosen
+    if chosen is None:
+        return "", "no implementation supports it"
+    if chosen.plugin in _COMPOSITIONS:
+        return "", f"the registry chooses {chosen.name}, which is made of torch's own operators"
+    return chosen.name, f"the registry's choice by {decision.source}"
+
+
+@functools.cache
+def _is_installed(package: str) -> bool:
+    return find_spec(package) is not None
+
+
+def _autocast() -> bool:
+    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
