@@ -125,7 +125,7 @@ NOT_TRIED: Final = {
             *("torchyard_cache.Reuse", "torchyard_cache.ReusedModule", "torchyard_cache.Stats"),
             "torchyard_cache.Replay",
             *("torchyard_compile.Compilation", "torchyard_compile.Region"),
-            "torchyard_compile.Report",
+            *("torchyard_compile.Report", "torchyard_compile.CallSite"),
             "torchyard_compile.probes.Probed",
             *("torchyard_cache.artifacts.Artifact", "torchyard_cache.artifacts.Machine"),
             *("torchyard_cache.artifacts.CompiledGraph", "torchyard_cache.artifacts.Explanation"),

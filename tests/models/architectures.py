@@ -23,14 +23,17 @@ from transformers.models.auto import modeling_auto
 from torchyard import TorchyardError
 from torchyard_attention.transformers import UnusedAttentionWarning
 
-__all__ = ["Outcome", "Result", "architectures", "compare"]
+__all__ = [
+    *("BOUND", "Outcome", "Result", "architectures", "compare", "difference", "eager", "model_of"),
+    "outputs_of",
+]
 
 _BATCH: Final = 2
 _LENGTH: Final = 20
 _PADDING: Final = 5
 _VOCABULARY: Final = 256
 # Of the largest value: 1e-6 is usual in float32, and a mask that is one key off changes 1e-2.
-_BOUND: Final = 1e-4
+BOUND: Final = 1e-4
 # A model of more parameters than this takes too long to be one of hundreds.
 _MOST_PARAMETERS: Final = 100_000_000
 
@@ -147,7 +150,7 @@ def compare(name: str, attention: str) -> Result:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        built = _eager(name)
+        built = eager(name)
     if isinstance(built, Result):
         return built
     kind, config, inputs, wanted = built
@@ -163,8 +166,8 @@ def compare(name: str, attention: str) -> Result:
         warnings.simplefilter("always")
         interface.register(attention, counted)
         try:
-            model = _model(kind, config, attention)
-            found = _outputs(model, inputs)
+            model = model_of(kind, config, attention)
+            found = outputs_of(model, inputs)
         except TorchyardError as error:
             return Result(Outcome.REFUSED, str(error))
         except Exception as error:
@@ -172,17 +175,17 @@ def compare(name: str, attention: str) -> Result:
         finally:
             interface.register(attention, ours)
     said = [str(entry.message) for entry in caught if entry.category is UnusedAttentionWarning]
-    difference = _difference(found, wanted, inputs)
-    if difference > _BOUND:
+    off = difference(found, wanted, inputs)
+    if off > BOUND:
         # A query that sees no key gets 0 from "sdpa" and from ours, and a mean from "eager".
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            wanted = _outputs(_model(kind, config, "sdpa"), inputs)
-        difference = _difference(found, wanted, inputs)
-    if difference > _BOUND:
-        return Result(Outcome.WRONG, f"differs by {difference:.1e} of the largest value")
+            wanted = outputs_of(model_of(kind, config, "sdpa"), inputs)
+        off = difference(found, wanted, inputs)
+    if off > BOUND:
+        return Result(Outcome.WRONG, f"differs by {off:.1e} of the largest value")
     if calls:
-        return Result(Outcome.RIGHT, f"{difference:.1e}")
+        return Result(Outcome.RIGHT, f"{off:.1e}")
     if said:
         return Result(Outcome.TOLD, said[0])
     # Linear attention and similar layers take no softmax, and have no place in the interface.
@@ -196,7 +199,7 @@ def compare(name: str, attention: str) -> Result:
     return Result(Outcome.NO_ATTENTION)
 
 
-def _eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Result:
+def eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Result:
     """Return a class, a small configuration that it takes, its inputs and its outputs."""
     try:
         kind: Any = getattr(transformers, name)
@@ -215,7 +218,7 @@ def _eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Re
             if size > _MOST_PARAMETERS:
                 reason = reason or f"{size:,} parameters"
                 continue
-            model = _model(kind, config, "eager")
+            model = model_of(kind, config, "eager")
             inputs = _inputs(model)
             if isinstance(inputs, str):
                 return Result(Outcome.UNBUILT, inputs)
@@ -224,7 +227,7 @@ def _eager(name: str) -> tuple[Any, Any, dict[str, Any], dict[str, Tensor]] | Re
             continue
         for given in _layouts(inputs):
             try:
-                return kind, config, given, _outputs(model, given)
+                return kind, config, given, outputs_of(model, given)
             except Exception as error:
                 reason = _first_line(error)
     return Result(Outcome.UNBUILT, reason)
@@ -273,7 +276,7 @@ def _has_sections(config: Any) -> bool:
     return "mrope_section" in inspect.getsource(file)
 
 
-def _model(kind: Any, config: Any, attention: str) -> Any:
+def model_of(kind: Any, config: Any, attention: str) -> Any:
     torch.manual_seed(3)
     config = copy.deepcopy(config)
     model = kind._from_config(config, attn_implementation=attention)
@@ -352,7 +355,7 @@ def _features(config: Any) -> Tensor:
     return torch.randn(_BATCH, bins, 2 * getattr(config, "max_source_positions", 50))
 
 
-def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Tensor]:
+def outputs_of(model: Any, inputs: dict[str, Any]) -> dict[str, Tensor]:
     torch.manual_seed(5)
     with torch.no_grad():
         outputs = model(**inputs)
@@ -374,7 +377,7 @@ def _outputs(model: Any, inputs: dict[str, Any]) -> dict[str, Tensor]:
     return found
 
 
-def _difference(
+def difference(
     found: dict[str, Tensor], wanted: dict[str, Tensor], inputs: dict[str, Any]
 ) -> float:
     """Return the largest difference at tokens that are no padding, over the largest value."""
@@ -384,8 +387,8 @@ def _difference(
     for name, value in wanted.items():
         if found[name].shape != value.shape:
             return float("inf")
-        difference = (found[name] - value).abs()
+        off = (found[name] - value).abs()
         if value.shape[:2] == (_BATCH, _LENGTH) and "attention_mask" in inputs:
-            difference = difference[inputs["attention_mask"].bool()]
-        largest = max(largest, float(difference.max() / value.abs().max().clamp(min=1e-6)))
+            off = off[inputs["attention_mask"].bool()]
+        largest = max(largest, float(off.max() / value.abs().max().clamp(min=1e-6)))
     return largest

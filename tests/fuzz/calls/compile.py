@@ -24,7 +24,24 @@ def _compiled(**given: Any) -> None:
     torchyard_compile.compile_regions(**given)
 
 
+def _rerouted(**given: Any) -> None:
+    torchyard_compile.reroute(**given).undo()
+
+
 CALLS: Final = (
+    call_of(
+        "torchyard_compile.reroute",
+        lambda: {"model": _model(), "verify": False},
+        _rerouted,
+        model=Kind(lambda v: v if v is None or isinstance(v, nn.Module) else REFUSED),
+        verify=BOOL,
+    ),
+    call_of(
+        "torchyard_compile.Reroute",
+        {"verify": False},
+        lambda **given: torchyard_compile.Reroute(**given).undo(),
+        verify=BOOL,
+    ),
     call_of(
         "torchyard_compile.compile_regions",
         lambda: {

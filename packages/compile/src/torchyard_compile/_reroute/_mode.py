@@ -64,14 +64,13 @@ def reroute(model: nn.Module | None = None, *, verify: bool = False) -> Reroute:
         RerouteMismatchError: in calls, with ``verify``: a result is further from float64's than
             torch's own may be.
     """
-    check = arguments.boolean("reroute", "verify", verify)
+    found = Reroute(verify=verify)
     if model is None:
-        return Reroute(verify=check)
+        return found
     arguments.instance(
         *("reroute", "model", model, nn.Module, "a torch.nn.Module"),
         remedy="before a function write @reroute()",
     )
-    found = Reroute(verify=check)
     found._attach(model)
     return found
 
@@ -80,7 +79,7 @@ class Reroute:
     """Calls of torch's functions that ops of torchyard may compute; see :func:`reroute`."""
 
     def __init__(self, *, verify: bool) -> None:
-        self._verify = verify
+        self._verify = arguments.boolean("reroute", "verify", verify)
         self._calls = Calls()
         self._entered = threading.local()
         self._hooks: list[Any] = []
@@ -166,7 +165,12 @@ class _Mode(TorchFunctionMode):
         except LeftAlone as why:
             self._calls.note(name, form, "", str(why))
             return func(*args, **kwargs)
-        found = rerouting.run()
+        try:
+            found = rerouting.run()
+        except (TypeError, ValueError, UnsupportedError) as error:
+            # What torch says of such a call is for torch to say.
+            self._calls.note(name, form, "", f"the op of ours refuses it: {error}")
+            return func(*args, **kwargs)
         self._calls.note(name, form, implementation, reason)
         if self._verify:
             verify(name, func, args, kwargs, found)
@@ -192,7 +196,6 @@ def _decided(rerouting: Rerouting) -> tuple[str, str]:
     except LeftAlone as why:
         return "", str(why)
     except (TypeError, ValueError, UnsupportedError) as error:
-        # What torch says of such a call is for torch to say.
         return "", f"the op of ours refuses it: {error}"
     chosen = decision.chosen
     if chosen is None:
