@@ -41,7 +41,7 @@ _ROUTES: Final[Mapping[Any, tuple[str, str, _Route]]] = MappingProxyType(
         },
     }
 )
-# What these offer are compositions of torch's own operators, for devices that nobody else serves.
+# What these offer are compositions of torch's own operators, for devices without a plugin.
 _COMPOSITIONS: Final = frozenset({"attention", "kernels"})
 
 
@@ -183,14 +183,14 @@ def _choice(rerouting: Rerouting) -> tuple[str, str]:
     key = "reroute", rerouting.form, _autocast()
     found = cache.get(key)
     if found is None:
-        found = cache[key] = _decided(rerouting)
+        found = cache[key] = _ask(rerouting)
     implementation, reason = found
     if not implementation:
         raise LeftAlone(reason)
     return implementation, reason
 
 
-def _decided(rerouting: Rerouting) -> tuple[str, str]:
+def _ask(rerouting: Rerouting) -> tuple[str, str]:
     try:
         decision = rerouting.decide()
     except LeftAlone as why:
