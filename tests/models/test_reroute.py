@@ -36,8 +36,8 @@ def test_outputs_are_those_of_eager_attention(name: str) -> None:
             rerouted.undo()
             wanted = outputs_of(model, inputs)
     assert difference(found, wanted, inputs) <= BOUND
-    served = {site.function for site in rerouted.explain() if site.implementation}
-    assert "scaled_dot_product_attention" in served, rerouted.explain()
+    functions = {site.function for site in rerouted.explain() if site.implementation}
+    assert "scaled_dot_product_attention" in functions, rerouted.explain()
 
 
 @pytest.mark.parametrize("name", ["Llama", "Qwen3", "Mistral"])
