@@ -8,16 +8,45 @@ open, and ``torch._weight_int4pack_mm`` none of ``linear/1``, whose packed layou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
-from torchyard import Implementation, hookimpl
+from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
 from torchyard_cuda._vendor import VENDOR
 from torchyard_triton import implementations
 
 __all__ = ["torchyard_implementations"]
 
+_LINEAR: Final = "linear/1"
+_QUANTISED: Final = ("int8", "int4")
+
 
 @hookimpl
 def torchyard_implementations(contract: str) -> Sequence[Implementation]:
-    """Return the kernels of a contract; imports no triton."""
-    return implementations(contract, VENDOR)
+    """Return the kernels of a contract; imports no triton.
+
+    ``cuda.quantised`` is the same product as ``cuda.triton`` for a list to name: of quantised
+    weights it is ahead of torch's operators, which unpack a weight at every call, and of others
+    behind them.
+    """
+    offered = implementations(contract, VENDOR)
+    if contract != _LINEAR:
+        return offered
+    (product,) = offered
+    supports = partial(_supports_quantised, product.supports)
+    return [product, replace(product, name="cuda.quantised", supports=supports)]
+
+
+def _supports_quantised(
+    supports: Callable[[Any, Platform], Verdict], request: Any, platform: Platform
+) -> Verdict:
+    if request.weight in _QUANTISED:
+        return supports(request, platform)
+    got = request.weight or "a plain one"
+    return Verdict.no(
+        ReasonCode.PURPOSE,
+        f"multiplies by weights of {' and '.join(_QUANTISED)}; got {got}",
+        "cuda.triton multiplies by others too",
+    )
