@@ -258,12 +258,34 @@ def test_autocast_is_as_torchs() -> None:
     torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
 
 
-def test_a_mask_that_was_written_to_is_read_again() -> None:
-    visible = _VISIBLE.clone()
-    with reroute(verify=True):
+@pytest.mark.parametrize("inference", [False, True])
+def test_a_mask_that_was_written_to_is_read_again(inference: bool) -> None:
+    with torch.inference_mode(inference), reroute(verify=True):
+        visible = _VISIBLE.clone()
         _attend(attn_mask=visible)
         visible.logical_not_()
         _attend(attn_mask=visible)
+
+
+def test_masks_of_several_threads_are_not_exchanged() -> None:
+    masks = [torch.rand((2, 1, 33, 40)) < 0.5 for _ in range(4)]
+    expected = [_attend(attn_mask=mask) for mask in masks]
+    wrong: list[int] = []
+    rerouted = reroute()
+
+    def run(place: int) -> None:
+        with rerouted:
+            for _ in range(30):
+                if not torch.allclose(_attend(attn_mask=masks[place]), expected[place], atol=1e-5):
+                    wrong.append(place)
+
+    threads = [threading.Thread(target=run, args=(place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(site.calls for site in rerouted.explain() if site.implementation) == 120
 
 
 def test_a_wrong_result_is_named_where_both_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:

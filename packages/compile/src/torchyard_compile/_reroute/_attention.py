@@ -83,9 +83,12 @@ def _causal(rows: int, keys: int, device: torch.device) -> Any:
 
 def _blocks(mask: Tensor, query: Tensor, keys: int) -> Any:
     """Return a mask [..., Sq, Sk] that broadcasts to [B, H, Sq, Sk] as blocks."""
-    key = (version_of(mask), tuple(query.shape[:3]), keys)
-    if _LAST and _LAST[0][0]() is mask and _LAST[0][1] == key:
-        return _LAST[0][2]
+    version = version_of(mask)
+    key = (version, tuple(query.shape[:3]), keys)
+    # Read once: another thread may keep another mask meanwhile.
+    for kept, kept_key, blocks in tuple(_LAST):
+        if kept() is mask and kept_key == key:
+            return blocks
     from torchyard_attention import create_block_mask
 
     batch, heads, rows = query.shape[:3]
@@ -105,5 +108,6 @@ def _blocks(mask: Tensor, query: Tensor, keys: int) -> Any:
         keys,
         device=mask.device,
     )
-    _LAST[:] = [(weakref.ref(mask), key, found)]
+    # Nothing counts the writes to a tensor of inference mode.
+    _LAST[:] = [] if version < 0 else [(weakref.ref(mask), key, found)]
     return found
