@@ -126,6 +126,7 @@ NOT_TRIED: Final = {
             "torchyard_cache.Replay",
             *("torchyard_compile.Compilation", "torchyard_compile.Region"),
             *("torchyard_compile.Report", "torchyard_compile.CallSite"),
+            *("torchyard_compile.BackwardReport", "torchyard_compile.CompiledBackward"),
             "torchyard_compile.probes.Probed",
             *("torchyard_cache.artifacts.Artifact", "torchyard_cache.artifacts.Machine"),
             *("torchyard_cache.artifacts.CompiledGraph", "torchyard_cache.artifacts.Explanation"),

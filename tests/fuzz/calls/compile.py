@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 import torchyard_compile
@@ -28,7 +29,30 @@ def _rerouted(**given: Any) -> None:
     torchyard_compile.reroute(**given).undo()
 
 
+def _backward() -> dict[str, Any]:
+    model = nn.Linear(2, 1)
+    return {
+        "model": model,
+        "step": lambda: model(torch.ones(1, 2)).sum().backward(),
+        "backend": "eager",
+        "rounds": 1,
+        "on_refusal": "warn",
+    }
+
+
 CALLS: Final = (
+    call_of(
+        "torchyard_compile.compiled_backward",
+        _backward,
+        # What is tried takes seconds, and depends on no argument's form.
+        lambda **given: torchyard_compile.compiled_backward(**given),
+        model=OTHER,
+        step=Kind(lambda v: v if callable(v) else REFUSED, free=True),
+        backend=_TEXT,
+        rounds=integer(1),
+        on_refusal=choice("raise", "warn"),
+        calls=("backend", "step"),
+    ),
     call_of(
         "torchyard_compile.reroute",
         lambda: {"model": _model(), "verify": False},

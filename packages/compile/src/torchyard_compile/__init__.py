@@ -1,18 +1,27 @@
 """torch.compile by repeated blocks, and torch's functions by what the registry chooses.
 
-See docs/compile-regions.md and docs/reroute.md.
+See docs/compile-regions.md, docs/compiled-backward.md and docs/reroute.md.
 """
 
 from __future__ import annotations
 
+from torchyard_compile._backward import BackwardReport, CompiledBackward, compiled_backward
 from torchyard_compile._compilation import compile_regions
-from torchyard_compile._errors import FallbackError, RecompileBudgetError, RegionWarning
+from torchyard_compile._errors import (
+    CompiledBackwardError,
+    FallbackError,
+    RecompileBudgetError,
+    RegionWarning,
+)
 from torchyard_compile._report import Compilation, Region, Report
 from torchyard_compile._reroute import CallSite, Reroute, RerouteMismatchError, reroute
 
 __all__ = [
+    "BackwardReport",
     "CallSite",
     "Compilation",
+    "CompiledBackward",
+    "CompiledBackwardError",
     "FallbackError",
     "RecompileBudgetError",
     "Region",
@@ -21,5 +30,6 @@ __all__ = [
     "Reroute",
     "RerouteMismatchError",
     "compile_regions",
+    "compiled_backward",
     "reroute",
 ]

@@ -1,10 +1,14 @@
-"""What is raised where a region is not compiled, or too often."""
+"""What is raised where a region or a backward pass is not compiled, or too often."""
 
 from __future__ import annotations
 
 from torchyard import TorchyardError
 
-__all__ = ["FallbackError", "RecompileBudgetError", "RegionWarning"]
+__all__ = ["CompiledBackwardError", "FallbackError", "RecompileBudgetError", "RegionWarning"]
+
+
+class CompiledBackwardError(TorchyardError, RuntimeError):
+    """Backward passes are not compiled; says why."""
 
 
 class FallbackError(TorchyardError, RuntimeError):
@@ -16,4 +20,4 @@ class RecompileBudgetError(TorchyardError, RuntimeError):
 
 
 class RegionWarning(UserWarning):
-    """What FallbackError or RecompileBudgetError would say, where a warning was asked for."""
+    """What one of the package's errors would say, where a warning was asked for."""

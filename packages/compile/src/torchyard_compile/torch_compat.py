@@ -6,7 +6,7 @@ Tried with torch 2.13. A torch without a part of it is refused with CompileRecor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ from torchyard import TorchyardError
 
 __all__ = [
     "CompileRecordError",
+    "compiled_autograd",
     "failing_at_limit",
     "graph_breaks",
     "newest",
@@ -35,9 +36,7 @@ def _part(module: str, name: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise CompileRecordError(
-            f"torch {torch.__version__} has no {module}.{name}, by which regions are watched"
-        ) from error
+        raise CompileRecordError(f"torch {torch.__version__} has no {module}.{name}") from error
 
 
 def newest() -> object:
@@ -76,3 +75,9 @@ def refusals() -> tuple[type[Exception], ...]:
 def version_of(tensor: torch.Tensor) -> int:
     """Return how often a tensor was written to, as autograd counts it; -1 where nothing counts."""
     return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def compiled_autograd(compiler: Callable[[Any], Any]) -> AbstractContextManager[object]:
+    """Return a context in which backward passes are graphs that ``compiler`` is given."""
+    enable = _part("torch._dynamo.compiled_autograd", "_enable")
+    return enable(compiler)  # type: ignore[no-any-return]

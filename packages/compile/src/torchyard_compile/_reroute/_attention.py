@@ -86,8 +86,8 @@ def _blocks(mask: Tensor, query: Tensor, keys: int) -> Any:
     version = version_of(mask)
     key = (version, tuple(query.shape[:3]), keys)
     # Read once: another thread may keep another mask meanwhile.
-    for kept, kept_key, blocks in tuple(_LAST):
-        if kept() is mask and kept_key == key:
+    for last, last_key, blocks in tuple(_LAST):
+        if last() is mask and last_key == key:
             return blocks
     from torchyard_attention import create_block_mask
 
