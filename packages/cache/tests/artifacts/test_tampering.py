@@ -280,7 +280,9 @@ def test_an_older_bundle_in_a_newer_ones_place_is_refused(tmp_path: Path) -> Non
     with pytest.raises(BundleError, match="its serial 10 is older than 20"):
         artifacts.load(old)
     assert artifacts.load(old, allow_older=True).present == 1
-    with pytest.raises(BundleError, match="expected a serial above 20, got 20"):
+    with pytest.raises(
+        BundleError, match="newer_than: expected bundle made to have a serial above 20, got 20"
+    ):
         artifacts.load(new, newer_than=20)
 
 
