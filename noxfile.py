@@ -55,7 +55,7 @@ ENVIRONMENTS = {
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),
     "cache": (
-        ["attention", "cpu", "cache", "compile"],
+        ["attention", "cpu", "kernels", "cache", "compile"],
         ["packages/cache/tests", "packages/compile/tests"],
     ),
     # Its tests choose Triton's interpreter, for the whole process.

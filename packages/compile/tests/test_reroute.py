@@ -15,9 +15,6 @@ from torch.nn import functional
 import torchyard
 from torchyard_compile import CallSite, RerouteMismatchError, reroute
 
-pytest.importorskip("torchyard_cpu")
-pytest.importorskip("torchyard_kernels")
-
 
 def _drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -138,6 +135,7 @@ def test_a_call_that_the_op_computes_otherwise_is_left_to_torch_with_the_reason(
 
 def test_an_error_of_torch_stays_torchs() -> None:
     for call in (
+        lambda: _attend(attn_mask=_VISIBLE, is_causal=True),
         lambda: functional.linear(_drawn(2, 3), _drawn(4, 5)),
         lambda: _drawn(3).topk(9),
         lambda: functional.scaled_dot_product_attention(

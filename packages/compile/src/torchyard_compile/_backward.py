@@ -64,7 +64,7 @@ def compiled_backward(
         model: whose gradients are compared; its gradients and buffers, and the generators of random
             numbers, are afterwards as they were.
         step: one forward and backward pass of it, without a step of an optimiser. Run
-            ``2 * rounds + 4`` times.
+            ``2 * rounds + 3`` times.
         backend: as of torch.compile.
         rounds: timed runs of each.
         on_refusal: ``raise``, or ``warn`` and run the backward passes as without.
@@ -149,7 +149,7 @@ class CompiledBackward:
 
     def _failure_of_small_model(self) -> str:
         """Return how the backward of a small model fails with the backend; empty where not."""
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        with torch.random.fork_rng(), torch.enable_grad():
             torch.manual_seed(0)
             model = _Small()
             x = torch.randn(3, 4)
