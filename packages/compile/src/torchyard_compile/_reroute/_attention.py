@@ -41,7 +41,7 @@ def attention(
     if not query.shape[0] == key.shape[0] == value.shape[0]:
         raise LeftAlone("batch sizes differ, which torch broadcasts")
     if attn_mask is not None and is_causal:
-        raise LeftAlone("attn_mask and is_causal together, which torch refuses")
+        raise LeftAlone("attn_mask and is_causal together")
     if attn_mask is not None and attn_mask.dtype != torch.bool:
         raise LeftAlone("attn_mask: a mask that is added, which is no block mask")
     if attn_mask is not None and attn_mask.requires_grad:
