@@ -14,7 +14,7 @@ import pytest
 from packages.core.tests.broken_plugins import plugin
 from packages.core.tests.distribution import torchyard
 from torchyard.cli._output import answer_only
-from torchyard.cli._progress import Steps
+from torchyard._progress import Steps
 
 
 def test_settings_that_nobody_can_read_are_one_line(site: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_bar_is_shown_only_to_who_waits(
     terminal: Any = _Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("torchyard.cli._progress._PATIENCE_SECONDS", patience)
+    monkeypatch.setattr("torchyard._progress._PATIENCE_SECONDS", patience)
     with Steps(2) as steps:
         steps.step("first")
         time.sleep(0.3)

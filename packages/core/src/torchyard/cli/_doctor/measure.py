@@ -12,7 +12,7 @@ from torchyard._plugins.check import Check, CheckStatus
 from torchyard._plugins.workload import SpeedLimits, Workload
 from torchyard._registry.registry import Registry
 from torchyard.cli._doctor.diagnosis import Section
-from torchyard.cli._progress import Steps
+from torchyard._progress import Steps
 from torchyard.cli._torch import load_torch
 
 __all__ = ["measure"]
