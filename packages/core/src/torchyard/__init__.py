@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from torchyard._registry.registry import Registry, registry, resolve, use
     from torchyard._registry.resolver import decide, require
     from torchyard.hookspecs import hookimpl
+    from torchyard.optimization._api import optimize
 
 _HOMES = {
     "Accelerator": "_platforms.platform",
@@ -112,6 +113,7 @@ _HOMES = {
     "host_problem": "_platforms.host",
     "is_batch_of_gradients": "_ops.transforms",
     "note_use": "_features.maturity",
+    "optimize": "optimization._api",
     "plugin_setting": "_environ",
     "probe_platform": "_platforms.platform",
     "read_dump": "_registry.lock",
@@ -186,6 +188,7 @@ __all__ = [
     "host_problem",
     "is_batch_of_gradients",
     "note_use",
+    "optimize",
     "plugin_setting",
     "probe_platform",
     "read_dump",

@@ -32,6 +32,18 @@ class PlatformError(TorchyardError, ValueError):
     """A file that describes a machine is missing, unreadable, or says something not allowed."""
 
 
+class NotApplicableError(TorchyardError, ValueError):
+    """An optimization does not apply to a model; the message says why."""
+
+
+class OptimizeError(TorchyardError, RuntimeError):
+    """A model cannot be optimized, or given back, as asked; the message says why."""
+
+
+class PlanError(TorchyardError, ValueError):
+    """A plan cannot be read, or is not for this model, machine or installation; says which."""
+
+
 class UnknownContractError(TorchyardError, LookupError):
     """No installed component defines the contract that was asked for."""
 

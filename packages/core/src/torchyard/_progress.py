@@ -18,10 +18,12 @@ class Steps:
 
     Args:
         total: how many steps there will be.
+        shown: whether a bar may be shown at all.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int, *, shown: bool = True) -> None:
         self._total = total
+        self._shown = shown
         self._done = 0
         self._doing = ""
         self._lock = threading.Lock()
@@ -30,7 +32,7 @@ class Steps:
         self._timer.daemon = True
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if self._shown and sys.stderr.isatty():
             self._timer.start()
         return self
 

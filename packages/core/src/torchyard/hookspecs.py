@@ -21,6 +21,7 @@ import pluggy
 
 if TYPE_CHECKING:
     from torchyard._contracts.implementation import Implementation
+    from torchyard._contracts.optimization import Optimization
     from torchyard._plugins.check import Check
     from torchyard._plugins.device_status import DeviceStatus
     from torchyard._plugins.workload import SpeedLimits, Workload
@@ -31,6 +32,7 @@ __all__ = [
     "hookspec",
     "torchyard_checks",
     "torchyard_implementations",
+    "torchyard_optimizations",
     "torchyard_probe_device",
     "torchyard_speed_limits",
     "torchyard_workloads",
@@ -95,4 +97,13 @@ def torchyard_workloads(device: str) -> Sequence[Workload]:
 
     Args:
         device: the torch device type.
+    """
+
+
+@hookspec
+def torchyard_optimizations() -> Sequence[Optimization]:
+    """Return what the plugin can do to a whole model to make it faster or smaller.
+
+    Called by :func:`torchyard.optimize` and by a plan that names the plugin, for the module under
+    ``[optimize]``.
     """

@@ -13,8 +13,8 @@ import pytest
 
 from packages.core.tests.broken_plugins import plugin
 from packages.core.tests.distribution import torchyard
-from torchyard.cli._output import answer_only
 from torchyard._progress import Steps
+from torchyard.cli._output import answer_only
 
 
 def test_settings_that_nobody_can_read_are_one_line(site: Path) -> None:

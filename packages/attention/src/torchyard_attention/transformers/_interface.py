@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 
 from torchyard_attention.transformers._errors import UnsupportedArgumentError
 
-__all__ = ["UnusedAttentionWarning", "check_models"]
+__all__ = ["UnusedAttentionWarning", "calls_interface", "check_models"]
 
 # What a file of transformers calls the interface, and the masks that belong to it.
 _INTERFACE: Final = "ALL_ATTENTION_FUNCTIONS"
@@ -59,6 +59,11 @@ def check_models(name: str) -> None:
     if not _hooks:
         models = import_module("transformers").PreTrainedModel
         _hooks.append(register_module_module_registration_hook(partial(_judge, models)))
+
+
+def calls_interface(model: torch.nn.Module) -> bool:
+    """Return whether a model calls the attention interface, or leaves attention to its parts."""
+    return _kind(sys.modules[type(model).__module__], "torchyard") is _Kind.INTERFACE
 
 
 def _judge(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from torchyard._contracts.contract import ContractDefinition, ContractId
+from torchyard._contracts.optimization import Optimization
 from torchyard._environ import setting
 from torchyard._errors import UnknownContractError, UnknownPluginError
 from torchyard._platforms.accelerators import with_accelerators
@@ -219,6 +220,19 @@ class Catalog:
                 Workload,
                 retire=False,
                 device=device,
+            )
+
+    def optimizations(self, plugin: Plugin) -> tuple[Optimization, ...]:
+        """Return what a plugin offers to :func:`torchyard.optimize`; PluginCodeError if broken."""
+        if plugin.manifest is None or not plugin.manifest.optimize or not plugin.usable:
+            return ()
+        with self._guarded():
+            return self._activator.call_for_sequence(
+                plugin,
+                plugin.manifest.optimize,
+                "torchyard_optimizations",
+                Optimization,
+                retire=False,
             )
 
     def order(self, contract: ContractId, device: str) -> tuple[str, ...]:

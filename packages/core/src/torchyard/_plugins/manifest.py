@@ -145,6 +145,7 @@ class Manifest:
     orders: tuple[Order, ...] = ()
     doctor: str = ""
     measure: MeasureEntry = MeasureEntry()
+    optimize: str = ""
 
     @property
     def claims_privateuse1(self) -> bool:
@@ -219,8 +220,9 @@ def parse_manifest(text: str, *, expected_name: str) -> Manifest:
         implements=tuple(_implements(entry) for entry in table.entries("implements")),
         commands=tuple(_command(entry) for entry in table.entries("commands")),
         orders=tuple(_orders(table.table("order", {}))),
-        doctor=_doctor(table.table("doctor", {})),
+        doctor=_hooks(table.table("doctor", {})),
         measure=_measure(table.table("measure", {})),
+        optimize=_hooks(table.table("optimize", {})),
     )
     requires.finish()
     table.finish()
@@ -346,10 +348,8 @@ def _is_device(text: str) -> bool:
     return text == _ANY_DEVICE or NAME.fullmatch(text) is not None
 
 
-def _doctor(table: _ManifestTable) -> str:
-    if not table.data:
-        return ""
-    module = table.module("module")
+def _hooks(table: _ManifestTable) -> str:
+    module = table.module("module") if table.data else ""
     table.finish()
     return module
 

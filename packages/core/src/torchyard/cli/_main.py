@@ -15,6 +15,7 @@ from torchyard.cli._env import env
 from torchyard.cli._explain import explain
 from torchyard.cli._features import features
 from torchyard.cli._group import YardGroup
+from torchyard.cli._optimize import optimize
 from torchyard.cli._plugins import plugins
 
 
@@ -27,7 +28,7 @@ def cli() -> None:
     """
 
 
-for _command in (decisions, doctor, env, explain, features, plugins):
+for _command in (decisions, doctor, env, explain, features, optimize, plugins):
     cli.add_command(_command)
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from torchyard._plugins.plugin import Plugin, PluginState
+from torchyard._progress import Steps
 from torchyard._registry.registry import registry
 from torchyard.cli._commands import CommandClash, find_plugin_commands
 from torchyard.cli._output import answer_only, console, json_option, write_json
-from torchyard._progress import Steps
 
 _STYLES: Final = {
     PluginState.DISCOVERED: "green",

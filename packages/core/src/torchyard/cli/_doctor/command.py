@@ -9,11 +9,11 @@ from typing import Final
 import click
 
 from torchyard._plugins.check import CheckStatus
+from torchyard._progress import Steps
 from torchyard._registry.registry import registry
 from torchyard.cli._doctor.diagnosis import Section, diagnose
 from torchyard.cli._doctor.measure import measure
 from torchyard.cli._output import answer_only, console, json_option, write_json
-from torchyard._progress import Steps
 from torchyard.cli._torch import load_torch
 
 _STYLES: Final = {

@@ -10,9 +10,9 @@ from typing import Final
 from torchyard._plugins.activation import PluginCodeError
 from torchyard._plugins.check import Check, CheckStatus
 from torchyard._plugins.workload import SpeedLimits, Workload
+from torchyard._progress import Steps
 from torchyard._registry.registry import Registry
 from torchyard.cli._doctor.diagnosis import Section
-from torchyard._progress import Steps
 from torchyard.cli._torch import load_torch
 
 __all__ = ["measure"]
