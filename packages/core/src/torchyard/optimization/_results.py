@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchyard._errors import OptimizeError
 
-__all__ = ["Difference", "Judge", "Results", "results_of"]
+__all__ = ["Difference", "Judge", "Results", "has_rounding", "results_of"]
 
 # Where in a result a value is -> the value.
 Results = dict[str, Any]
@@ -51,6 +51,11 @@ def results_of(value: Any) -> Results:
             f"one, got {type(value).__name__}"
         )
     return found
+
+
+def has_rounding(results: Results) -> bool:
+    """Return whether there are floating-point numbers among results."""
+    return any(map(_is_floating, results.values()))
 
 
 class Judge:

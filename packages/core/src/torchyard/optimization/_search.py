@@ -16,7 +16,7 @@ from torchyard._progress import Steps as Progress
 from torchyard.optimization._example import ExampleCall
 from torchyard.optimization._measurement import Bench
 from torchyard.optimization._report import Figures, Report, Trial, TrialOutcome
-from torchyard.optimization._results import Judge
+from torchyard.optimization._results import Judge, has_rounding
 from torchyard.optimization._steps import Steps
 
 __all__ = ["Search"]
@@ -64,7 +64,10 @@ class Search:
                 "optimize: example: expected equal results of two equal calls, got others; seed "
                 "what it draws at random, and leave out what it counts"
             )
-        exact = None if self._lossy else self._bench.exact()
+        exact = None
+        if not self._lossy:
+            # Integers, such as tokens, have to be equal: nothing has to be known of rounding.
+            exact = self._bench.exact() if has_rounding(stock) else stock
         self._judge = Judge(stock, exact, tolerance)
         self._stock = self._current = self._bench.figures(None)
 
