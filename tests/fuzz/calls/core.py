@@ -10,6 +10,8 @@ from typing import Any, Final
 import torchyard
 from tests.fuzz.harness import call_of
 from tests.fuzz.kinds import BOOL, FUNCTION, OTHER, REFUSED, TEXT, Kind, choice, optional
+from torchyard import optimization
+from torchyard.optimization import _api
 from torchyard_kernels.topk.contract import TOPK, TopKRequest
 
 __all__ = ["CALLS"]
@@ -70,6 +72,30 @@ def _uncompiled(**given: Any) -> Any:
 
 def _registry() -> torchyard.Registry:
     return torchyard.registry()
+
+
+def _toy() -> tuple[Any, Any]:
+    from torch import nn, ones
+
+    return nn.Linear(2, 2).eval(), ones(1, 2)
+
+
+def _optimized(**given: Any) -> Any:
+    # What is tried takes seconds, and depends on no argument's form.
+    names = [one.name for _, one in _api._offered()[0]]
+    return torchyard.optimize(**{**given, "skip": given["skip"] or names})
+
+
+def _plan() -> optimization.Plan:
+    model, example = _toy()
+    return _optimized(model=model, example=example, skip=[]).plan  # type: ignore[no-any-return]
+
+
+def _read_plan(**given: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "plan.json")
+        _plan().save(file)
+        return optimization.read_plan(file if isinstance(given["path"], Path) else given["path"])
 
 
 _DUMP: Final = torchyard.DecisionDump({}, {})
@@ -193,6 +219,66 @@ CALLS: Final = (
         text=_WORDS,
         hint=_WORDS,
         available=BOOL,
+    ),
+    call_of(
+        "torchyard.optimize",
+        lambda: {
+            **dict(zip(("model", "example"), _toy(), strict=True)),
+            "goal": "latency",
+            "tolerance": None,
+            "budget": 1.0,
+            "skip": [],
+            "progress": False,
+        },
+        _optimized,
+        model=OTHER,
+        example=OTHER,
+        goal=choice("latency", "throughput", "memory"),
+        tolerance=optional(OTHER),
+        budget=OTHER,
+        skip=OTHER,
+        progress=BOOL,
+        calls=("example",),
+    ),
+    call_of(
+        "torchyard.optimization.apply_plan",
+        lambda: {"model": _toy()[0], "plan": _plan(), "elsewhere": False},
+        model=OTHER,
+        plan=OTHER,
+        elsewhere=BOOL,
+        says={"plan": "plan|x|False"},
+    ),
+    call_of(
+        "torchyard.optimization.read_plan",
+        lambda: {"path": _KEPT},
+        _read_plan,
+        says={"path": "path|x|False"},
+    ),
+    call_of(
+        "torchyard.optimization.Applied",
+        {"undo": lambda: None, "freed": 0, "reset": None, "notes": ()},
+        undo=FUNCTION,
+        notes=_SEQUENCE,
+    ),
+    call_of(
+        "torchyard.optimization.Variant",
+        {"name": "a", "apply": lambda keep: None, "lossy": False},
+        name=TEXT,
+        apply=FUNCTION,
+        lossy=BOOL,
+    ),
+    call_of(
+        "torchyard.optimization.Optimization",
+        {
+            "name": "a",
+            "stage": optimization.OptimizationStage.WEIGHTS,
+            "summary": "b",
+            "variants": lambda model: (),
+        },
+        name=TEXT,
+        stage=OTHER,
+        summary=TEXT,
+        variants=FUNCTION,
     ),
     call_of("torchyard.Verdict.yes", {"text": ""}, text=_WORDS),
     call_of(

@@ -42,6 +42,8 @@ module = "yard.checks"
 [measure]
 limits = "yard.limits"
 workloads = "yard.work"
+[optimize]
+module = "yard.models"
 [order."toy/2"]
 warp = ["yard.fast", "yard.slow"]
 "*" = ["yard.slow"]
@@ -57,6 +59,7 @@ _DATA: dict[str, Any] = {
     "commands": [{"name": "go", "target": "yard.go:command", "help": "Go."}],
     "doctor": {"module": "yard.checks"},
     "measure": {"limits": "yard.limits", "workloads": "yard.work"},
+    "optimize": {"module": "yard.models"},
     "order": {"toy/2": {"warp": ["yard.fast"]}},
 }
 
@@ -88,6 +91,7 @@ def test_every_key_is_read() -> None:
     assert manifest.commands[0].target == "yard.go:command"
     assert manifest.doctor == "yard.checks"
     assert manifest.measure == MeasureEntry("yard.limits", "yard.work")
+    assert manifest.optimize == "yard.models"
     assert [(order.device, order.names) for order in manifest.orders] == [
         ("warp", ("yard.fast", "yard.slow")),
         ("*", ("yard.slow",)),
