@@ -21,9 +21,17 @@ def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 def state_of(module: nn.Module) -> tuple[Any, ...]:
     """Return what changes where a parameter or a buffer does: place in memory, and version."""
     return tuple(
-        (name, tensor.data_ptr(), tensor._version, tensor.dtype, tensor.shape)
+        (name, _place(tensor), tensor._version, tensor.dtype, tensor.shape)
         for name, tensor in _tensors(module)
     )
+
+
+def _place(tensor: Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        # A packed weight hands no address out, and is replaced as an object.
+        return id(tensor)
 
 
 def digest_of_tensor(tensor: Tensor) -> bytes:
@@ -41,9 +49,11 @@ def fingerprint(model: nn.Module, salt: str) -> str:
     It reads every weight once; :func:`state_of` says when that has to be done again.
     """
     hashed = hashlib.sha256(salt.encode())
+    # There a packed weight is a plain tensor; buffers that are not saved are not there.
+    saved = model.state_dict()
     for name, tensor in _tensors(model):
         hashed.update(name.encode())
-        hashed.update(digest_of_tensor(tensor))
+        hashed.update(digest_of_tensor(saved.get(name, tensor)))
     config = getattr(model, "config", None)
     if config is not None:
         hashed.update(json.dumps(config.to_dict(), default=str).encode())

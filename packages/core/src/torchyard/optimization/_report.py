@@ -87,7 +87,7 @@ class Report:
     seconds: float
 
     @property
-    def kept(self) -> tuple[Trial, ...]:
+    def in_use(self) -> tuple[Trial, ...]:
         """The trials whose changes are in use."""
         return tuple(trial for trial in self.trials if trial.outcome is TrialOutcome.KEPT)
 
@@ -105,7 +105,7 @@ class Report:
             f"first call: {_time(self.first_seconds)}; trials: {_time(self.seconds)}",
         ]
         lines += [str(trial) for trial in self.trials]
-        lines += [f"{trial.optimization}: {note}" for trial in self.kept for note in trial.notes]
+        lines += [f"{trial.optimization}: {note}" for trial in self.in_use for note in trial.notes]
         return "\n".join(lines)
 
 

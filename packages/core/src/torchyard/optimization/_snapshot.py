@@ -60,6 +60,6 @@ def _attributes(module: nn.Module) -> _Attributes:
 def _is_same(one: Any, other: Any) -> bool:
     if one is other:
         return True
-    # Numbers and strings are made anew where they are equal; tensors compare element by element.
+    # Equal numbers and strings need not be one object; tensors compare element by element.
     plain = (bool, int, float, str, type(None), tuple, frozenset)
     return type(one) is type(other) and isinstance(one, plain) and bool(one == other)
