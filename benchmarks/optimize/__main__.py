@@ -30,7 +30,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     dtype = getattr(torch, options.dtype)
     print(
-        "| model | ms before | ms after | times | what is in use | error | first call, s | trials, s |"
+        "| model | ms before | after | times | what is in use | error | first call, s | trials, s |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     reports, status = {}, 0

@@ -307,6 +307,7 @@ class _Counting(Delayed):
     [
         (_Counting().eval(), example(), "example: expected equal results of two equal calls"),
         (_model(), lambda model: "text", "example: expected a call that returns a tensor"),
+        (_model(), torch.zeros(2, 3), "example: expected a call that the model takes, got Runtime"),
     ],
 )
 def test_results_that_nothing_can_be_judged_by_are_refused(

@@ -63,7 +63,12 @@ def variant(
             if shift:
                 bias = nn.Parameter(model.layer.bias.detach() + shift)
                 undos.append(setting(model.layer, "bias", bias))
-            return Applied(lambda: [undo() for undo in undos] and None, freed if keep else 0)
+
+            def undo() -> None:
+                for one in undos:
+                    one()
+
+            return Applied(undo, freed if keep else 0)
 
         return Variant(name, apply, lossy)
 

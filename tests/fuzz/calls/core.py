@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import torchyard
 from tests.fuzz.harness import call_of
-from tests.fuzz.kinds import BOOL, FUNCTION, OTHER, REFUSED, TEXT, Kind, choice, optional
+from tests.fuzz.kinds import (
+    BOOL,
+    FUNCTION,
+    OTHER,
+    REFUSED,
+    TEXT,
+    Kind,
+    choice,
+    integer,
+    number,
+    optional,
+)
 from torchyard import optimization
 from torchyard.optimization import _api
 from torchyard_kernels.topk.contract import TOPK, TopKRequest
@@ -80,15 +92,15 @@ def _toy() -> tuple[Any, Any]:
     return nn.Linear(2, 2).eval(), ones(1, 2)
 
 
-def _optimized(**given: Any) -> Any:
+def _offered() -> list[str]:
     # What is tried takes seconds, and depends on no argument's form.
-    names = [one.name for _, one in _api._offered()[0]]
-    return torchyard.optimize(**{**given, "skip": given["skip"] or names})
+    return [one.name for _, one in _api._offered()[0]]
 
 
+@cache
 def _plan() -> optimization.Plan:
     model, example = _toy()
-    return _optimized(model=model, example=example, skip=[]).plan  # type: ignore[no-any-return]
+    return torchyard.optimize(model, example, skip=_offered()).plan
 
 
 def _read_plan(**given: Any) -> Any:
@@ -227,18 +239,16 @@ CALLS: Final = (
             "goal": "latency",
             "tolerance": None,
             "budget": 1.0,
-            "skip": [],
+            "skip": _offered(),
             "progress": False,
         },
-        _optimized,
         model=OTHER,
         example=OTHER,
         goal=choice("latency", "throughput", "memory"),
-        tolerance=optional(OTHER),
-        budget=OTHER,
-        skip=OTHER,
+        tolerance=optional(number(above=0)),
+        budget=number(0),
+        skip=Kind(lambda v: v if isinstance(v, list | tuple | set) and not v else REFUSED),
         progress=BOOL,
-        calls=("example",),
     ),
     call_of(
         "torchyard.optimization.apply_plan",
@@ -258,6 +268,8 @@ CALLS: Final = (
         "torchyard.optimization.Applied",
         {"undo": lambda: None, "freed": 0, "reset": None, "notes": ()},
         undo=FUNCTION,
+        freed=integer(0),
+        reset=optional(FUNCTION),
         notes=_SEQUENCE,
     ),
     call_of(

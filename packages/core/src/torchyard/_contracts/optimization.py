@@ -46,6 +46,9 @@ class Applied:
     def __post_init__(self) -> None:
         arguments.function("Applied", "undo", self.undo)
         arguments.integer("Applied", "freed", self.freed, least=0)
+        if self.reset is not None:
+            arguments.function("Applied", "reset", self.reset)
+        arguments.sequence("Applied", "notes", self.notes, arguments.text)
 
 
 @dataclass(frozen=True, slots=True)

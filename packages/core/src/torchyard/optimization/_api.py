@@ -98,9 +98,8 @@ def optimize(
 
     Raises:
         TypeError, ValueError: an argument does not fit.
-        OptimizeError: the model's own results cannot be judged by, or an optimization left the
-            model changed; the message says which. Whatever else the example raises on the model
-            itself is raised as it is. The model is as it was.
+        OptimizeError: the model does not take the example, its results cannot be judged by, or an
+            optimization left the model changed; the message says which.
     """
     of = "optimize"
     _check_model(of, model)

@@ -88,7 +88,9 @@ def read_plan(path: str | Path) -> Plan:
         data = parse_json(read_file(found, _MOST_BYTES), str(found))
         plan = structure(data, Plan, str(found))
     except (OSError, EvidenceError) as error:
-        raise PlanError(f"read_plan: path: {error}") from error
+        raise PlanError(
+            f"read_plan: path: expected a file that Plan.save wrote, got {found}: {error}"
+        ) from error
     if plan.schema != _SCHEMA:
         raise PlanError(
             f"{found}: schema: expected {_SCHEMA}, got {plan.schema}; make the plan again"

@@ -58,7 +58,14 @@ class Search:
         self._trials: list[Trial] = []
         self.steps = Steps(model)
         progress.step("the model as it is")
-        stock = self._bench.results()
+        try:
+            stock = self._bench.results()
+        except OptimizeError:
+            raise
+        except Exception as error:
+            raise OptimizeError(
+                f"optimize: example: expected a call that the model takes, got {_line(error)}"
+            ) from error
         if Judge(stock, None, 0.0).check(self._bench.results())[1]:
             raise OptimizeError(
                 "optimize: example: expected equal results of two equal calls, got others; seed "
