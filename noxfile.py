@@ -29,11 +29,16 @@ nox.options.default_venv_backend = "virtualenv"
 ROOT = Path(__file__).parent
 WORKSPACE = nox.project.load_toml(ROOT / "pyproject.toml")
 DIST = ROOT / "dist"
+BUILT = ROOT / ".nox" / ".built"
 TRAIN = nox.project.load_toml(ROOT / "train.toml")
 # Folder name -> folder, of every package that train.toml declares.
 PACKAGES = {Path(row["folder"]).name: ROOT / row["folder"] for row in TRAIN["packages"].values()}
 PROJECTS: dict[str, dict[str, Any]] = {
     package: nox.project.load_toml(folder / "pyproject.toml")["project"]
+    for package, folder in PACKAGES.items()
+}
+BACKENDS = {
+    package: nox.project.load_toml(folder / "pyproject.toml")["build-system"]["build-backend"]
     for package, folder in PACKAGES.items()
 }
 FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
@@ -73,6 +78,11 @@ ENVIRONMENTS = {
         ],
     ),
 }
+# What most tests import, and what is compiled once for all environments.
+SHARED_IMPORTS = (
+    *("hypothesis", "matplotlib.pyplot", "pytest", "scipy.stats", "torch.distributed.tensor"),
+    *("torch._inductor.compile_fx", "torch.export", "torch.testing._internal.common_utils"),
+)
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30
 # Not core, which is quick.
@@ -158,6 +168,9 @@ def constrain(session: nox.Session) -> None:
     # As a URI, because pip splits these variables at blanks.
     pins = (ROOT / "constraints.txt").as_uri()
     session.env["PIP_CONSTRAINT"] = session.env["PIP_BUILD_CONSTRAINT"] = pins
+    # Nothing is compiled when it is installed: were what an import compiles not kept, each of the
+    # tests' hundreds of processes would compile torch for four seconds.
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""
     # A package found beside the checkout instead of in the environment would hide a broken wheel.
     session.env["PYTHONPATH"] = ""
     session.env["PYTHONNOUSERSITE"] = "1"
@@ -176,21 +189,83 @@ def build(session: nox.Session, package: str) -> Path:
     digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
     for name in tracked(session, str(folder)):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
-    built = ROOT / ".nox" / ".built" / f"{package}-{digest.hexdigest()[:16]}"
+    built = BUILT / f"{package}-{digest.hexdigest()[:16]}"
     if not built.is_dir():
-        built.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
-            session.run("python", "-m", "build", "--outdir", f"{scratch}/out", str(folder))
+        BUILT.mkdir(parents=True, exist_ok=True)
+        # The environment has what builds the pure ones; build refuses where it lacks a requirement.
+        # An environment for each build takes four times as long for the same bytes.
+        how = ["--no-isolation"] if BACKENDS[package] == "hatchling.build" else []
+        with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
+            session.run("python", "-m", "build", *how, "--outdir", f"{scratch}/out", str(folder))
             Path(scratch, "out").rename(built)
     return built
+
+
+def files(folder: Path) -> set[Path]:
+    """Return the files below a folder, relative to it."""
+    return {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def link(names: set[Path], source: Path, target: Path, *, home: Path, scripts: Path) -> None:
+    """Link files of one folder into another.
+
+    Args:
+        names: the files, relative to both.
+        source: where they are.
+        target: where they come.
+        home: the folder that scripts shall name instead of `source`.
+        scripts: the folder of scripts, relative to both, which are copied.
+    """
+    for folder in {name.parent for name in names}:
+        (target / folder).mkdir(parents=True, exist_ok=True)
+    for name in names:
+        if name.parent == scripts:
+            text = (source / name).read_bytes()
+            (target / name).write_bytes(text.replace(os.fsencode(source), os.fsencode(home)))
+            shutil.copymode(source / name, target / name)
+        else:
+            try:
+                os.link(source / name, target / name)
+            except OSError:  # no links between two file systems, and on some none at all
+                shutil.copy2(source / name, target / name)
+
+
+def install_shared(session: nox.Session, wanted: list[str]) -> None:
+    """Install what most environments share; in all but the first, as links to the files.
+
+    torch is a gigabyte, which takes pip half a minute. What imports have compiled comes along.
+    Neither pip nor an import writes into a file that is there: each puts another in its place.
+    """
+    digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
+    # Among the settings are the indexes: another has another torch of the same version.
+    settings = session.run("python", "-m", "pip", "config", "list", silent=True, log=False)
+    digest.update(json.dumps([wanted, str(settings)]).encode())
+    kept = BUILT / f"shared-{digest.hexdigest()[:16]}"
+    location = Path(session.virtualenv.location).absolute()
+    scripts = Path(session.bin).absolute().relative_to(location)
+    if kept.is_dir():
+        link(files(kept) - files(location), kept, location, home=location, scripts=scripts)
+        return
+    before = files(location)
+    session.install("--no-compile", *wanted)
+    session.run("python", "-c", f"import {', '.join(SHARED_IMPORTS)}")
+    BUILT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
+        new = Path(scratch, "new")
+        link(files(location) - before, location, new, home=kept, scripts=scripts)
+        new.rename(kept)
 
 
 def install(session: nox.Session, *packages: str, extra: list[str]) -> None:
     """Install the packages as a user would get them, their requirements and some tools."""
     constrain(session)
+    wanted = [*group("build"), *extra, *third_party(*packages)]
+    shared = [*group("build"), *group("test"), *third_party("attention")]
+    if set(shared) <= set(wanted):
+        install_shared(session, shared)
     # Compiled where they are imported: of torch's thousands of files, to compile all takes longer
     # than everything else of an environment.
-    session.install("--no-compile", *group("build"), *extra, *third_party(*packages))
+    session.install("--no-compile", *wanted)
     wheels = [next(build(session, name).glob("*.whl")) for name in closure(*packages)]
     # Forced, because a kept environment may hold an older build of the same version.
     session.install("--no-deps", "--force-reinstall", *map(str, wheels))
