@@ -78,6 +78,18 @@ ENVIRONMENTS = {
         ],
     ),
 }
+# What the tests of an environment need besides, as dependency groups.
+EXTRAS = {
+    "cpu": ("cache", "models", "template"),
+    "cache": ("cache", "models"),
+    "collectives": ("models",),
+    "export": ("export",),
+    "release": ("release",),
+    "triton": ("triton",),
+}
+# Environments with long tests that `nox -s sweep` runs; those of release and Triton are run by the
+# sessions rehearsal and triton-interpreted.
+SWEPT = ("conformance", "collectives", "export", "cache", "cpu")
 # What most tests import, and what is compiled once for all environments.
 SHARED_IMPORTS = (
     *("hypothesis", "matplotlib.pyplot", "pytest", "scipy.stats", "torch.distributed.tensor"),
@@ -169,7 +181,7 @@ def constrain(session: nox.Session) -> None:
     pins = (ROOT / "constraints.txt").as_uri()
     session.env["PIP_CONSTRAINT"] = session.env["PIP_BUILD_CONSTRAINT"] = pins
     # Nothing is compiled when it is installed: were what an import compiles not kept, each of the
-    # tests' hundreds of processes would compile torch for four seconds.
+    # tests' hundreds of processes would compile torch for three seconds.
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
     # A package found beside the checkout instead of in the environment would hide a broken wheel.
     session.env["PYTHONPATH"] = ""
@@ -270,6 +282,13 @@ def install(session: nox.Session, *packages: str, extra: list[str]) -> None:
     # Forced, because a kept environment may hold an older build of the same version.
     session.install("--no-deps", "--force-reinstall", *map(str, wheels))
     session.run("python", "-m", "pip", "check")
+
+
+def install_environment(session: nox.Session, environment: str) -> None:
+    """Install what the tests of an environment need."""
+    groups = ("test", *EXTRAS.get(environment, ()))
+    extra = [line for name in groups for line in group(name)]
+    install(session, *ENVIRONMENTS[environment][0], extra=extra)
 
 
 def absences(session: nox.Session, python: str) -> dict[str, str]:
@@ -456,21 +475,12 @@ def build_site(session: nox.Session) -> Path:
 )
 def tests(session: nox.Session, environment: str) -> None:
     """Run one environment's tests: from the core alone, without torch, to everything on CPU."""
-    packages, paths = ENVIRONMENTS[environment]
-    more = {
-        "cpu": [*group("cache"), *group("models"), *group("template")],
-        "cache": [*group("cache"), *group("models")],
-        "collectives": group("models"),
-        "export": group("export"),
-        "release": group("release"),
-        "triton": group("triton"),
-    }
-    install(session, *packages, extra=[*group("test"), *more.get(environment, [])])
+    install_environment(session, environment)
     if environment == "cpu":
         for target, absence in absences(session, "python").items():
             if not absence:
                 session.notify(f"hardware({target})")
-    pytest(session, *paths, in_parallel=environment in IN_PARALLEL)
+    pytest(session, *ENVIRONMENTS[environment][1], in_parallel=environment in IN_PARALLEL)
     if environment == "conformance" and not session.posargs:
         # By the command that authors use, and quickly: `nox -s certify` tries every law, of the
         # implementations in torch too.
@@ -671,12 +681,11 @@ def hardware(session: nox.Session, target: str) -> None:
 
 
 @nox.session(default=False, tags=["sweep", "hw-cpu", "stage-verify"])
-def sweep(session: nox.Session) -> None:
-    """Run the long sweeps, which no other session runs."""
-    extra = [*group("test"), *group("models"), *group("template"), *group("export")]
-    install(session, *ENVIRONMENTS["cpu"][0], "export", extra=extra)
-    paths = [path for name in ("export", "collectives", "cpu") for path in ENVIRONMENTS[name][1]]
-    pytest(session, "-m", "sweep", *paths)
+@nox.parametrize("environment", [nox.param(name, id=name) for name in SWEPT])
+def sweep(session: nox.Session, environment: str) -> None:
+    """Run the long sweeps of one environment, which `nox -s tests` leaves out."""
+    install_environment(session, environment)
+    pytest(session, "-m", "sweep", *ENVIRONMENTS[environment][1])
 
 
 @nox.session(default=False, tags=["collectives", "hw-cpu", "stage-verify"])
@@ -838,7 +847,7 @@ def rehearsal(session: nox.Session) -> None:
     """
     packages = ("release", "attention", "conformance")
     install(session, *packages, extra=[*group("test"), *group("release")])
-    session.run("pytest", "-m", "sweep", "packages/release/tests/trains")
+    session.run("pytest", "-m", "sweep", *ENVIRONMENTS["release"][1])
     session.run("python", "-m", "packages.conformance.tests.laws.planted_faults")
     # Kept, because the scorecard's page, the notes and the index are there.
     folder = tempfile.mkdtemp(prefix="torchyard-rehearsal-")

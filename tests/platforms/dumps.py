@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ __all__ = ["FOLDER", "NAMES", "current", "decisions_of", "flips", "golden"]
 FOLDER: Final = Path(__file__).with_name("golden")
 NAMES: Final = platform_names()
 
-Decisions = dict[tuple[str, str], str]
+Decisions = Mapping[tuple[str, str], str]
 
 # What stands for a token that a bucket lacks where another has one, such as "grad".
 _ABSENT: Final = "-"
@@ -33,10 +34,11 @@ _OTHER: Final[dict[str, Any]] = {
 }
 
 
+@functools.cache
 def decisions_of(platform: Platform) -> Decisions:
     """Return what a machine's accelerator computes with, or its CPU where it has no accelerator.
 
-    No setting of the process takes part, and nothing that was measured here.
+    No setting of the process takes part, and nothing that was measured here. It is not changed.
     """
     devices = {item.device for item in platform.accelerators} or {"cpu"}
     dump = dump_decisions(Registry(platform=platform, environ={}), devices)
