@@ -60,12 +60,31 @@ def _held(law: str, kernel: SoundKernel) -> tuple[int, Violated | None]:
 @pytest.mark.parametrize(
     ("mutant", "law"), _MUTANTS, ids=lambda item: getattr(item, "__name__", item)
 )
-def test_a_planted_fault_is_caught_by_its_law_alone(mutant: type[SoundKernel], law: str) -> None:
-    others = {name: _held(name, mutant())[1] for name in set(LAWS) - _INSTALLED - {law}}
+def test_a_planted_fault_is_caught_by_its_law(mutant: type[SoundKernel], law: str) -> None:
     _, broken = _held(law, mutant())
 
     assert broken is not None, f"{mutant.__doc__} slips by {law}"
     assert str(broken)
+
+
+# Every fault with every other law.
+@pytest.mark.sweep
+@pytest.mark.usefixtures("three_tries")
+@pytest.mark.parametrize(
+    ("mutant", "law"), _MUTANTS, ids=lambda item: getattr(item, "__name__", item)
+)
+def test_a_planted_fault_troubles_no_other_law(mutant: type[SoundKernel], law: str) -> None:
+    others = {name: _held(name, mutant())[1] for name in set(LAWS) - _INSTALLED - {law}}
+
+    assert not {name: str(other) for name, other in others.items() if other is not None}
+
+
+@pytest.mark.usefixtures("three_tries")
+@pytest.mark.parametrize("contract", sorted({mutant.contract for mutant, _ in _MUTANTS}))
+def test_a_fault_of_each_contract_troubles_no_other_law(contract: str) -> None:
+    mutant, law = next(row for row in _MUTANTS if row[0].contract == contract)
+    others = {name: _held(name, mutant())[1] for name in set(LAWS) - _INSTALLED - {law}}
+
     assert not {name: str(other) for name, other in others.items() if other is not None}
 
 
