@@ -5,57 +5,26 @@ from __future__ import annotations
 import pytest
 
 from packages.conformance.tests.mutants.distribution import Environment
-from packages.conformance.tests.mutants.mutant import Mutant
 from packages.conformance.tests.mutants.registration import REGISTRATION
-from packages.conformance.tests.mutants.table import MUTANTS, Judged, judge_all, judge_alone
+from packages.conformance.tests.mutants.table import MUTANTS, Judged, judge_all
 from torchyard_conformance._law import all_laws
 from torchyard_conformance._profile import read_profile
-
-_NAMES = [mutant.name for mutant in MUTANTS]
-
-
-@pytest.fixture(scope="module")
-def alone() -> dict[str, Judged]:
-    """Return what the law meant for each mutant says about it."""
-    return {item.mutant.name: item for item in judge_alone(MUTANTS)}
 
 
 @pytest.fixture(scope="module")
 def judged() -> dict[str, Judged]:
-    """Return what the whole profile says about each mutant."""
+    """Return what became of each mutant."""
     return {item.mutant.name: item for item in judge_all(MUTANTS)}
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_its_law_catches_it(name: str, alone: dict[str, Judged]) -> None:
-    found = alone[name]
-    assert list(found.broken) == [found.mutant.law], found.broken
-    assert found.broken[found.mutant.law], "the law does not say what it found"
-
-
-@pytest.mark.parametrize("name", _NAMES)
-def test_its_twin_keeps_the_law(name: str, alone: dict[str, Judged]) -> None:
-    found = alone[name]
-    assert not found.twin
-    assert found.certified
-
-
-def test_the_whole_profile_finds_one_fault_in_a_mutant_and_none_in_its_twin() -> None:
-    [found] = judge_all((_named("misspelt"),))
-    assert found.caught, found
-
-
-# Two runs of the whole profile for each; `nox -s mutants` prints them as a table.
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_its_law_catches_it_and_no_other_does(name: str, judged: dict[str, Judged]) -> None:
     found = judged[name]
     assert list(found.broken) == [found.mutant.law], found.broken
     assert found.broken[found.mutant.law], "the law does not say what it found"
 
 
-@pytest.mark.sweep
-@pytest.mark.parametrize("name", _NAMES)
+@pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_its_twin_is_well(name: str, judged: dict[str, Judged]) -> None:
     found = judged[name]
     assert not found.twin
@@ -63,7 +32,8 @@ def test_its_twin_is_well(name: str, judged: dict[str, Judged]) -> None:
 
 
 def test_there_are_many_and_each_has_a_name_of_its_own() -> None:
-    assert len(set(_NAMES)) == len(_NAMES)
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names)
     assert len(REGISTRATION) >= 10
 
 
@@ -78,7 +48,7 @@ def test_every_law_of_registration_that_a_plugin_can_break_has_a_mutant() -> Non
 def test_a_failure_names_the_law_its_meaning_and_a_line_that_shows_it_again(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    mutant = _named("misspelt")
+    mutant = next(item for item in REGISTRATION if item.name == "misspelt")
     environment = Environment.make(tmp_path_factory.mktemp("venv"), mutant.broken)
     again = f"torchyard certify misspelt --case {mutant.law} --profile core"
     result = environment.run("-m", *again.split())
@@ -94,7 +64,3 @@ def test_a_failure_names_the_law_its_meaning_and_a_line_that_shows_it_again(
     ):
         assert words in result.stdout
     assert read_profile("core").applies(law)
-
-
-def _named(name: str) -> Mutant:
-    return next(item for item in MUTANTS if item.name == name)

@@ -53,36 +53,11 @@ def judge_all(mutants: tuple[Mutant, ...]) -> tuple[Judged, ...]:
     return tuple(_judged(item, reports) for item in mutants)
 
 
-def judge_alone(mutants: tuple[Mutant, ...]) -> tuple[Judged, ...]:
-    """Hold every mutant and twin to the law meant for the mutant, and to no other.
-
-    A twin counts as certified where it keeps the law.
-    """
-    jobs = {
-        (item.profile, distribution, item.law): None
-        for item in mutants
-        for distribution in (item.broken, item.healthy)
-    }
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        reports = dict(zip(jobs, pool.map(lambda job: _certify(*job), jobs), strict=True))
-    judged = []
-    for item in mutants:
-        broken, healthy = (
-            reports[item.profile, distribution, item.law]
-            for distribution in (item.broken, item.healthy)
-        )
-        twin = _broken(healthy, item.twin)
-        kept = healthy.laws()[item.law] is Status.PASS
-        judged.append(Judged(item, _broken(broken, item.implementation), twin, kept))
-    return tuple(judged)
-
-
-def _certify(profile: str, distribution: Distribution, law: str = "") -> Report:
-    words = ["--profile", profile, *(["--case", law] if law else [])]
+def _certify(profile: str, distribution: Distribution) -> Report:
     with tempfile.TemporaryDirectory() as folder:
         environment = Environment.make(Path(folder, "venv"), distribution)
-        status, report = environment.certify(distribution.plugin, *words)
-    assert law or (status == 0) == report.certified
+        status, report = environment.certify(distribution.plugin, "--profile", profile)
+    assert (status == 0) == report.certified
     return report
 
 
