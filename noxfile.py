@@ -225,7 +225,7 @@ def link(names: set[Path], source: Path, target: Path, *, home: Path, scripts: P
         names: the files, relative to both.
         source: where they are.
         target: where they come.
-        home: the folder that scripts shall name instead of `source`.
+        home: the folder that scripts name then, instead of `source`.
         scripts: the folder of scripts, relative to both, which are copied.
     """
     for folder in {name.parent for name in names}:
