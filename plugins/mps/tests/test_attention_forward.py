@@ -142,9 +142,9 @@ def test_mutants_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new, found_by = _MUTANTS[name]
     from torchyard_mps.attention import _forward
 
-    source = _forward.metal_text("attention_forward")
+    source = _forward.metal_text("attention/tiles", "attention/forward")
     assert old in source
-    monkeypatch.setattr(_forward, "metal_text", lambda _: source.replace(old, new))
+    monkeypatch.setattr(_forward, "metal_text", lambda *_: source.replace(old, new))
     call = make_call(batch=1, q_heads=4, kv_heads=2, q_length=40, kv_length=50, head_dim=8)
     result, findings = forward(call, **_ONCE)
     if found_by == "values":

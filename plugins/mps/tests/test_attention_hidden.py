@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from plugins.mps.tests.attention_runs import forward
+from plugins.mps.tests.gradient_runs import given_for, gradients
 from torchyard_attention.cases import MASKS
 from torchyard_attention.contract import AttentionCall
-from torchyard_attention.reference import reference_forward
+from torchyard_attention.reference import reference_backward, reference_forward
 from torchyard_attention.testing import make_call, traced_score_mod
 
 _ONCE: Final[dict[str, Any]] = {"orders": 1, "address_sanitizer": False}
@@ -88,3 +89,39 @@ def test_what_a_mask_program_hides_reaches_no_row() -> None:
     result, findings = forward(replace(poisoned, mask=None), mod, **_ONCE)
     assert not findings
     _assert_same(result.out, reference_forward(poisoned).out)
+
+
+@pytest.mark.parametrize(
+    ("target", "blocks", "poison"),
+    [
+        ("key", (16, 16), math.nan),
+        ("value", (20, 13), math.nan),
+        ("query", (64, 64), math.inf),
+        ("grad_out", (16, 16), math.nan),
+        *(
+            pytest.param(target, blocks, poison, marks=pytest.mark.sweep)
+            for target in ("key", "value", "query", "grad_out")
+            for blocks in _BLOCKS
+            for poison in _POISONS
+        ),
+    ],
+)
+def test_what_a_block_hides_reaches_no_gradient(
+    target: str, blocks: tuple[int, int], poison: float
+) -> None:
+    call = _call(_narrow(), blocks)
+    if target != "grad_out":
+        call = replace(call, **{target: _poisoned(getattr(call, target), poison)})
+    out, lse, grad_out, _ = given_for(call)
+    if target == "grad_out":
+        grad_out = _poisoned(grad_out, poison)
+    inputs = (out, lse, grad_out, None)
+    got, wanted = gradients(call, inputs), reference_backward(call, *inputs)
+    for name in ("query", "key", "value"):
+        # Whether a sum of infinities is one or NaN depends on how it is put together.
+        one, other = (
+            t.where(t.isfinite(), math.nan) for t in (getattr(got, name), getattr(wanted, name))
+        )
+        assert torch.equal(one.isnan(), other.isnan()), name
+        torch.testing.assert_close(one, other, rtol=2e-5, atol=2e-5, equal_nan=True)
+    assert any(getattr(wanted, name).isfinite().any() for name in ("query", "key", "value"))

@@ -12,12 +12,20 @@ import torch
 
 from packages.attention.tests.attention_calls import call_of
 from plugins.mps.tests.emulated import emulated
+from plugins.mps.tests.gradient_runs import given_for, worst
 from torchyard import Platform, PluginState, Registry, read_platform_file, registry
-from torchyard_attention.contract import FORWARD, AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.contract import (
+    BACKWARD,
+    FORWARD,
+    AttentionRequest,
+    MaskKind,
+    ScoreKind,
+)
 from torchyard_attention.tolerance import Ruler, report
 from torchyard_mps._family import family
 from torchyard_mps.device import torchyard_probe_device
-from torchyard_mps.implementations import supports_attention, torchyard_implementations
+from torchyard_mps.implementations import torchyard_implementations
+from torchyard_mps.implementations._attention import supports_backward, supports_forward
 from torchyard_programs import trace
 
 _APPLE: Final = ("m1", "m2", "m3", "m4", "m5")
@@ -87,9 +95,9 @@ def test_kernels_that_ran_on_no_gpu_are_enlisted_by_name_alone(name: str) -> Non
     plain = Registry(platform=_machine(name), environ={}).decide(FORWARD, request)
     assert plain.name == "attention.tiled"
     assert ("mps.metal", "not listed") in [(c.name, str(c.outcome)) for c in plain.trace]
-    assert Registry(platform=_machine(name), environ=_ENLISTED).decide(FORWARD, request).name == (
-        "mps.metal"
-    )
+    enlisted = Registry(platform=_machine(name), environ=_ENLISTED)
+    assert enlisted.decide(FORWARD, request).name == "mps.metal"
+    assert enlisted.decide(BACKWARD, replace(request, grad=True)).name == "mps.metal"
 
 
 @pytest.mark.parametrize(
@@ -111,21 +119,22 @@ def test_kernels_that_ran_on_no_gpu_are_enlisted_by_name_alone(name: str) -> Non
 def test_what_the_kernel_does_not_compute_is_refused_by_code(
     request_: AttentionRequest, platform: Platform, code: str
 ) -> None:
-    assert supports_attention(_REQUEST, _machine()).supported
-    verdict = supports_attention(request_, platform)
-    assert (verdict.supported, str(verdict.code)) == (False, code)
+    assert supports_forward(_REQUEST, _machine()).supported
+    for supports in (supports_forward, supports_backward):
+        verdict = supports(request_, platform)
+        assert (verdict.supported, str(verdict.code)) == (False, code)
 
 
 def test_score_programs_are_judged_by_what_metal_computes() -> None:
     slopes, wide = torch.ones(32), torch.ones(32, dtype=torch.float64)
     tables = [torch.zeros(4) for _ in range(16)]
     good = _scored(lambda s, b, h, q, k: s + slopes[h] * (k - q))
-    assert supports_attention(good, _machine()).supported
+    assert supports_forward(good, _machine()).supported
     for function, text in (
         (lambda s, b, h, q, k: (s + wide[h]).float(), "float64, which Metal does not have"),
         (lambda s, b, h, q, k: s + sum(t[h] for t in tables), "at most 15 captured tensors"),
     ):
-        verdict = supports_attention(_scored(function), _machine())
+        verdict = supports_forward(_scored(function), _machine())
         assert not verdict.supported
         assert text in verdict.text
 
@@ -137,6 +146,26 @@ def test_what_the_hook_loads_computes(name: str) -> None:
     with emulated():
         result = offered.load()(call)
     assert not (message := report(Ruler(call).compare(result))), message
+
+
+def test_what_the_hook_loads_computes_gradients() -> None:
+    (offered,) = torchyard_implementations(contract=BACKWARD)
+    call = call_of("grouped-2")
+    inputs = given_for(call)
+    with emulated():
+        result = offered.load()(call, *inputs)
+    assert worst(call, inputs, result) <= 1.0
+
+
+def test_derivatives_are_judged_by_what_metal_computes() -> None:
+    slopes, wide = torch.ones(32), torch.ones(32, dtype=torch.float64)
+    wanted = {"captured_grad": (True,), "grad": True}
+    good = replace(_scored(lambda s, b, h, q, k: torch.lgamma(s) * slopes[h]), **wanted)
+    assert supports_backward(good, _machine()).supported
+    bad = replace(_scored(lambda s, b, h, q, k: (s * wide[h]).float()), **wanted)
+    verdict = supports_backward(bad, _machine())
+    assert not verdict.supported
+    assert "float64, which Metal does not have" in verdict.text
 
 
 def test_without_an_apple_gpu_the_kernel_says_so() -> None:

@@ -9,8 +9,13 @@ from typing import Final
 
 from torch import Tensor
 
-__all__ = ["THREADS", "Launch", "groups_for", "metal_text"]
+__all__ = ["PREAMBLE", "THREADS", "Launch", "groups_for", "metal_text"]
 
+# What sources begin with. Fast mathematics assumes NaN and infinities away, which kernels compute.
+PREAMBLE: Final = (
+    "#include <metal_stdlib>\n#include <metal_simdgroup_matrix>\n"
+    "#pragma METAL fp math_mode(safe)\nusing namespace metal;\n"
+)
 # Threads of a threadgroup, for kernels without a reason for another number.
 THREADS: Final = 256
 # More threadgroups than fill a device; each then computes several elements.

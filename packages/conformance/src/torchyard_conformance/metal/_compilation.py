@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -56,11 +56,15 @@ def build(source: str, ways: tuple[str, ...]) -> Program:
         CompilerMissingError: there is no compiler.
         UnsupportedSourceError: the shim lacks a part of Metal that it uses.
     """
-    text, kernels = translate(source)
+    text, kernels = _translated(source)
     used = compiler()
     with ThreadPoolExecutor(len(ways)) as pool:
         paths = list(pool.map(lambda way: _program(text, way, used), ways))
     return Program(kernels, dict(zip(ways, paths, strict=True)))
+
+
+# Passes of one computation are kernels of one source.
+_translated = lru_cache(maxsize=16)(translate)
 
 
 def _cache() -> Path:

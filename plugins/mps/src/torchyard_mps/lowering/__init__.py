@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from torchyard_mps.lowering._emission import TYPES
-from torchyard_mps.lowering._program import LoweredProgram, header, layout_values, lower
+from torchyard_mps.lowering._program import (
+    LoweredProgram,
+    LoweredSite,
+    header,
+    layout_values,
+    lower,
+)
 
-__all__ = ["TYPES", "LoweredProgram", "header", "layout_values", "lower"]
+__all__ = ["TYPES", "LoweredProgram", "LoweredSite", "header", "layout_values", "lower"]

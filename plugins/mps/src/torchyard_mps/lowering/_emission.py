@@ -10,7 +10,7 @@ from typing import Final
 
 from torchyard_programs import INFIX, Graph, Node, UnsupportedProgramError
 
-__all__ = ["TYPES", "Layout", "function_text", "type_of"]
+__all__ = ["TYPES", "Layout", "function_text", "place_text", "type_of"]
 
 TYPES: Final = {
     "bfloat16": "bfloat",
@@ -46,25 +46,59 @@ def type_of(dtype: str) -> str:
     return TYPES[dtype]
 
 
-def function_text(name: str, graph: Graph, parameters: str, result: str, layout: Layout) -> str:
-    """Return a function of a program's inputs and captured tensors that returns its result.
+def function_text(
+    name: str, graph: Graph, parameters: str, result: int, dtype: str, layout: Layout
+) -> str:
+    """Return a function of a program's inputs and captured tensors that returns a node.
 
     Args:
         name: the function's.
         graph: the nodes.
         parameters: of the function, as text.
-        result: dtype of the result.
+        result: the number of the node.
+        dtype: of what the function returns.
         layout: where sizes and strides of captured tensors are in ``layout``.
     """
-    lines = [f"inline {type_of(result)} {name}({parameters}) {{"]
-    for number in graph.needed((graph.result,)):
+    lines = [f"inline {type_of(dtype)} {name}({parameters}) {{"]
+    lines += _statements(graph, (result,), layout)
+    lines.append(f"return {type_of(dtype)}(v{result});")
+    return "\n  ".join(lines) + "\n}\n"
+
+
+def place_text(
+    name: str, graph: Graph, parameters: str, tensor: int, indices: tuple[int, ...], layout: Layout
+) -> str:
+    """Return a function that returns an element's place in its tensor's logical order, or -1.
+
+    Args:
+        name: the function's.
+        graph: the nodes.
+        parameters: of the function, as text.
+        tensor: the captured tensor's number.
+        indices: numbers of the nodes that index it.
+        layout: where sizes and strides of captured tensors are in ``layout``.
+    """
+    place, _ = layout[tensor]
+    lines = [f"inline long {name}({parameters}) {{", *_statements(graph, indices, layout)]
+    lines.append("long place = 0;")
+    for dimension, number in enumerate(indices):
+        size, index = f"layout[{place + dimension}]", f"i{dimension}"
+        lines.append(f"const long {index} = v{number} < 0 ? long(v{number}) + {size} : v{number};")
+        lines.append(f"if ({index} < 0 || {index} >= {size}) return -1;")
+        lines.append(f"place = place * {size} + {index};")
+    lines.append("return place;")
+    return "\n  ".join(lines) + "\n}\n"
+
+
+def _statements(graph: Graph, results: tuple[int, ...], layout: Layout) -> list[str]:
+    lines = []
+    for number in graph.needed(results):
         node = graph.nodes[number]
         if node.op == "load":
             lines += _load(number, node, layout)
         else:
             lines.append(f"const {type_of(node.dtype)} v{number} = {_expression(graph, node)};")
-    lines.append(f"return v{graph.result};")
-    return "\n  ".join(lines) + "\n}\n"
+    return lines
 
 
 def _load(number: int, node: Node, layout: Layout) -> list[str]:

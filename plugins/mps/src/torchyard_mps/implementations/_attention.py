@@ -1,4 +1,4 @@
-"""What this plugin computes of torchyard's contracts; nothing here imports torch before it must."""
+"""Attention: verdicts on requests, and what computes them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
+from torchyard import Implementation, Platform, ReasonCode, Verdict
 from torchyard_mps._family import supports_machine
 
 if TYPE_CHECKING:
     from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
 
-__all__ = ["supports_attention", "torchyard_implementations"]
+__all__ = ["offered", "supports_backward", "supports_forward"]
 
-# As the component's contract has it, which is imported where it is used alone.
+# As the component's contract has them, which is imported where it is used alone.
 _FORWARD: Final = "attention/1"
+_BACKWARD: Final = "attention_backward/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 _MAX_HEAD_DIM: Final = 256
 # What computes a mask or a score_mod without kernels of ours.
@@ -25,17 +26,31 @@ _MAX_LENGTH: Final = 2**20
 _MAX_HEADS: Final = 2**20 - 1
 
 
-@hookimpl
-def torchyard_implementations(contract: str) -> Sequence[Implementation]:
-    """Return what this plugin offers for a contract."""
-    if contract != _FORWARD:
+def offered(contract: str) -> Sequence[Implementation]:
+    """Return what computes a contract of attention; nothing of another contract."""
+    if contract == _FORWARD:
+        supports, load = supports_forward, _load_forward
+    elif contract == _BACKWARD:
+        supports, load = supports_backward, _load_backward
+    else:
         return []
-    # Without a claim: what it computes is proved on a device.
-    return [Implementation(contract, "mps.metal", supports_attention, _load, before=_OTHERS)]
+    return [Implementation(contract, "mps.metal", supports, load, before=_OTHERS)]
 
 
-def supports_attention(request: AttentionRequest, platform: Platform) -> Verdict:
+def supports_forward(request: AttentionRequest, platform: Platform) -> Verdict:
     """Say whether the kernel computes a request; a function of these arguments alone."""
+    return _verdict(request, platform, wanted=None)
+
+
+def supports_backward(request: AttentionRequest, platform: Platform) -> Verdict:
+    """Say whether the kernels compute the gradients; a function of these arguments alone."""
+    wanted = tuple(number for number, flag in enumerate(request.captured_grad) if flag)
+    return _verdict(request, platform, wanted=wanted)
+
+
+def _verdict(
+    request: AttentionRequest, platform: Platform, *, wanted: tuple[int, ...] | None
+) -> Verdict:
     from torchyard_attention.contract import lacking_of_score, refused_sizes
 
     verdict = supports_machine(request.device, platform)
@@ -53,17 +68,17 @@ def supports_attention(request: AttentionRequest, platform: Platform) -> Verdict
             f"expected at most {_MAX_LENGTH} rows and keys and {_MAX_HEADS} heads of all batches, "
             f"got {longest} and {heads}",
         )
-    lacking = lacking_of_score(request, partial(_lacking_of_program, request))
+    lacking = lacking_of_score(request, partial(_lacking_of_program, request, wanted))
     return Verdict.no(ReasonCode.SCORE_MOD, lacking) if lacking else verdict
 
 
-def _lacking_of_program(request: AttentionRequest) -> str:
+def _lacking_of_program(request: AttentionRequest, wanted: tuple[int, ...] | None) -> str:
     from torchyard_mps.attention import lacking_of_program
 
-    return lacking_of_program(request.score_text, request.score_captured)
+    return lacking_of_program(request.score_text, request.score_captured, wanted=wanted)
 
 
-def _load() -> Any:
+def _load_forward() -> Any:
     from torchyard_mps._runner import run
     from torchyard_mps.attention import forward_launch
 
@@ -74,3 +89,9 @@ def _load() -> Any:
         return result
 
     return compute
+
+
+def _load_backward() -> Any:
+    from torchyard_mps.attention import backward
+
+    return backward

@@ -7,8 +7,6 @@
 // over visible k, with score = SCORE(scale * query . key). Grid: tiles of 32 rows, batch * head; 128
 // threads, of which each simdgroup of 32 computes 8 rows. Sums are float's.
 
-constant constexpr int kTile = 32;     // rows, keys, and columns that are loaded at a time
-constant constexpr int kThreads = 128;
 constant constexpr int kChunks = (SIZE + kTile - 1) / kTile;
 constant constexpr int kValueChunks = (VALUE_SIZE + kTile - 1) / kTile;
 
@@ -16,23 +14,6 @@ constant constexpr int kValueChunks = (VALUE_SIZE + kTile - 1) / kTile;
 constant constexpr int kQuery = 0, kKey = 4, kValue = 8, kOut = 12;
 constant constexpr int kHeads = 16, kGroup = 17, kQueries = 18, kKeys = 19, kMaskBatches = 20;
 constant constexpr int kMaskHeads = 21, kMaskBlocks = 22, kPartialWidth = 23, kFullWidth = 24;
-
-inline int tiles_of(int length, int block) { return (min(length, block) + kTile - 1) / kTile; }
-
-// Loads rows [first, first + 32) and columns [column, column + 32) of a head; 0 where it has none.
-// Returns whether the thread loaded NaN or an infinity.
-inline bool load_tile(threadgroup T* tile, device const T* head, int first, int end, int column,
-                      int columns, long row_stride, long column_stride, int thread_index) {
-  bool odd = false;
-  for (int i = thread_index; i < kTile * kTile; i += kThreads) {
-    const int row = first + i / kTile, at = column + i % kTile;
-    const bool inside = row < end && at < columns;
-    const T loaded = inside ? head[row * row_stride + at * column_stride] : T(0.0f);
-    tile[i] = loaded;
-    odd = odd || !isfinite(float(loaded));
-  }
-  return odd;
-}
 
 kernel void attention_forward(
     device const T* query [[buffer(0)]], device const T* key [[buffer(1)]],

@@ -1,0 +1,104 @@
+"""Tensors and sizes as the kernels of attention take them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from torchyard_attention.contract import MaskBlocks
+
+__all__ = ["THREADS", "constants", "listed_by_columns", "listed_by_rows", "or_one", "row_tiles"]
+
+_ROWS: Final = 32
+THREADS: Final = 128
+
+
+def or_one(tensor: Tensor) -> Tensor:
+    """Return a tensor, or one element where it has none: a buffer has memory."""
+    return tensor if tensor.numel() else tensor.new_zeros(1)
+
+
+def row_tiles(length: int, block: int) -> int:
+    """Return how many tiles of rows there are; tiles do not cross blocks."""
+    if not block:
+        return -(-length // _ROWS)
+    return -(-length // block) * -(-min(block, length) // _ROWS)
+
+
+def constants(query: Tensor, value: Tensor, mask: MaskBlocks | None) -> dict[str, object]:
+    """Return what kernels are compiled for, but for programs."""
+    block, key_block = (0, 0) if mask is None else mask.block_size
+    return {
+        "SIZE": query.shape[3],
+        "VALUE_SIZE": value.shape[3],
+        "BLOCK": block,
+        "KEY_BLOCK": key_block,
+        "LISTS": str(mask is not None).lower(),
+    }
+
+
+def listed_by_rows(
+    mask: MaskBlocks | None, device: torch.device
+) -> tuple[tuple[Tensor, ...], list[int]]:
+    """Return a mask's lists by rows of blocks, and their sizes; without one what is never read.
+
+    They are: partial counts, partial blocks, full counts, full blocks, bits, slots of the partial
+    blocks' bits. Sizes: batches, heads, rows of blocks, width of partial and of full blocks.
+    """
+    if mask is None:
+        return _no_lists(device)
+    width = mask.kv_indices.shape[3]
+    slots = mask.first_partial[..., None] + torch.arange(width, device=device)
+    lists = (
+        *(mask.kv_num_blocks, mask.kv_indices, mask.full_kv_num_blocks, mask.full_kv_indices),
+        *(mask.bits, slots),
+    )
+    sizes = [*mask.kv_num_blocks.shape, width, mask.full_kv_indices.shape[3]]
+    return tuple(or_one(tensor) for tensor in lists), sizes
+
+
+def listed_by_columns(
+    mask: MaskBlocks | None, kv_length: int, device: torch.device
+) -> tuple[tuple[Tensor, ...], list[int]]:
+    """Return the same by columns of blocks, each with its rows of blocks in ascending order."""
+    if mask is None:
+        return _no_lists(device)
+    columns = max(1, -(-kv_length // mask.block_size[1]))
+    batches, heads, rows = mask.kv_num_blocks.shape
+    width = mask.kv_indices.shape[3]
+    slots = mask.first_partial[..., None] + torch.arange(width, device=device)
+    partial = _dense(mask.kv_num_blocks, mask.kv_indices, slots, columns)
+    none = mask.full_kv_indices.long() * 0
+    full = _dense(mask.full_kv_num_blocks, mask.full_kv_indices, none, columns)
+    counts, blocks = _columns(partial)
+    full_counts, full_blocks = _columns(full)
+    ordered = partial.mT.gather(-1, blocks.long()).contiguous()
+    lists = (counts, blocks, full_counts, full_blocks, mask.bits, ordered)
+    return tuple(or_one(tensor) for tensor in lists), [batches, heads, columns, rows, rows]
+
+
+def _no_lists(device: torch.device) -> tuple[tuple[Tensor, ...], list[int]]:
+    none, bits, wide = (
+        torch.zeros(1, dtype=dtype, device=device)
+        for dtype in (torch.int32, torch.uint8, torch.int64)
+    )
+    return (none, none, none, none, bits, wide), [1, 1, 1, 1, 1]
+
+
+def _dense(counts: Tensor, indices: Tensor, values: Tensor, columns: int) -> Tensor:
+    """Return int64 [Bm, Hm, Qb, Kb]: the value of each listed block, -1 elsewhere."""
+    place = torch.arange(indices.shape[-1], device=indices.device)
+    listed = place < counts[..., None]
+    # A column more takes what is behind the lists' ends.
+    dense = values.new_full((*counts.shape, columns + 1), -1)
+    to = torch.where(listed, indices.long(), columns)
+    return dense.scatter_(-1, to, torch.where(listed, values, -1))[..., :columns]
+
+
+def _columns(dense: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the counts int32 [Bm, Hm, Kb] of listed rows, and the rows, listed ones first."""
+    listed = dense.mT >= 0
+    rows = listed.to(torch.int32).argsort(dim=-1, descending=True, stable=True)
+    return listed.sum(dim=-1, dtype=torch.int32), rows.to(torch.int32).contiguous()
