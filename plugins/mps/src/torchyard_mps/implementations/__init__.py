@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchyard import Implementation, hookimpl
-from torchyard_mps.implementations import _attention
+from torchyard_mps.implementations import _attention, _linear, _topk
 
 __all__ = ["torchyard_implementations"]
 
@@ -17,4 +17,8 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     Without claims: what it computes is proved on a device. A list need not name it; where a user
     enlists it, it comes before what computes the contract on any device.
     """
-    return _attention.offered(contract)
+    return [
+        implementation
+        for op in (_attention, _linear, _topk)
+        for implementation in op.offered(contract)
+    ]

@@ -1,0 +1,7 @@
+"""Products with a weight in Metal."""
+
+from __future__ import annotations
+
+from torchyard_mps.linear._product import multiply
+
+__all__ = ["multiply"]
