@@ -28,9 +28,15 @@ def _normal(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> T
 
 
 def _computed(call: LinearCall, dtype: torch.dtype) -> Tensor:
-    """Return a call's result by torch, each step in a dtype."""
-    y = call.x.to(dtype) @ unpacked(call.weight).to(dtype).mT
-    return y if call.bias is None else y + call.bias.to(dtype)
+    """Return a call's result by torch, each step in a dtype, a prologue's rounded to x's."""
+    x = call.x.to(dtype)
+    if call.prologue is not None:
+        x = call.prologue.apply(x).to(call.x.dtype).to(dtype)
+    y = x @ unpacked(call.weight).to(dtype).mT
+    y = y if call.bias is None else y + call.bias.to(dtype)
+    if call.epilogue is None:
+        return y
+    return call.epilogue.apply(*(y.chunk(2, -1) if call.gated else (y,)))
 
 
 def _excess(call: LinearCall, **options: Any) -> float:
@@ -38,7 +44,8 @@ def _excess(call: LinearCall, **options: Any) -> float:
     with emulated(**options):
         out = multiply(call)
     assert out.shape == call.result_shape()
-    assert out.dtype == call.x.dtype
+    wanted = call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
+    assert out.dtype == wanted
     assert out.is_contiguous()
     if not out.numel():
         return 0.0
@@ -125,6 +132,24 @@ def test_orders_of_threads_change_nothing() -> None:
     assert _excess(_CALL, orders=3, address_sanitizer=True) <= 1
 
 
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str, bool]]] = {
+    "gelu": (torch.nn.functional.gelu, "epilogue", False),
+    "float32": (lambda y: y.float() * 2 - 1, "epilogue", False),
+    "swiglu": (lambda gate, up: torch.nn.functional.silu(gate) * up, "epilogue", True),
+    # Of 0 it is not 0, and what is beyond the depth is no product.
+    "shifted": (lambda x: torch.cos(x) + 1.0, "prologue", False),
+}
+
+
+def _with(*names: str, **changes: Any) -> LinearCall:
+    functions: dict[str, Any] = {}
+    for name in names:
+        function, role, gated = _FUNCTIONS[name]
+        functions[role] = record(function, role, gated, _CALL.x)
+    call = LinearCall(_normal(3, 45, seed=1), _normal(38, 45), _normal(38, seed=2))
+    return replace(call, **functions, **changes)
+
+
 # What is planted, the call that shows it, and the finding that names it; empty: its values.
 _MUTANTS: Final[list[tuple[str, str, LinearCall, str]]] = [
     ("row < row_count && k < depth", "row <= row_count && k < depth", _CALL, "out-of-bounds"),
@@ -137,6 +162,7 @@ _MUTANTS: Final[list[tuple[str, str, LinearCall, str]]] = [
     ("int(zeros[place])", "8", _INT4_CALL, ""),
     ("n / 64 * sizes[kGroups] + group", "n / 64 + group", _INT4_CALL, ""),
     ("float(bias[n])", "float(bias[0])", _CALL, ""),
+    ("batch, n + outputs, k)", "batch, n, k)", _with("swiglu"), ""),
     (
         "    threadgroup_barrier(mem_flags::mem_threadgroup);\n    for (int of",
         "    for (int of",
@@ -170,7 +196,6 @@ def test_verdicts() -> None:
         (replace(request, dtype="float64"), ReasonCode.DTYPE),
         (replace(request, weight="other"), ReasonCode.LAYOUT),
         (rounded, ReasonCode.LAYOUT),
-        (replace(request, epilogue="return y"), ReasonCode.OTHER),
         (replace(request, device="cpu"), ReasonCode.DEVICE),
     ):
         assert supports_linear(other, machine).code == code
@@ -178,10 +203,35 @@ def test_verdicts() -> None:
     assert enlisted.decide(LINEAR, replace(request, weight="int4")).name == "mps.metal"
 
 
-def test_functions_are_refused() -> None:
-    function = record(torch.relu, "epilogue", False, _CALL.x)
-    with pytest.raises(ValueError, match="epilogue: expected none, got a function"):
-        multiply(replace(_CALL, epilogue=function))
+@pytest.mark.parametrize("names", [("gelu",), ("float32",), ("swiglu",), ("shifted",)], ids=str)
+def test_functions(names: tuple[str, ...]) -> None:
+    assert _excess(_with(*names)) <= 1
+
+
+def test_functions_of_a_packed_weight() -> None:
+    weight = _LAYOUTS["int4-groups"](_normal(38, 45))
+    assert _excess(_with("shifted", "swiglu", weight=weight)) <= 1
+
+
+def test_functions_that_capture_tensors_are_refused() -> None:
+    column = _normal(33)
+    function = record(lambda y: y + column, "epilogue", False, _CALL.x)
+    call = replace(_CALL, epilogue=function)
+    with pytest.raises(ValueError, match="epilogue: expected a function that captures no tensors"):
+        multiply(call)
+    request = replace(call.request(), device="mps")
+    verdict = supports_linear(request, read_platform_file("m3").platform)
+    assert verdict.code == ReasonCode.OTHER
+    assert "captures no tensors" in verdict.text
+
+
+def test_float64_of_a_function_is_refused() -> None:
+    function = record(lambda y: torch.tanh(y.double()).float(), "epilogue", False, _CALL.x)
+    call = replace(_CALL, epilogue=function)
+    verdict = supports_linear(
+        replace(call.request(), device="mps"), read_platform_file("m3").platform
+    )
+    assert "tanh of float64" in verdict.text
 
 
 def test_what_the_hook_loads_computes() -> None:

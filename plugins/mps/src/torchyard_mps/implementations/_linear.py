@@ -45,14 +45,16 @@ def supports_linear(request: LinearRequest, platform: Platform) -> Verdict:
             "rounds no rows of x, and the weight's option activation asks for it",
             "pack the weight with activation=0",
         )
-    if request.prologue or request.epilogue:
-        got = "a prologue" if request.prologue else "an epilogue"
-        return Verdict.no(
-            ReasonCode.OTHER,
-            f"computes products without functions, got {got}",
-            "use kernels.composed",
-        )
-    return verdict
+    lacking = _lacking_of_functions(request)
+    return Verdict.no(ReasonCode.OTHER, lacking, "use kernels.composed") if lacking else verdict
+
+
+def _lacking_of_functions(request: LinearRequest) -> str:
+    if not request.prologue and not request.epilogue:
+        return ""
+    from torchyard_mps.linear._functions import lacking_of_functions
+
+    return lacking_of_functions(request)
 
 
 def _load() -> Any:

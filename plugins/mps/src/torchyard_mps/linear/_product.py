@@ -13,7 +13,8 @@ from torchyard_kernels.linear.contract import LinearCall, Packed
 from torchyard_kernels.linear.contract.quantised import BITS, groups_of, option
 from torchyard_mps._launch import PREAMBLE, Launch, metal_text
 from torchyard_mps._runner import run
-from torchyard_mps.lowering import TYPES
+from torchyard_mps.linear._functions import called, lowered_function
+from torchyard_mps.lowering import TYPES, header
 
 __all__ = ["multiply"]
 
@@ -46,17 +47,19 @@ def multiply(call: LinearCall) -> Tensor:
     """Compute ``linear/1``; equal calls give equal bits.
 
     Args:
-        call: of float16, bfloat16 or float32, without functions; a packed weight without rounded
-            activations.
+        call: of float16, bfloat16 or float32, with functions that capture no tensors; a packed
+            weight without rounded activations.
 
     Raises:
-        ValueError: the call has a function before or after the product.
+        UnsupportedProgramError: a function has what the kernel does not compute.
+        ValueError: a function captures tensors.
     """
-    if call.prologue is not None or call.epilogue is not None:
-        name = "epilogue" if call.prologue is None else "prologue"
-        raise ValueError(
-            f"multiply: {name}: expected none, got a function; apply it beside the product"
-        )
+    for name, function in (("prologue", call.prologue), ("epilogue", call.epilogue)):
+        if function is not None and function.captured:
+            raise ValueError(
+                f"multiply: {name}: expected a function that captures no tensors, got "
+                f"{len(function.captured)}; apply it beside the product"
+            )
     x = call.x
     batched = not isinstance(call.weight, Packed) and call.weight.ndim == 3
     batch = x.shape[0] if batched else 1
@@ -64,7 +67,8 @@ def multiply(call: LinearCall) -> Tensor:
     rows = x.shape[1] if batched else math.prod(x.shape[:-1])
     flat = x.reshape(batch, rows, depth)
     weight = _weight(call.weight)
-    out = torch.empty(call.result_shape(), dtype=x.dtype, device=x.device)
+    dtype = x.dtype if call.epilogue is None else call.epilogue.dtype(x.dtype)
+    out = torch.empty(call.result_shape(), dtype=dtype, device=x.device)
     outputs = out.shape[-1]
     if not out.numel():
         return out
@@ -78,7 +82,7 @@ def multiply(call: LinearCall) -> Tensor:
         *(out, torch.tensor(sizes, device=x.device)),
     )
     groups = (-(-rows // _TILE) * -(-outputs // _TILE), batch)
-    source = _source(call, weight)
+    source = _source(call, weight, dtype)
     run(Launch(source, "linear_product", groups, _THREADS, buffers, outputs=(5,)))
     return out
 
@@ -110,19 +114,34 @@ def _or_one(tensor: Tensor) -> Tensor:
     return tensor if tensor.numel() else tensor.new_zeros(1)
 
 
-def _source(call: LinearCall, weight: _Weight) -> str:
+def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
     stored, scale, _ = weight.tensors
+    functions = {"BEFORE": "x", "AFTER": "y"}
+    programs = []
+    for name, function, result in (
+        ("prologue", call.prologue, torch.float32),
+        ("epilogue", call.epilogue, dtype),
+    ):
+        if function is not None:
+            program = lowered_function(name, function.text, function.inputs, result)
+            programs.append(program.source)
+            place = "BEFORE" if name == "prologue" else "AFTER"
+            functions[place] = called(program, function.inputs)
     lines = [
-        f"typedef {_kind(call.x)} T;",
-        f"typedef {_kind(stored)} Stored;",
-        f"typedef {_kind(scale)} Scale;",
+        f"typedef {_type_of(call.x.dtype)} T;",
+        f"typedef {_type_of(dtype)} Out;",
+        f"typedef {_type_of(stored.dtype)} Stored;",
+        f"typedef {_type_of(scale.dtype)} Scale;",
         f"#define FORM {weight.form}",
         f"#define GROUP {weight.group}",
         f"#define ZEROS {str(weight.zeros).lower()}",
         f"#define BIAS {str(call.bias is not None).lower()}",
+        f"#define GATED {str(call.gated).lower()}",
+        *(f"#define {name} {text}" for name, text in functions.items()),
     ]
-    return "\n".join([PREAMBLE, *lines, metal_text("linear")])
+    top = header() if programs else PREAMBLE
+    return "\n".join([top, *programs, *lines, metal_text("linear")])
 
 
-def _kind(tensor: Tensor) -> str:
-    return TYPES[str(tensor.dtype).removeprefix("torch.")]
+def _type_of(dtype: torch.dtype) -> str:
+    return TYPES[str(dtype).removeprefix("torch.")]

@@ -1,10 +1,12 @@
 // Products of rows with a weight, in any of the forms that ``linear/1`` has. The launch defines above it
-// T, of x and the result; Stored and Scale, of the weight's tensors; FORM: 0 a plain weight, 1 and 2
+// T, of x; Out, of the result; Stored and Scale, of the weight's tensors; FORM: 0 a plain weight, 1 and 2
 // panels with so many products side by side, 8 and 4 codes of so many bits; GROUP, the products that
-// have a scale in common, 0 for all of an output; ZEROS, whether codes have zeros of their own; BIAS.
+// have a scale in common, 0 for all of an output; ZEROS, whether codes have zeros of their own; BIAS;
+// BEFORE and AFTER, the functions of an element x and of y, or where GATED of ``gate`` and ``up``.
 //
-//   out[m, n] = sum_k x[m, k] W[n, k] + bias[n]
+//   y[m, n] = sum_k BEFORE(x[m, k]) W[n, k] + bias[n],  out[m, n] = AFTER(y[m, n])
 //
+// Where GATED the weight has twice as many outputs: those of gate, then those of up.
 // Factors and sums are float's. Grid: tiles of 32 rows and 32 outputs, batch; 128 threads, of which each
 // simdgroup of 32 computes 8 rows.
 
@@ -32,14 +34,22 @@ inline float weight_at(device const Stored* weight, device const Scale* scales,
   return float(code - zero) * float(scales[place]);
 }
 
+// Rounded to T, as the contract has it.
+inline float before(float x, constant long* sizes) { return float(T(BEFORE)); }
+inline Out after(float y, float up, constant long* sizes) {
+  const float gate = y;
+  return Out(AFTER);
+}
+
 kernel void linear_product(
     device const T* x [[buffer(0)]], device const Stored* weight [[buffer(1)]],
     device const Scale* scales [[buffer(2)]], device const uchar* zeros [[buffer(3)]],
-    device const T* bias [[buffer(4)]], device T* out [[buffer(5)]],
+    device const T* bias [[buffer(4)]], device Out* out [[buffer(5)]],
     constant long* sizes [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
     uint me [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd_index [[simdgroup_index_in_threadgroup]]) {
   threadgroup float left[kTile * kTile], right[kTile * kTile];
+  threadgroup float ups[GATED ? kTile * kTile : 1];
 
   const int simd = int(simd_index);
   const long row_count = sizes[kRows], outputs = sizes[kOutputs], depth = sizes[kDepth];
@@ -49,17 +59,21 @@ kernel void linear_product(
   const long first_output = long(group.x) / row_tiles * kTile;
   x += batch * sizes[kX];
 
-  simdgroup_matrix<float, 8, 8> sums[4];
+  simdgroup_matrix<float, 8, 8> sums[4], up_sums[4];
   for (int part = 0; part < 4; part++)
-    sums[part] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    sums[part] = up_sums[part] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
   for (long first = 0; first < depth; first += kTile) {
     for (int i = int(me); i < kTile * kTile; i += kThreads) {
       const long row = first_row + i / kTile, n = first_output + i / kTile, k = first + i % kTile;
       left[i] = row < row_count && k < depth
-                    ? float(x[row * sizes[kX + 1] + k * sizes[kX + 2]])
+                    ? before(float(x[row * sizes[kX + 1] + k * sizes[kX + 2]]), sizes)
                     : 0.0f;
       right[i] = n < outputs && k < depth
                      ? weight_at(weight, scales, zeros, sizes, batch, n, k)
+                     : 0.0f;
+      if (GATED)
+        ups[i] = n < outputs && k < depth
+                     ? weight_at(weight, scales, zeros, sizes, batch, n + outputs, k)
                      : 0.0f;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -70,18 +84,26 @@ kernel void linear_product(
         simdgroup_matrix<float, 8, 8> b;
         simdgroup_load(b, right + part * 8 * kTile + of * 8, kTile, ulong2(0, 0), true);
         simdgroup_multiply_accumulate(sums[part], a, b, sums[part]);
+        if (GATED) {
+          simdgroup_load(b, ups + part * 8 * kTile + of * 8, kTile, ulong2(0, 0), true);
+          simdgroup_multiply_accumulate(up_sums[part], a, b, up_sums[part]);
+        }
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-  for (int part = 0; part < 4; part++)
+  for (int part = 0; part < 4; part++) {
     simdgroup_store(sums[part], left + simd * 8 * kTile + part * 8, kTile);
+    if (GATED) simdgroup_store(up_sums[part], ups + simd * 8 * kTile + part * 8, kTile);
+  }
   simdgroup_barrier(mem_flags::mem_threadgroup);
   const long n = first_output + lane;
   for (int i = simd * 8; i < simd * 8 + 8; i++) {
     const long row = first_row + i;
     if (row >= row_count || n >= outputs) continue;
-    const float sum = left[i * kTile + lane] + (BIAS ? float(bias[n]) : 0.0f);
-    out[(batch * row_count + row) * outputs + n] = T(sum);
+    const float y = left[i * kTile + lane] + (BIAS ? float(bias[n]) : 0.0f);
+    float up = 0.0f;
+    if (GATED) up = ups[i * kTile + lane] + (BIAS ? float(bias[n + outputs]) : 0.0f);
+    out[(batch * row_count + row) * outputs + n] = after(y, up, sizes);
   }
 }
