@@ -2,29 +2,71 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import torch
 
-__all__ = ["encoder", "llama", "prompt"]
+__all__ = ["WINDOWED", "decoder", "encoder", "llama", "prompt"]
+
+_SIZES: Final = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+_MIXED: Final = ["sliding_attention", "full_attention"]
+
+# Name of an architecture -> what its configuration says besides the sizes; the window is added.
+WINDOWED: Final[dict[str, dict[str, Any]]] = {
+    "Mistral": {},
+    "Gemma2": {"head_dim": 8, "query_pre_attn_scalar": 8},
+    "Gemma3Text": {"head_dim": 8, "query_pre_attn_scalar": 8, "layer_types": _MIXED},
+    "Qwen2": {"use_sliding_window": True, "layer_types": _MIXED},
+    "Cohere2": {"layer_types": _MIXED},
+    "GptOss": {
+        "head_dim": 8,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 2,
+        "layer_types": _MIXED,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0},
+    },
+    "Llama4Text": {
+        "head_dim": 8,
+        "intermediate_size_mlp": 64,
+        "num_local_experts": 1,
+        "layer_types": ["chunked_attention", "full_attention"],
+    },
+}
+
+
+def decoder(name: str, seed: int = 0, **options: Any) -> Any:
+    """Return a decoder, with weights so large that what is attended to changes its tokens.
+
+    Args:
+        name: of the configuration's class, without its ending.
+        seed: of the weights.
+        options: of the configuration, besides the sizes.
+    """
+    import transformers
+
+    torch.manual_seed(seed)
+    config = getattr(transformers, f"{name}Config")(**{**_SIZES, **options})
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.3)
+    return model.eval()
 
 
 def llama(seed: int = 0, **changes: Any) -> Any:
     """Return a decoder with full attention in every layer."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(seed)
-    sizes = {
-        "vocab_size": 97,
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "pad_token_id": 0,
-        "eos_token_id": None,
-    }
-    return LlamaForCausalLM(LlamaConfig(**{**sizes, **changes})).eval()
+    return decoder("Llama", seed, **changes)
 
 
 def encoder(seed: int = 0) -> Any:
@@ -44,4 +86,4 @@ def encoder(seed: int = 0) -> Any:
 
 def prompt(length: int, seed: int = 0) -> torch.Tensor:
     """Return token ids [1, length]."""
-    return torch.randint(1, 97, (1, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(2, 97, (1, length), generator=torch.Generator().manual_seed(seed))

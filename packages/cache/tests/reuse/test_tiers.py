@@ -158,7 +158,7 @@ def test_a_server_that_dies_is_left_alone(server: _Server) -> None:
     tier = ValkeyTier(server.url, pause=60)
     with reuse(model, page=4, tiers=[tier]) as cache:
         _generate(model, tokens)
-        cache._pages.clear()
+        cache._store.entries.clear()
         server.stop()
         with pytest.warns(UserWarning, match="the shared tier is left alone for 60 s"):
             assert torch.equal(_generate(model, tokens), expected)

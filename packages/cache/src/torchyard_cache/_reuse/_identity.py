@@ -4,18 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["digest_of_tensor", "fingerprint", "state_of"]
+__all__ = ["digest_of_tensor", "fingerprint", "length_limit", "state_of"]
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from module.named_parameters()
-    yield from module.named_buffers()
+    # Frequencies that follow the prompt's length are written in every call.
+    limited = length_limit(getattr(module, "config", None)) < math.inf
+    for name, buffer in module.named_buffers():
+        if not (limited and name.endswith("inv_freq")):
+            yield name, buffer
+
+
+def length_limit(config: Any) -> float:
+    """Return the tokens from which on keys depend on how many there are; infinity for never.
+
+    Rotary frequencies of the types ``dynamic`` and ``longrope`` are others from there on, for the
+    tokens before, too.
+    """
+    if not hasattr(config, "get_text_config"):
+        return math.inf
+    text = config.get_text_config(decoder=True)
+    settings = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    nested = [value for value in settings.values() if isinstance(value, dict)]
+    limit = math.inf
+    for of in (settings, *nested):
+        kind = str(of.get("rope_type", of.get("type", "")))
+        if "dynamic" in kind or kind == "longrope":
+            original = of.get("original_max_position_embeddings")
+            original = original or getattr(text, "original_max_position_embeddings", None)
+            limit = min(limit, original or text.max_position_embeddings)
+    return limit
 
 
 def state_of(module: nn.Module) -> tuple[Any, ...]:
