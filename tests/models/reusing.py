@@ -34,7 +34,7 @@ def reused(name: str) -> Result:
         kind, config, _, _ = built
         if not hasattr(kind, "generate"):
             return Result(Outcome.UNBUILT, "does not generate")
-        model = _with_long_positions(kind, config)
+        model = _with_a_window(kind, config)
         try:
             plain = [_generated(model, tokens) for tokens in _prompts()]
         except Exception as error:
@@ -98,34 +98,9 @@ def _off(found: Any, wanted: Any) -> float:
     return largest
 
 
-def _with_long_positions(kind: Any, config: Any) -> Any:
+def _with_a_window(kind: Any, config: Any) -> Any:
     config = copy.deepcopy(config)
     for of in (config, config.get_text_config(decoder=True)):
         if getattr(of, "sliding_window", None):
             of.sliding_window = 21
     return model_of(kind, config, "eager")
-
-
-def main() -> None:
-    import sys
-    from collections import Counter
-
-    from transformers.models.auto import modeling_auto
-
-    counts: Counter[str] = Counter()
-    names = sys.argv[1:] or [
-        n if isinstance(n, str) else n[0]
-        for n in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()
-    ]
-    for name in names:
-        try:
-            result = reused(name)
-        except Exception as error:
-            result = Result(Outcome.UNCLEAR, f"HARNESS {type(error).__name__}: {error}"[:150])
-        counts[result.outcome] += 1
-        print(f"{name}: {result.outcome}: {result.detail}", flush=True)
-    print(dict(counts))
-
-
-if __name__ == "__main__":
-    main()

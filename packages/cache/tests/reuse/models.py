@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["WINDOWED", "decoder", "encoder", "llama", "prompt"]
+__all__ = ["STATEFUL", "WINDOWED", "decoder", "encoder", "llama", "prompt"]
 
 _SIZES: Final = {
     "vocab_size": 97,
@@ -41,6 +41,43 @@ WINDOWED: Final[dict[str, dict[str, Any]]] = {
         "num_local_experts": 1,
         "layer_types": ["chunked_attention", "full_attention"],
     },
+}
+
+_SMALL_MAMBA2: Final = {
+    "mamba_n_heads": 4,
+    "mamba_d_head": 16,
+    "mamba_d_state": 8,
+    "mamba_chunk_size": 8,
+}
+_DELTA: Final = {
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+}
+
+# Of models with states: some keep nothing else, some have layers of both kinds, or layers that are.
+STATEFUL: Final[dict[str, dict[str, Any]]] = {
+    "Mamba2": {"num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1, "chunk_size": 8},
+    "Bamba": {**_SMALL_MAMBA2, "attn_layer_indices": [1]},
+    "FalconH1": {**_SMALL_MAMBA2, "mamba_d_ssm": 64, "head_dim": 8},
+    "GraniteMoeHybrid": {
+        **_SMALL_MAMBA2,
+        "layer_types": ["mamba", "attention"],
+        "num_local_experts": 0,
+        "shared_intermediate_size": 64,
+    },
+    "Qwen3Next": {
+        **_DELTA,
+        "head_dim": 8,
+        "layer_types": ["linear_attention", "full_attention"],
+        "num_experts": 2,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "shared_expert_intermediate_size": 32,
+    },
+    "Lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "OlmoHybrid": {**_DELTA, "layer_types": ["linear_attention", "full_attention"]},
 }
 
 

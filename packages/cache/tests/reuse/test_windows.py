@@ -101,8 +101,8 @@ def test_a_restored_layer_is_what_transformers_own_is(window: int) -> None:
         for cache in (own, recorded):
             # In pieces, so that a layer drops tokens in between.
             for part in tokens.split(7, dim=1):
-                model(part, past_key_values=cache)
-    again = RecordingCache.restored(model.config, list(recorded.pages(0, 3, 8)), 8)
+                model(part, cache=cache)
+    again = RecordingCache.restored(model.config, list(recorded.pages(0, 3, 8)), 8, {})
     for one, other in zip(again.layers, own.layers, strict=True):
         assert torch.equal(one.keys, other.keys)
         assert torch.equal(one.values, other.values)

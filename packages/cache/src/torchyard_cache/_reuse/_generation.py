@@ -18,13 +18,14 @@ from torchyard_cache._errors import CacheError
 from torchyard_cache._reuse._calls import prompt_of, reason_to_bypass, sequences_of, setting_of
 from torchyard_cache._reuse._identity import fingerprint, length_limit, state_of
 from torchyard_cache._reuse._policies import POLICIES
-from torchyard_cache._reuse._probe import cache_keyword, probe
+from torchyard_cache._reuse._probe import cache_keyword, fill, probe
 from torchyard_cache._reuse._stats import Stats, write_stats
-from torchyard_cache._reuse._store import Store
+from torchyard_cache._reuse._store import Found, Store
 from torchyard_cache._reuse._tiers import Tier
+from torchyard_cache._reuse._watch import StateWatch
 
 if TYPE_CHECKING:
-    from torchyard_cache._reuse._pages import Page
+    from torchyard_cache._reuse._pages import Page, States
     from torchyard_cache._reuse._recording import RecordingCache
 
 __all__ = ["Reuse", "reuse"]
@@ -105,6 +106,7 @@ class Reuse:
         self._tiers: tuple[Tier, ...] = arguments.sequence(of, "tiers", tiers, _tier)
         self._keyword, sample = _probed(model)
         self._model: Any = model
+        self._stateful = bool(sample[1])
         self._limit = length_limit(self._model.config)
         self._stats = Stats()
         self._lock = threading.Lock()
@@ -164,24 +166,43 @@ class Reuse:
         tokens: Tensor = prompt_of(args, kwargs)
         chain = self._chain(tokens[0].tolist())
         # One token at least is left to compute.
-        pages = self._store.find(chain[: (tokens.shape[1] - 1) // self._page])
-        keys = chain[: len(pages)]
-        cache = RecordingCache.restored(self._model.config, pages, self._page)
+        most = (tokens.shape[1] - 1) // self._page
+        found = self._store.find(chain[:most])
+        keys = chain[: len(found.pages)]
+        cache = RecordingCache.restored(self._model.config, found.pages, self._page, found.states)
         with self._store.leased(keys):
             begun = time.perf_counter()
-            result = self._generate(*args, **kwargs, **{self._keyword: cache})
+            states = self._states_on_the_way(cache, tokens, found, most) if self._stateful else {}
+            watch = StateWatch(cache, self._page)
+            given = watch.added_to(kwargs) if self._stateful else kwargs
+            result = self._generate(*args, **given, **{self._keyword: cache})
             seconds = time.perf_counter() - begun
         drawn = sequences_of(result)
-        if pages and self._is_verified(kwargs):
+        if found.pages and self._is_verified(kwargs):
             with self._lock:
                 self._stats.verified += 1
             expected = self._generate(*args, **kwargs)
             if not torch.equal(sequences_of(expected), drawn):
                 self._store.drop(keys)
                 return expected
-        self._keep(cache, drawn[0].tolist(), len(pages), seconds)
-        self._count(tokens.shape[1], len(pages) * self._page)
+        self._keep(cache, drawn[0].tolist(), len(found.pages), seconds, states | watch.last)
+        self._count(tokens.shape[1], len(found.pages) * self._page)
         return result
+
+    def _states_on_the_way(
+        self, cache: RecordingCache, tokens: Tensor, found: Found, most: int
+    ) -> dict[int, States]:
+        """Compute a prompt up to where states are worth a copy; return them by pages before.
+
+        That is the last whole page, for this prompt's next turn, and the end of what is held of
+        another prompt, from where on others may differ, too.
+        """
+        states = {}
+        for place in sorted({found.known, most}):
+            if place > len(found.pages):
+                fill(self._generate, self._keyword, cache, tokens[:, : place * self._page])
+                states[place] = cache.states()
+        return states
 
     def _chain(self, tokens: list[int]) -> list[str]:
         """Return a key for each whole page of tokens; it covers everything before, too."""
@@ -196,9 +217,18 @@ class Reuse:
             keys.append(last)
         return keys
 
-    def _keep(self, cache: RecordingCache, drawn: list[int], known: int, seconds: float) -> None:
+    def _keep(
+        self,
+        cache: RecordingCache,
+        drawn: list[int],
+        known: int,
+        seconds: float,
+        states: dict[int, States],
+    ) -> None:
         """Hold the pages that were computed, of the prompt and of what was generated."""
-        length: int = cache.get_seq_length()
+        # The last token was drawn, and not computed with.
+        cache.length = len(drawn) - 1
+        length = cache.get_seq_length()
         computed = max(1, length - known * self._page)
         with self._lock:
             pace, old = seconds / computed, self._store.pace
@@ -207,6 +237,8 @@ class Reuse:
         for place, page in enumerate(cache.pages(known, len(chain), self._page), known):
             if not self._store.hold(chain, place, page):
                 break
+            if place + 1 in states:
+                self._store.hold_states(chain, place, states[place + 1])
 
     def _is_verified(self, kwargs: dict[str, Any]) -> bool:
         sampled = setting_of(self._model, kwargs, "do_sample")
@@ -224,7 +256,7 @@ class Reuse:
         write_stats("reuse", self.stats())
 
 
-def _probed(model: Any) -> tuple[str, Page]:
+def _probed(model: Any) -> tuple[str, tuple[Page, States]]:
     """Return how a model takes a cache, and a page of it; refuse it by name where it has none."""
     name = type(model).__name__
     config = getattr(model, "config", None)

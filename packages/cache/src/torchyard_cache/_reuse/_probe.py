@@ -13,7 +13,7 @@ from torch import Tensor
 from torchyard_cache._errors import CacheError
 
 if TYPE_CHECKING:
-    from torchyard_cache._reuse._pages import Page
+    from torchyard_cache._reuse._pages import Page, States
     from torchyard_cache._reuse._recording import RecordingCache
 
 __all__ = ["cache_keyword", "fill", "probe"]
@@ -53,11 +53,12 @@ def fill(generate: Callable[..., Any], keyword: str, cache: RecordingCache, toke
         return_dict_in_generate=False,
         **{keyword: cache},
     )
+    cache.length = tokens.shape[1]
 
 
 @torch.no_grad()
-def probe(model: Any, generate: Callable[..., Any], keyword: str) -> Page:
-    """Try a model with tokens drawn at random, and return a page of what it computed.
+def probe(model: Any, generate: Callable[..., Any], keyword: str) -> tuple[Page, States]:
+    """Try a model with tokens drawn at random, and return a page and states of what it computed.
 
     The logits after a beginning that was cut and put together again are compared with those of
     the whole prompt, and with those of a prompt that begins otherwise: where the first distance is
@@ -84,7 +85,8 @@ def probe(model: Any, generate: Callable[..., Any], keyword: str) -> Page:
                         "computed is elsewhere"
                     )
                 page = next(cache.pages(0, 1, begin))
-                again = RecordingCache.restored(model.config, [page], begin)
+                states = cache.states()
+                again = RecordingCache.restored(model.config, [page], begin, states)
                 found = _logits(generate, whole, **{keyword: again})
             except CacheError:
                 raise
@@ -94,11 +96,12 @@ def probe(model: Any, generate: Callable[..., Any], keyword: str) -> Page:
             far = float((found - wanted).norm())
             rounding = _ROUNDINGS * torch.finfo(model.dtype).eps * float(wanted.norm())
             if far <= max(float((changed - wanted).norm()) / _CLEAR, rounding):
-                return page
+                return page, states
             distances.append(far / float(wanted.norm()))
     raise CacheError(
         "logits after a beginning that was computed before differ from its own by "
-        f"{min(distances):.1%} of their norm: not all that it keeps is in its cache"
+        f"{min(distances):.1%} of their norm: it keeps something elsewhere, sees tokens that come "
+        "after, or does not begin with what it kept"
     )
 
 

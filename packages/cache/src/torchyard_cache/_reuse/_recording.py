@@ -13,13 +13,21 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from torchyard_cache._errors import CacheError
-from torchyard_cache._reuse._pages import TOKENS, Page
+from torchyard_cache._reuse._pages import TOKENS, Page, States
 
 __all__ = ["RecordingCache"]
 
 # Classes of layers all of whose content is known here.
 _KNOWN: Final = frozenset(
-    {"DynamicLayer", "DynamicIndexedLayer", "DynamicSlidingWindowLayer", "DummyLayer"}
+    {
+        "DummyLayer",
+        "DynamicIndexedLayer",
+        "DynamicLayer",
+        "DynamicSlidingWindowLayer",
+        "LinearAttentionAndFullAttentionLayer",
+        "LinearAttentionAndSlidingWindowAttentionLayer",
+        "LinearAttentionLayer",
+    }
 )
 
 
@@ -43,20 +51,57 @@ class RecordingCache(DynamicCache):  # type: ignore[misc]  # transformers is not
             raise CacheError(
                 f"layers whose content is not known ({', '.join(others) or 'none at all'})"
             )
+        # Tokens that it has, where no layer says how many.
+        self.length = 0
         self._begin = 0
+        self._counts = any(hasattr(layer, "get_seq_length") for layer in self.layers)
         self._written: dict[int, list[tuple[Tensor, Tensor]]] = {
             number: [] for number, layer in enumerate(self.layers) if _window(layer)
         }
 
     @classmethod
-    def restored(cls, config: Any, pages: Sequence[Page], size: int) -> Self:
+    def restored(cls, config: Any, pages: Sequence[Page], size: int, states: States) -> Self:
         """Return the cache as it would be after pages of ``size`` tokens; it shares no memory."""
         cache = cls(config)
         if pages:
-            cache._begin = len(pages) * size
-            for number in range(len(cache.layers)):
+            cache.length = cache._begin = len(pages) * size
+            for number, layer in enumerate(cache.layers):
                 cache._restore(number, pages, size)
+                _restore_states(layer, number, states)
         return cache
+
+    @property
+    def is_linear(self) -> list[bool]:
+        """Whether layers keep states alone.
+
+        Of a model that has no other layers the answer is no: transformers then leaves out the
+        beginning that is here, as of other models.
+        """
+        found: list[bool] = super().is_linear
+        return found if self._counts else [False] * len(found)
+
+    @property
+    def is_compileable(self) -> bool:
+        """Whether transformers may make a mask for it, which states have no use for."""
+        return self._counts and bool(super().is_compileable)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return the tokens that it has."""
+        return int(super().get_seq_length(layer_idx)) if self._counts else self.length
+
+    def states(self) -> States:
+        """Return copies of what layers that keep no tokens are now; nothing before the first."""
+        found = {}
+        for number, layer in enumerate(self.layers):
+            for place in range(getattr(layer, "number_of_states", 0)):
+                inputs, state = layer.conv_states[place], layer.recurrent_states[place]
+                if inputs is not None:
+                    # More than a convolution reads where transformers may want to go back.
+                    size = layer.conv_kernel_size[place]
+                    found[f"c{number}.{place}"] = inputs[..., -size:].clone()
+                if state is not None:
+                    found[f"r{number}.{place}"] = state.clone()
+        return found
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -114,6 +159,17 @@ class RecordingCache(DynamicCache):  # type: ignore[misc]  # transformers is not
             layer.update_indexer(content["x"])
         if "p" in content:
             layer.indexer_position_ids = content["p"]
+
+
+def _restore_states(layer: Any, number: int, states: States) -> None:
+    for place in range(getattr(layer, "number_of_states", 0)):
+        inputs, state = states.get(f"c{number}.{place}"), states.get(f"r{number}.{place}")
+        # The layer copies.
+        if inputs is not None:
+            layer.update_conv_state(inputs, state_idx=place)
+        if state is not None:
+            layer.update_recurrent_state(state, state_idx=place)
+        layer.has_previous_state[place] = inputs is not None or state is not None
 
 
 def _window(layer: Any) -> int:

@@ -5,16 +5,32 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 
 from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._pages import Page, bytes_of, fits
+from torchyard_cache._reuse._pages import Page, States, bytes_of, fits
 from torchyard_cache._reuse._policies import POLICIES, page_cost
 from torchyard_cache._reuse._stats import Stats
 from torchyard_cache._reuse._tiers import Tier, pack, unpack
 
-__all__ = ["Store"]
+__all__ = ["Found", "Store"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A beginning that can be restored.
+
+    Attributes:
+        pages: of it.
+        states: after it, of layers that keep no tokens.
+        known: pages that are held, some of which may come after the last states.
+    """
+
+    pages: list[Page]
+    states: States
+    known: int
 
 
 class Store:
@@ -26,7 +42,7 @@ class Store:
         ttl: seconds that an entry is kept.
         tiers: below memory.
         size: tokens of a page.
-        sample: a page of any number of tokens: every page has tensors as it.
+        sample: a page of any number of tokens, and states: all others have tensors as these.
         stats, lock: counts, and what guards them.
     """
 
@@ -38,7 +54,7 @@ class Store:
         tiers: Sequence[Tier],
         *,
         size: int,
-        sample: Page,
+        sample: tuple[Page, States],
         stats: Stats,
         lock: threading.Lock,
     ) -> None:
@@ -47,20 +63,27 @@ class Store:
         self.pace = 0.0
         self._tiers = tiers
         self._size = size
-        self._sample = sample
+        self._page, self._states = sample
         self._stats = stats
         self._lock = lock
 
-    def find(self, chain: Sequence[str]) -> list[Page]:
-        """Return the pages of the longest beginning of a chain that is held."""
-        found: list[Page] = []
+    def find(self, chain: Sequence[str]) -> Found:
+        """Return the longest beginning of a chain that is held, with states where there are any."""
+        pages: list[Page] = []
         for place, key in enumerate(chain):
-            entry = self.entries.get(key)
-            page = entry.value if entry is not None else self._below(chain, place)
+            parent = chain[place - 1] if place else ""
+            page = self._get(key, place, parent, self._page)
             if page is None:
                 break
-            found.append(page)
-        return found
+            pages.append(page)
+        known = len(pages)
+        if not self._states:
+            return Found(pages, {}, known)
+        for place in reversed(range(known)):
+            states = self._get(_of_states(chain[place]), place, chain[place], self._states)
+            if states is not None:
+                return Found(pages[: place + 1], states, known)
+        return Found([], {}, known)
 
     def leased(self, keys: Sequence[str]) -> AbstractContextManager[None]:
         """Keep pages while they are read."""
@@ -68,13 +91,11 @@ class Store:
 
     def hold(self, chain: Sequence[str], place: int, page: Page) -> bool:
         """Hold a page, in memory and below; return whether there was room in memory."""
-        if not self._put(chain, place, page):
-            return False
-        if self._tiers:
-            data = pack(page)
-            for tier in self._tiers:
-                tier.put(chain[place], data)
-        return True
+        return self._hold(chain[place], place, chain[place - 1] if place else "", page)
+
+    def hold_states(self, chain: Sequence[str], place: int, states: States) -> bool:
+        """Hold the states after a page that is held."""
+        return self._hold(_of_states(chain[place]), place, chain[place], states)
 
     def drop(self, chain: Sequence[str]) -> None:
         """Drop the pages of a chain and all after them, which gave other tokens."""
@@ -82,6 +103,8 @@ class Store:
         for tier in self._tiers:
             for key in chain:
                 tier.delete(key)
+                if self._states:
+                    tier.delete(_of_states(key))
         with self._lock:
             self._stats.quarantined += dropped
 
@@ -93,26 +116,41 @@ class Store:
         for tier in self._tiers:
             stats.tier_errors[tier.name] = tier.errors
 
-    def _below(self, chain: Sequence[str], place: int) -> Page | None:
-        """Return a page of a lower tier, and hold it in memory."""
+    def _get(self, key: str, place: int, parent: str, sample: Page | States) -> Page | None:
+        """Return an entry, of memory or of a lower tier: then memory holds it, too."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            return entry.value
         for tier in self._tiers:
-            data = tier.get(chain[place])
+            data = tier.get(key)
             if data is None:
                 continue
-            page = unpack(data, torch.device("cpu"))
-            if page is None or not fits(page, self._sample, self._size):
-                tier.delete(chain[place])
+            found = unpack(data, torch.device("cpu"))
+            if found is None or not fits(found, sample, self._size):
+                tier.delete(key)
                 with self._lock:
                     self._stats.quarantined += 1
                 continue
-            page = {name: tensor.to(self._sample[name].device) for name, tensor in page.items()}
-            self._put(chain, place, page)
+            found = {name: tensor.to(sample[name].device) for name, tensor in found.items()}
+            self._put(key, place, parent, found)
             with self._lock:
                 self._stats.tier_hits[tier.name] += 1
-            return page
+            return found
         return None
 
-    def _put(self, chain: Sequence[str], place: int, page: Page) -> bool:
+    def _hold(self, key: str, place: int, parent: str, tensors: Page | States) -> bool:
+        if not self._put(key, place, parent, tensors):
+            return False
+        if self._tiers:
+            data = pack(tensors)
+            for tier in self._tiers:
+                tier.put(key, data)
+        return True
+
+    def _put(self, key: str, place: int, parent: str, tensors: Page | States) -> bool:
         cost = page_cost(place * self._size, self._size) * max(self.pace, 1e-9)
-        parent = chain[place - 1] if place else ""
-        return self.entries.put(chain[place], page, bytes_of(page), cost, parent)
+        return self.entries.put(key, tensors, bytes_of(tensors), cost, parent)
+
+
+def _of_states(key: str) -> str:
+    return f"{key}-states"
