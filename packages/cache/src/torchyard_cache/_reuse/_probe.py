@@ -72,10 +72,10 @@ def probe(model: Any, generate: Callable[..., Any], keyword: str) -> tuple[Page,
     distances = []
     with _evaluated(model):
         for seed in range(_TRIES):
-            whole, other = _prompts(model, seed)
-            begin = whole.shape[1] - _REST
-            cache = RecordingCache(model.config)
             try:
+                whole, other = _prompts(model, seed)
+                begin = whole.shape[1] - _REST
+                cache = RecordingCache(model.config)
                 wanted, changed = _logits(generate, whole), _logits(generate, other)
                 fill(generate, keyword, cache, whole[:, :begin])
                 length = cache.get_seq_length()
