@@ -20,7 +20,7 @@ from typing import Any, Final
 from packages.release.tests.trains.clone import Rehearsal
 from torchyard_release._index._server import IndexServer
 
-__all__ = ["rehearse"]
+__all__ = ["commands_run", "faults_planted", "rehearse"]
 
 # Within the phase in which most is still picked, and long enough for what is waived.
 _PHASE: Final = "cut"
@@ -277,7 +277,7 @@ def _check_counts(train: Rehearsal, notes: dict[str, Any]) -> None:
     assert notes["contributors"] + len(notes["bots"]) >= len(people)
 
 
-def _table(train: Rehearsal, end: dict[str, Any]) -> str:
+def commands_run(train: Rehearsal, end: dict[str, Any]) -> str:
     """Return what ran how long, and what building each package took, as Markdown."""
     lines = ["| seconds | command |", "| ---: | --- |"]
     for ran in train.ran:
@@ -286,14 +286,14 @@ def _table(train: Rehearsal, end: dict[str, Any]) -> str:
         lines.append(f"| {ran.seconds:.1f} | `{' '.join(words)}` |")
     lines += ["", "| package | rc1: twice | rc2: twice, or once more | ", "| --- | ---: | ---: |"]
     first, second = (built["seconds"] for built in end["built"])
-    kept = end["built"][1]["kept"]
+    unchanged = end["built"][1]["unchanged"]
     for name, seconds in first.items():
-        how = "once more" if name in kept else "twice"
+        how = "once more" if name in unchanged else "twice"
         lines.append(f"| {name} | {seconds:.1f} | {second[name]:.1f}, {how} |")
     return "\n".join([*lines, ""])
 
 
-def _faults(end: dict[str, Any]) -> str:
+def faults_planted(end: dict[str, Any]) -> str:
     """Return what was planted, and what became of it, as Markdown."""
     lines = ["| planted | verdict |", "| --- | --- |"]
     lines += [
@@ -316,13 +316,13 @@ def main() -> None:
     end = rehearse(train, fix=_correct, verify=(*_OURS, *more))
     seconds = time.monotonic() - began
     table = folder / "commands.md"
-    table.write_text(_table(train, end))
+    table.write_text(commands_run(train, end))
     print(table.read_text())
     print(f"{seconds:7.1f} s  in all, {len(train.ran)} commands")
     artifacts = [len(built["candidate"]["artifacts"]) for built in end["built"]]
     print(f"built twice to the same bytes: {artifacts[0]} files of rc1, {artifacts[1]} of rc2")
     print(f"scorecard: {end['card']['counts']}, ready: {end['card']['ready']}")
-    print(faults := _faults(end))
+    print(faults := faults_planted(end))
     table.write_text(f"{table.read_text()}\n{faults}")
     print(f"notes: {end['notes']['sentence']}")
     for path in sorted(train.root.glob(".train/*/rc*/scorecard.html")):

@@ -9,7 +9,7 @@ import pytest
 
 from packages.release.tests import foreign
 from packages.release.tests.trains.clone import Rehearsal
-from packages.release.tests.trains.rehearsal import rehearse
+from packages.release.tests.trains.rehearsal import commands_run, faults_planted, rehearse
 
 # It builds and installs for half a minute; `nox -s rehearsal` runs it, before our own train.
 pytestmark = pytest.mark.sweep
@@ -147,3 +147,19 @@ def test_what_was_killed_came_to_the_same_end(ended: tuple[Rehearsal, dict[str, 
     train, end = ended
     assert len(end["killed"]) == 3
     assert [ran.code for ran in train.ran if ran.code < 0] == [-9] * 3
+
+
+def test_the_pages_name_every_command_package_and_fault(
+    ended: tuple[Rehearsal, dict[str, Any]],
+) -> None:
+    train, end = ended
+    page = commands_run(train, end)
+    assert page.count("\n| ") > len(train.ran)
+    unchanged = end["built"][1]["unchanged"]
+    assert unchanged
+    for name in end["built"][0]["seconds"]:
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+        assert row.endswith("once more |" if name in unchanged else "twice |")
+    faults = faults_planted(end)
+    assert faults.count("refused: ") == len(end["refused"])
+    assert faults.count("resumed: ") == len(end["killed"])
