@@ -6,9 +6,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, Final
 
 from torchyard._contracts.optimization import Optimization, OptimizationStage, Variant
 from torchyard._errors import NotApplicableError, OptimizeError
@@ -18,6 +16,9 @@ from torchyard.optimization._measurement import Bench
 from torchyard.optimization._report import Figures, Report, Trial, TrialOutcome
 from torchyard.optimization._results import Judge, has_rounding
 from torchyard.optimization._steps import Steps
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["Search"]
 
