@@ -349,7 +349,7 @@ def _is_device(text: str) -> bool:
 
 
 def _hooks(table: _ManifestTable) -> str:
-    module = table.module("module") if table.data else ""
+    module = table.module("module", "")
     table.finish()
     return module
 
