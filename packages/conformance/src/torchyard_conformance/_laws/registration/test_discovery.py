@@ -14,7 +14,9 @@ from torchyard_conformance._laws.registration._observed import (
 )
 
 # What torchyard's command line has by itself.
-_BUILT_IN: Final = frozenset({"decisions", "doctor", "env", "explain", "features", "plugins"})
+_BUILT_IN: Final = frozenset(
+    {"decisions", "doctor", "env", "explain", "features", "optimize", "plugins"}
+)
 _HELP: Final = """
 import sys
 from torchyard.cli import main
