@@ -21,6 +21,7 @@ from torchyard.optimization import (
     TrialOutcome,
     Variant,
 )
+from torchyard.optimization._measurement import Bench
 from torchyard.optimization._snapshot import Snapshot
 
 
@@ -220,6 +221,47 @@ def test_what_is_kept_stays_where_a_compiler_alone_is_worse(offering: Offering) 
     done = optimize(model, example())
     assert [step.optimization for step in done.plan.steps] == ["weights"]
     assert model.delay == FASTER
+
+
+def test_a_gain_that_does_not_come_again_is_no_gain(offering: Offering) -> None:
+    delays = iter([FASTER, SLOW])
+
+    def once(model: nn.Module) -> Variant:
+        return Variant("lucky", lambda keep: Applied(setting(model, "delay", next(delays))))
+
+    offering(offer("weights", once))
+    model = _model()
+    done = optimize(model, example())
+    assert _outcomes(done.report) == {"weights lucky": TrialOutcome.NOT_BETTER}
+    assert "but not when it is measured again" in str(done.report)
+    assert model.delay == SLOW
+    assert not done.plan.steps
+
+
+@pytest.mark.parametrize("late", [SLOW, FAST])
+def test_what_is_no_better_at_the_end_is_taken_back(
+    offering: Offering, monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    seconds = {SLOW: SLOW, FASTER: FASTER}
+
+    def slowed(model: nn.Module) -> Sequence[Variant]:
+        seconds[FASTER] = late
+        raise NotApplicableError("it only slows the machine")
+
+    last = offer("late", stage=OptimizationStage.REUSE)
+    offering(
+        offer("weights", variant("fast", delay=FASTER)),
+        type(last)(last.name, last.stage, last.summary, slowed),
+    )
+    monkeypatch.setattr(Bench, "seconds", lambda bench, *_, **__: seconds[bench._model.delay])
+    model = _model()
+    done = optimize(model, example())
+    is_kept = late == FAST
+    assert bool(done.plan.steps) == is_kept
+    assert model.delay == (FASTER if is_kept else SLOW)
+    assert done.report is not None
+    assert done.report.after.seconds == late
+    assert ("no better than as it came" in str(done.report)) != is_kept
 
 
 def test_after_the_budget_nothing_new_is_tried_and_all_is_listed(offering: Offering) -> None:

@@ -155,10 +155,26 @@ class Search:
                 best = len(self._trials) - 1, variant, trial.after
         if best is None:
             return False
-        place, variant, self._current = best
-        self.steps.apply(optimization, variant)
-        self._trials[place] = replace(self._trials[place], outcome=TrialOutcome.KEPT)
+        place, variant, _ = best
+        trial = self._trials[place]
+        if not self._is_confirmed(optimization, variant, alone=alone):
+            reason = f"{trial.reason}, but not when it is measured again"
+            self._trials[place] = replace(trial, reason=reason)
+            return False
+        self._trials[place] = replace(trial, outcome=TrialOutcome.KEPT)
         return True
+
+    def _is_confirmed(self, optimization: Optimization, variant: Variant, *, alone: bool) -> bool:
+        """Measure without and with a variant once more; leave it applied if it is better again."""
+        without = self._current if alone else self._measured()
+        self.steps.apply(optimization, variant)
+        after = self._measured()
+        if self._is_better(after, without):
+            self._current = after
+            return True
+        self.steps.undo_last()
+        self._current = without
+        return False
 
     def _trial(self, optimization: Optimization, variant: Variant, *, alone: bool) -> Trial:
         """Apply a variant, check its results, measure it, and take it back."""
@@ -230,16 +246,36 @@ class Search:
         difference, wrong = self._judge.check(self._bench.results())
         if wrong:
             raise OptimizeError(f"optimize: what was kept gives wrong results together: {wrong}")
+        after = self._measured() if self.steps.made else self._stock
+        if self.steps.made and not self.steps.final and not self._is_better(after, self._stock):
+            after = self._reconsidered(after)
         kept = [trial for trial in self._trials if trial.outcome is TrialOutcome.KEPT]
         return Report(
             self._goal,
             self._stock,
-            self._measured() if kept else self._stock,
-            difference.error,
+            after,
+            difference.error if kept else 0.0,
             sum(trial.first_seconds for trial in kept),
             tuple(self._trials),
             time.monotonic() - self._begin,
         )
+
+    def _reconsidered(self, after: Figures) -> Figures:
+        """Measure the model as it came once more; take all back if it is no worse than now."""
+        undone = self.steps.undo()
+        self._stock = self._measured()
+        if self._is_better(after, self._stock):
+            for step in undone:
+                self.steps.apply(step.optimization, step.variant)
+            return after
+        reason = "at the end the model was no better than as it came"
+        self._trials = [
+            replace(trial, outcome=TrialOutcome.NOT_BETTER, reason=reason)
+            if trial.outcome is TrialOutcome.KEPT
+            else trial
+            for trial in self._trials
+        ]
+        return self._stock
 
 
 def _line(error: Any) -> str:
