@@ -256,12 +256,12 @@ def test_what_is_no_better_at_the_end_is_taken_back(
     monkeypatch.setattr(Bench, "seconds", lambda bench, *_, **__: seconds[bench._model.delay])
     model = _model()
     done = optimize(model, example())
-    is_kept = late == FAST
-    assert bool(done.plan.steps) == is_kept
-    assert model.delay == (FASTER if is_kept else SLOW)
+    stays = late == FAST
+    assert bool(done.plan.steps) == stays
+    assert model.delay == (FASTER if stays else SLOW)
     assert done.report is not None
     assert done.report.after.seconds == late
-    assert ("no better than as it came" in str(done.report)) != is_kept
+    assert ("no better than as it came" in str(done.report)) != stays
 
 
 def test_after_the_budget_nothing_new_is_tried_and_all_is_listed(offering: Offering) -> None:
