@@ -93,7 +93,7 @@ SWEPT = ("conformance", "collectives", "export", "cpu")
 # What most tests import, and what is compiled once for all environments.
 SHARED_IMPORTS = (
     *("hypothesis", "matplotlib.pyplot", "pytest", "scipy.stats", "torch.distributed.tensor"),
-    *("torch._inductor.compile_fx", "torch.export", "torch.testing._internal.common_utils"),
+    *("torch.export", "torch.testing"),
 )
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30

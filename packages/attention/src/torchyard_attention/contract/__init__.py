@@ -33,6 +33,7 @@ from torchyard_attention.contract._call import (
     MaskSource,
     ScoreMod,
 )
+from torchyard_attention.contract._columns import listed_by_columns
 from torchyard_attention.contract._definitions import BACKWARD, DEFINITIONS, FORWARD
 from torchyard_attention.contract._request import (
     AttentionRequest,
@@ -58,5 +59,6 @@ __all__ = [
     "ScoreKind",
     "ScoreMod",
     "lacking_of_score",
+    "listed_by_columns",
     "refused_sizes",
 ]

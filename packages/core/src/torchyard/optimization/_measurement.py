@@ -164,7 +164,7 @@ def _bytes_of(model: nn.Module) -> int:
         try:
             storage = tensor.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
-        except (RuntimeError, NotImplementedError, TypeError):
+        except RuntimeError:
             # A tensor of a subclass that hands out no memory.
             sizes[id(tensor)] = tensor.numel() * tensor.element_size()
     return sum(sizes.values())

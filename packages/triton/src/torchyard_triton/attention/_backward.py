@@ -9,7 +9,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionGradients, ScoreMod
+from torchyard_attention.contract import (
+    AttentionCall,
+    AttentionGradients,
+    ScoreMod,
+    listed_by_columns,
+)
 from torchyard_triton.attention._captured import captured_gradient, spread_of
 from torchyard_triton.attention._launch import (
     EXACT_TILES,
@@ -24,7 +29,6 @@ from torchyard_triton.attention._launch import (
     row_tiles,
     tensor_arguments,
 )
-from torchyard_triton.attention._transposed import transposed_arguments
 from torchyard_triton.lowering import LoweredProgram, LoweredSite
 
 __all__ = ["PASSES", "BackwardPasses", "backward"]
@@ -219,7 +223,12 @@ class BackwardPasses:
     @cached_property
     def transposed(self) -> tuple[Any, ...]:
         """The mask's lists by columns of blocks."""
-        return transposed_arguments(self.call.mask, self.kv_length, self.lse)
+        mask = self.call.mask
+        if mask is None:
+            return (*(self.lse,) * 5, 1, 1, 1, 1)
+        lists = listed_by_columns(mask, self.kv_length)
+        rows = mask.kv_num_blocks.shape[2]
+        return (*lists, *lists[0].shape, max(1, rows))
 
     def site_launch(
         self, site: LoweredSite, parts: Tensor, places: Tensor, first_tile: int, first_head: int

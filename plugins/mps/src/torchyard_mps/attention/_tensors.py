@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
+from torchyard_attention.contract import listed_by_columns as by_columns
 
 __all__ = ["THREADS", "constants", "listed_by_columns", "listed_by_rows", "or_one", "row_tiles"]
 
@@ -65,18 +66,10 @@ def listed_by_columns(
     """Return the same by columns of blocks, each with its rows of blocks in ascending order."""
     if mask is None:
         return _no_lists(device)
-    columns = max(1, -(-kv_length // mask.block_size[1]))
-    batches, heads, rows = mask.kv_num_blocks.shape
-    width = mask.kv_indices.shape[3]
-    slots = mask.first_partial[..., None] + torch.arange(width, device=device)
-    partial = _dense(mask.kv_num_blocks, mask.kv_indices, slots, columns)
-    none = mask.full_kv_indices.long() * 0
-    full = _dense(mask.full_kv_num_blocks, mask.full_kv_indices, none, columns)
-    counts, blocks = _columns(partial)
-    full_counts, full_blocks = _columns(full)
-    ordered = partial.mT.gather(-1, blocks.long()).contiguous()
-    lists = (counts, blocks, full_counts, full_blocks, mask.bits, ordered)
-    return tuple(or_one(tensor) for tensor in lists), [batches, heads, columns, rows, rows]
+    counts, blocks, full_counts, full_blocks, slots = by_columns(mask, kv_length)
+    lists = (counts, blocks, full_counts, full_blocks, mask.bits, slots)
+    rows = mask.kv_num_blocks.shape[2]
+    return tuple(or_one(tensor) for tensor in lists), [*counts.shape, rows, rows]
 
 
 def _no_lists(device: torch.device) -> tuple[tuple[Tensor, ...], list[int]]:
@@ -85,20 +78,3 @@ def _no_lists(device: torch.device) -> tuple[tuple[Tensor, ...], list[int]]:
         for dtype in (torch.int32, torch.uint8, torch.int64)
     )
     return (none, none, none, none, bits, wide), [1, 1, 1, 1, 1]
-
-
-def _dense(counts: Tensor, indices: Tensor, values: Tensor, columns: int) -> Tensor:
-    """Return int64 [Bm, Hm, Qb, Kb]: the value of each listed block, -1 elsewhere."""
-    place = torch.arange(indices.shape[-1], device=indices.device)
-    listed = place < counts[..., None]
-    # A column more takes what is behind the lists' ends.
-    dense = values.new_full((*counts.shape, columns + 1), -1)
-    to = torch.where(listed, indices.long(), columns)
-    return dense.scatter_(-1, to, torch.where(listed, values, -1))[..., :columns]
-
-
-def _columns(dense: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the counts int32 [Bm, Hm, Kb] of listed rows, and the rows, listed ones first."""
-    listed = dense.mT >= 0
-    rows = listed.to(torch.int32).argsort(dim=-1, descending=True, stable=True)
-    return listed.sum(dim=-1, dtype=torch.int32), rows.to(torch.int32).contiguous()
