@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import hashlib
 import io
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -150,6 +151,35 @@ def _unrecorded(members: dict[str, bytes]) -> None:
     members["orchard/__init__.py"] += b"import os\n"
 
 
+# Tags that promise what libraries are compiled not to hold.
+_MACHINE: Final = PLATFORM.removeprefix("linux_")
+_OLD: Final = f"py3-none-manylinux_2_17_{_MACHINE}"
+_OTHER: Final = f"py3-none-manylinux_2_17_{'x86_64' if _MACHINE == 'aarch64' else 'aarch64'}"
+_STABLE: Final = f"cp311-abi3-{PLATFORM}"
+
+
+def _named(tag: str, source: str, library: str = "press.abi3.so") -> Callable[[Subject], None]:
+    """Return a change that puts a library of a source into the wheel and gives it another tag."""
+
+    def change(subject: Subject) -> None:
+        place = subject.dist.parent / "compiled"
+        place.mkdir()
+        (place / "press.c").write_text(source)
+        words = ["-shared", "-fPIC", "-Wl,-z,lazy", "-o", library, "press.c"]
+        subprocess.run(["cc", *words], cwd=place, check=True)
+        content = (place / library).read_bytes()
+
+        def replaced(members: dict[str, bytes]) -> None:
+            del members["orchard_press/libpress.so"]
+            members[f"orchard_press/{library}"] = content
+
+        subject.wheel(_PRESS, replaced)
+        subject.path(_PRESS).rename(subject.path(f"orchard_press-1.4.0-{tag}.whl"))
+        subject.declare("orchard-press", wheels=(tag,))
+
+    return change
+
+
 MUTANTS: Final = (
     Mutant("nothing at all", Fault.EMPTY, "", _empty),
     Mutant("a wheel lost", Fault.MISSING, _PRESS, lambda s: s.path(_PRESS).unlink()),
@@ -277,6 +307,12 @@ MUTANTS: Final = (
     ),
     Mutant("no library", Fault.LIBRARY, _PRESS, lambda s: s.wheel(_PRESS, _drop(".so"))),
     Mutant(
+        "no library of those that its platform's wheels have",
+        Fault.LIBRARY,
+        _PRESS,
+        lambda s: s.declare("orchard-press", contains_on=(("linux_*", ("orchard_press/_shm.*",)),)),
+    ),
+    Mutant(
         "a library without a byte",
         Fault.LIBRARY,
         _PRESS,
@@ -287,6 +323,30 @@ MUTANTS: Final = (
         Fault.PURITY,
         _ORCHARD,
         lambda s: s.wheel(_ORCHARD, _add("orchard/speed.so", b"\x7fELF")),
+    ),
+    Mutant(
+        "a library that needs a newer glibc than its tag",
+        Fault.PLATFORM,
+        f"orchard_press-1.4.0-{_OLD}.whl",
+        _named(_OLD, "#include <pthread.h>\nvoid *press = pthread_create;\n"),
+    ),
+    Mutant(
+        "a library for another processor than its tag",
+        Fault.PLATFORM,
+        f"orchard_press-1.4.0-{_OTHER}.whl",
+        _named(_OTHER, "int press(int apples) { return 3 * apples; }\n"),
+    ),
+    Mutant(
+        "an extension module beyond the stable ABI",
+        Fault.ABI,
+        f"orchard_press-1.4.0-{_STABLE}.whl",
+        _named(_STABLE, "extern int _PyLong_Sign(void *);\nvoid *press = _PyLong_Sign;\n"),
+    ),
+    Mutant(
+        "no extension module of the stable ABI that its tag names",
+        Fault.ABI,
+        f"orchard_press-1.4.0-{_STABLE}.whl",
+        _named(_STABLE, "int press;\n", "press.data"),
     ),
     Mutant(
         "compiled Python",

@@ -52,6 +52,12 @@ prepare = ["pip install nox"]
 check = ["nox -s lint"]
 evidence = "nox -s {{cell}} -- --evidence=evidence"
 
+installed = ["pip install --find-links dist orchard-press"]
+
+[workflows.platforms]
+macosx_11_0_arm64 = ["macos-15"]
+manylinux_2_28_aarch64 = ["ubuntu-24.04-arm"]
+
 [workflows.runners]
 cpu = ["ubuntu-24.04"]
 cuda = ["self-hosted", "linux", "nvidia"]
@@ -161,7 +167,8 @@ def test_jobs_may_do_what_they_need_and_no_more(orchard: Path) -> None:
 def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orchard: Path) -> None:
     _declare(orchard)
     jobs = _workflows(orchard)["release"]["jobs"]
-    assert list(jobs) == ["build", "testpypi", "testpypi-has-it", "pypi", "pypi-has-it"]
+    indexes = ["testpypi", "testpypi-has-it", "pypi", "pypi-has-it"]
+    assert list(jobs) == ["build", "installed", *indexes]
     assert [jobs[name].get("needs") for name in jobs] == [None, *list(jobs)[:-1]]
     for name in ("testpypi", "pypi"):
         assert jobs[name]["environment"] == name
@@ -174,7 +181,28 @@ def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orcha
         shlex.split(download)
     )
     for name, job in jobs.items():
-        assert (name == "build") == ("if" not in job)
+        assert (name in {"build", "installed"}) == ("if" not in job)
+
+
+def test_wheels_are_installed_on_their_platforms_before_they_are_uploaded(orchard: Path) -> None:
+    _declare(orchard)
+    job = _workflows(orchard)["release"]["jobs"]["installed"]
+    assert job["runs-on"] == "${{ matrix.labels }}"
+    assert job["strategy"]["matrix"]["include"] == [
+        {"platform": "macosx_11_0_arm64", "labels": ["macos-15"]},
+        {"platform": "manylinux_2_28_aarch64", "labels": ["ubuntu-24.04-arm"]},
+    ]
+    assert job["steps"][-1] == {"run": "pip install --find-links dist orchard-press"}
+    assert job["permissions"] == {"contents": "read"}
+
+
+def test_without_machines_of_platforms_nothing_waits_for_them(orchard: Path) -> None:
+    start, end = _DECLARED.index("[workflows.platforms]"), _DECLARED.index("[workflows.runners]")
+    declared = _DECLARED[:start] + _DECLARED[end:]
+    _declare(orchard, re.sub(r"(?m)^installed = .*\n", "", declared))
+    jobs = _workflows(orchard)["release"]["jobs"]
+    assert "installed" not in jobs
+    assert jobs["testpypi"]["needs"] == "build"
 
 
 @pytest.mark.parametrize(
@@ -186,6 +214,10 @@ def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orcha
         ('simple = "https', 'simple = "http', "simple: expected an address that begins"),
         ("[workflows]\n", '[workflows]\nfolder = "../x"\n', "folder: expected a folder inside"),
         ("[workflows]\n", "[workflows]\nminutes = 0\n", "minutes: expected 1 to 360"),
+        ("macosx_11_0_arm64 =", "beos =", "beos: expected a platform such as any"),
+        ("macosx_11_0_arm64 =", "linux_x86_64 =", "expected a platform that an index takes"),
+        ('["macos-15"]', "[]", "macosx_11_0_arm64: expected at least one label"),
+        ("installed = [", "installed = []\ncheck2 = [", "installed: expected commands where"),
         ("[workflows]\n", "[workflows]\nhours = 2\n", "hours: unknown key"),
     ],
 )

@@ -18,7 +18,7 @@ from torchyard_release._declaration._parse import parse_train, read_train
 from torchyard_release._errors import CycleError, TrainError, WorkspaceError
 from torchyard_release._repository._workspace import Workspace
 
-_TEXT = foreign._TRAIN
+_TEXT = foreign._TRAIN.replace("PLATFORM", foreign.PLATFORM)
 
 
 def test_the_declaration_is_read(workspace: Workspace) -> None:
@@ -76,7 +76,12 @@ def test_a_workspace_is_found_from_a_folder_below(orchard: Path) -> None:
         ('"packages/press"', '"packages/orchard"', "expected each folder of a package once"),
         ('requires = ["orchard"]', 'requires = ["melon"]', "expected siblings, got 'melon'"),
         ('["cpu", "cuda"]', '["abacus"]', "hardware: expected names of [hardware]: cpu, cuda"),
-        ('"py3-none-PLATFORM"', '"linux"', "wheels: expected tags such as py3-none-any"),
+        (f'"py3-none-{foreign.PLATFORM}"', '"linux"', "wheels: expected tags such as py3-none-any"),
+        (
+            f'"py3-none-{foreign.PLATFORM}"',
+            '"py3-none-beos"',
+            "wheels: expected a platform such as any",
+        ),
         ("reverse = true", 'reverse = "yes"', "reverse: expected true or false, got 'yes'"),
         ("reverse = true", 'module = "a-b"', "module: expected the name of a Python package"),
         ("reverse = true", "patch = -1", "patch: expected at least 0, got -1"),

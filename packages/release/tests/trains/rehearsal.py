@@ -17,6 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import tomlkit
+from packaging.tags import parse_tag, sys_tags
+
 from packages.release.tests.trains.clone import Rehearsal
 from torchyard_release._index._server import IndexServer
 
@@ -98,7 +101,11 @@ def rehearse(
 
 
 def _prepare(train: Rehearsal, index: IndexServer) -> None:
-    """Have the train depart soon, name who signs and where to publish, on main."""
+    """Have the train depart soon, name who signs and where to publish, on main.
+
+    Of wheels for other platforms, which take as long again each and which no command here installs,
+    none is built: `torchyard release wheels` builds them.
+    """
     path = train.root / "train.toml"
     phases = {row["phase"]: row for row in train.release("plan")["phases"]}
     began = datetime.date.fromisoformat(phases[_PHASE]["begins"])
@@ -112,9 +119,20 @@ def _prepare(train: Rehearsal, index: IndexServer) -> None:
     lines = ["\n[signing]\nthreshold = 2\n\n[signing.keys]"]
     lines += [f'{name} = "{said["public"]}"' for name, said in keys.items()]
     lines += [f'\n[indexes.rehearsal]\nrepository = "{index.legacy}"\nsimple = "{index.simple}"\n']
-    path.write_text(text + "\n".join(lines))
+    path.write_text(_of_this_machine(text + "\n".join(lines)))
     train.release("check", "--write", "--no-nox")
     train.commit("Prepare the rehearsal")
+
+
+def _of_this_machine(text: str) -> str:
+    """Leave a declaration the wheels that can be installed here."""
+    declared = tomlkit.parse(text)
+    for package in declared["packages"].values():  # type: ignore[union-attr]
+        tags = package.get("wheels", ())
+        fit = [tag for tag in tags if not parse_tag(tag).isdisjoint(sys_tags())]
+        if len(fit) < len(tags):
+            package["wheels"] = fit
+    return tomlkit.dumps(declared)
 
 
 def _today() -> datetime.date:

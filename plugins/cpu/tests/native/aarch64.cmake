@@ -12,7 +12,5 @@ set(CMAKE_CXX_ARCHIVE_CREATE
 set(CMAKE_CXX_ARCHIVE_APPEND
   "\"${TORCHYARD_PYTHON}\" -m ziglang ar q <TARGET> <LINK_FLAGS> <OBJECTS>")
 set(CMAKE_CXX_ARCHIVE_FINISH "\"${TORCHYARD_PYTHON}\" -m ziglang ranlib <TARGET>")
-# This compiler names processors where others name architectures.
-set(TORCHYARD_OPTIONS_neonbf16 -mcpu=generic+v8_2a+bf16 CACHE STRING "")
 set(CMAKE_EXE_LINKER_FLAGS_INIT -static)
 set(CMAKE_CROSSCOMPILING_EMULATOR "${TORCHYARD_EMULATOR}")

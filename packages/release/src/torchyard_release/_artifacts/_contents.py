@@ -7,6 +7,7 @@ import base64
 import csv
 import hashlib
 import io
+import itertools
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -40,7 +41,9 @@ def judge_wheel(
             expected = f"expected files under {package.module}/ alone, got {name}"
             yield Finding(file, Fault.STRAY, expected, f"exclude it; {_BRANCH}")
     yield from _strays(file, members)
-    for pattern in package.contains:
+    platform = file.removesuffix(".whl").rpartition("-")[2]
+    more = [needed for on, needed in package.contains_on if fnmatchcase(platform, on)]
+    for pattern in (*package.contains, *itertools.chain(*more)):
         if not any(fnmatchcase(name, pattern) and content for name, content in members.items()):
             expected = f"expected a file {pattern} with something in it, got none"
             yield Finding(

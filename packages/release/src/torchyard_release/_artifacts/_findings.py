@@ -28,6 +28,8 @@ class Fault(StrEnum):
     PRERELEASE = "prerelease-requirement"
     LIBRARY = "missing-library"
     PURITY = "pure-with-library"
+    PLATFORM = "beyond-platform"
+    ABI = "beyond-stable-abi"
     STRAY = "stray-file"
     RECORD = "record-differs"
     BUDGET = "over-budget"

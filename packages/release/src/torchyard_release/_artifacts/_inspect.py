@@ -12,6 +12,7 @@ from torchyard_release._artifacts._expected import compare_sets, expected_files
 from torchyard_release._artifacts._findings import Fault, Finding
 from torchyard_release._artifacts._members import members_of
 from torchyard_release._artifacts._metadata import judge_metadata
+from torchyard_release._artifacts._promises import judge_promises
 from torchyard_release._declaration._package import Package
 from torchyard_release._declaration._train import Train
 from torchyard_release._records._candidate import Candidate, sha256
@@ -66,6 +67,8 @@ def _judge(
     described = f"{stem}.dist-info/METADATA" if wheel else f"{stem}/PKG-INFO"
     judge = judge_wheel if wheel else judge_sdist
     findings += judge(name, members, train, package, project)
+    if wheel:
+        findings += judge_promises(path)
     if described not in members:
         text = f"expected {described}, got none"
         findings.append(Finding(name, Fault.METADATA, text, "build again"))

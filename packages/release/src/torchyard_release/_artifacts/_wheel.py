@@ -6,9 +6,16 @@ from email.parser import BytesParser
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
 
 from torchyard_release._artifacts._members import metadata_of
 from torchyard_release._errors import ReleaseError
+
+
+def fits_here(file: str) -> bool:
+    """Whether a wheel of that name can be installed on this machine, by this Python."""
+    return not parse_wheel_filename(file)[3].isdisjoint(sys_tags())
 
 
 def requirements_of(wheel: Path) -> tuple[Requirement, ...]:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from torchyard import child_environ
-from torchyard_release._errors import ReleaseError
+from torchyard_release._build._cross import cross_build
+from torchyard_release._build._steps import Steps
 from torchyard_release._declaration._package import Package
+from torchyard_release._declaration._platform import platform_of
 
 # Versions that isolated builds are held to, where a repository has it.
 CONSTRAINTS: Final = "constraints.txt"
-# Of the log of a build that failed, in the message.
-_LINES: Final = 15
-
-
-class BuildError(ReleaseError):
-    """A package could not be built."""
-
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
@@ -71,8 +63,9 @@ def build_package(
     *,
     isolated: bool,
     settings: Sequence[str] = (),
+    scratch: Path | None = None,
 ) -> tuple[Path, ...]:
-    """Build a package's sdist, and the wheel out of that sdist; return the files.
+    """Build a package's sdist, and every wheel out of that sdist; return the files.
 
     Args:
         source: the export.
@@ -83,12 +76,15 @@ def build_package(
         epoch: when the commit was made: the time that every file in an artifact has.
         isolated: whether builders are installed into an environment of their own, as users' are.
         settings: words for the builder, such as ``build-dir=...``.
+        scratch: a folder for wheels of other platforms and their compiler's caches; beside the
+            source without one.
 
     Raises:
         BuildError: it failed; the message has the end of its log.
     """
     out.mkdir(parents=True)
     log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"")
     changes: dict[str, str | None] = {
         "SOURCE_DATE_EPOCH": str(epoch),
         "PYTHONHASHSEED": str(conditions.seed),
@@ -101,24 +97,20 @@ def build_package(
         # As a URI, because pip splits these variables at blanks.
         pins = (source / CONSTRAINTS).as_uri()
         changes |= {"PIP_CONSTRAINT": pins, "PIP_BUILD_CONSTRAINT": pins}
-    words = [sys.executable, "-m", "build", "--outdir", str(out), str(source / package.folder)]
-    words += [] if isolated else ["--no-isolation"]
-    words += [f"--config-setting={setting}" for setting in settings]
-    with log.open("wb") as file:
-        code = subprocess.run(
-            words,
-            cwd=source,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=child_environ(changes),
-            umask=conditions.umask,
-        ).returncode
+    builder = ["build", *([] if isolated else ["--no-isolation"])]
+    builder += [f"--config-setting={setting}" for setting in settings]
+    steps = Steps(source, package.name, log, conditions.umask, changes)
+    platforms = [platform_of(tag) for tag in package.wheels]
+    folder = str(source / package.folder)
+    if None in platforms:
+        steps.run(*builder, "--outdir", str(out), folder)
+    else:
+        steps.run(*builder, "--sdist", "--outdir", str(out), folder)
+    for platform in platforms:
+        if platform is not None:
+            sdist = next(out.glob("*.tar.gz"))
+            cross_build(steps, builder, platform, sdist, scratch or source.with_name("cross"), out)
     found = tuple(sorted(out.iterdir()))
-    if code or not found:
-        end = "\n".join(log.read_text(errors="replace").splitlines()[-_LINES:])
-        raise BuildError(
-            f"{package.name}: building it ended with {code}:\n{end}",
-            f"the whole log is {log}; fix it on the branch, then "
-            f"`torchyard release cut --candidate`",
-        )
+    if not found:
+        steps.fail("left no file")
     return found

@@ -41,6 +41,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "status": ("torchyard_release._cli._views._status:status", "Show the train's state."),
     "verify": ("torchyard_release._cli._verify:verify", "Install a candidate and try it."),
+    "wheels": (
+        "torchyard_release._cli._wheels:wheels",
+        "Build a package's wheels of every platform from this checkout.",
+    ),
     "workflows": (
         "torchyard_release._cli._workflows:workflows",
         "Write the workflows of GitHub Actions.",

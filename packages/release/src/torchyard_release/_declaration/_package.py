@@ -21,6 +21,8 @@ class Package:
         hardware: the targets on which it is verified.
         wheels: the tag of every wheel that a release has, such as ``py3-none-any``.
         contains: shell patterns, each of which must match a file in every wheel.
+        contains_on: shell patterns of platforms, such as ``manylinux_*`` -> of files, likewise, in
+            the wheels of these platforms.
         budget: the greatest size of one artifact, in bytes.
         owner: who answers for it.
         patch: its own patch number, or None where it follows the train's.
@@ -36,6 +38,7 @@ class Package:
     hardware: tuple[str, ...]
     wheels: tuple[str, ...]
     contains: tuple[str, ...]
+    contains_on: tuple[tuple[str, tuple[str, ...]], ...]
     budget: int
     owner: str
     patch: int | None

@@ -15,6 +15,7 @@ from packaging.version import InvalidVersion, Version
 
 from torchyard_release._declaration._calendar import Phase
 from torchyard_release._declaration._package import Package
+from torchyard_release._declaration._platform import platform_of
 from torchyard_release._declaration._table import Table
 from torchyard_release._declaration._train import (
     ANY_CELL,
@@ -245,6 +246,7 @@ def _parse_package(name: str, row: Table, owner: str, targets: tuple[str, ...]) 
         hardware=row.words("hardware", ()),
         wheels=row.words("wheels", ("py3-none-any",)),
         contains=row.words("contains", ()),
+        contains_on=_parse_contains(row),
         budget=_parse_size(row, "budget"),
         owner=row.text("owner", owner),
         patch=row.number("patch") if "patch" in row else None,
@@ -265,11 +267,24 @@ def _parse_package(name: str, row: Table, owner: str, targets: tuple[str, ...]) 
     for tag in package.wheels:
         if tag.count("-") != 2 or not parse_tag(tag):
             raise row.error("wheels", "tags such as py3-none-any", repr(tag))
+        try:
+            platform_of(tag)
+        except ValueError as error:
+            raise row.error("wheels", str(error), repr(tag)) from None
     if len(set(package.wheels)) != len(package.wheels):
         raise row.error("wheels", "each tag once", repr(package.wheels))
     if package.patch is not None and package.patch < 0:
         raise row.error("patch", "at least 0", str(package.patch))
     return package
+
+
+def _parse_contains(row: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if "contains_on" not in row:
+        return ()
+    table = row.table("contains_on")
+    found = tuple((name, table.words(name)) for name in table.names())
+    table.done()
+    return found
 
 
 def _parse_size(row: Table, key: str) -> int:

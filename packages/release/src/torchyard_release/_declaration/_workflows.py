@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
+from torchyard_release._declaration._platform import platform_of
 from torchyard_release._declaration._table import Table
 
 __all__ = ["Action", "Registry", "Workflows", "parse_workflows"]
@@ -68,6 +69,9 @@ class Workflows:
             which ``{cell}`` is the target; empty for none.
         weekday: on which targets of machines of one's own are tried: 0 is Sunday.
         runners: target -> labels of the machines that have it.
+        platforms: platform of a wheel, such as ``win_amd64`` -> labels of machines of that kind, on
+            which a release's wheels are installed before they are uploaded.
+        installed: commands that install the files of the folder ``dist`` there and try them.
         actions: in the order of their names.
         registries: in the order in which a release goes to them, the last for good.
     """
@@ -79,6 +83,8 @@ class Workflows:
     evidence: str
     weekday: int
     runners: tuple[tuple[str, tuple[str, ...]], ...]
+    platforms: tuple[tuple[str, tuple[str, ...]], ...]
+    installed: tuple[str, ...]
     actions: tuple[Action, ...]
     registries: tuple[Registry, ...]
 
@@ -123,6 +129,14 @@ def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:
         found.append((target, labels))
     if not found:
         raise table.error("runners", "at least one target with labels", "none")
+    platforms = _parse_platforms(table)
+    installed = table.words("installed", ())
+    if bool(platforms) != bool(installed):
+        raise table.error(
+            "installed",
+            "commands where [workflows.platforms] has machines, and only there",
+            repr(installed),
+        )
     parsed = Workflows(
         folder=folder,
         minutes=minutes,
@@ -131,12 +145,33 @@ def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:
         evidence=table.text("evidence", ""),
         weekday=weekday,
         runners=tuple(found),
+        platforms=platforms,
+        installed=installed,
         actions=_parse_actions(table.table("actions")),
         registries=tuple(_parse_registry(row) for row in table.rows("registries")),
     )
     for one in (table, runners):
         one.done()
     return parsed
+
+
+def _parse_platforms(top: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if "platforms" not in top:
+        return ()
+    table = top.table("platforms")
+    found = []
+    for name in table.names():
+        try:
+            platform = platform_of(name)
+        except ValueError as error:
+            raise table.error(name, str(error), repr(name)) from None
+        if platform is None:
+            raise table.error(name, "a platform that an index takes, such as win_amd64", repr(name))
+        if not table.words(name):
+            raise table.error(name, "at least one label", "none")
+        found.append((name, table.words(name)))
+    table.done()
+    return tuple(found)
 
 
 def _parse_actions(table: Table) -> tuple[Action, ...]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from packaging.version import Version
 
+from torchyard_release._artifacts._wheel import fits_here
 from torchyard_release._declaration._train import Gate
 from torchyard_release._gates._clean_room import CleanRoom, InstallError
 from torchyard_release._gates._verification import Bench, Finding, released_folders, unverified
@@ -75,7 +76,8 @@ def try_benchmark(gate: Gate, cell: str, bench: Bench) -> Finding:
     if last is None:
         return unverified("no earlier release is kept here", "from the next release on it is")
     rooms = {"before": CleanRoom(bench.scratch / "before").make(), "after": _room_of(bench)}
-    wheels = [str(path) for path in sorted((last / "dist").glob("*.whl"))]
+    files = sorted((last / "dist").glob("*.whl"))
+    wheels = [str(path) for path in files if fits_here(path.name)]
     needs_torch = any(package.torch for package in bench.workspace.packages)
     if needs_torch:
         rooms["before"].install(f"torch=={bench.workspace.train.torch[0]}", *wheels)

@@ -14,6 +14,7 @@ from typing import Final
 
 from packaging.version import Version
 
+from torchyard_release._artifacts._wheel import fits_here
 from torchyard_release._declaration._train import ANY_CELL, Gate
 from torchyard_release._errors import ReleaseError
 from torchyard_release._gates._clean_room import CleanRoom
@@ -134,12 +135,12 @@ class Bench:
         return departing(self.workspace, self.candidate)
 
     def files_of(self, *packages: str) -> tuple[str, ...]:
-        """Return the wheels of packages and of every sibling that they require."""
+        """Return the wheels of packages and of every sibling that they require, which fit here."""
         names = self.workspace.requirements(*packages)
         return tuple(
             artifact.file
             for artifact in self.candidate.artifacts
-            if artifact.package in names and artifact.kind == "wheel"
+            if artifact.package in names and artifact.kind == "wheel" and fits_here(artifact.file)
         )
 
     def pins(self, *packages: str) -> tuple[str, ...]:

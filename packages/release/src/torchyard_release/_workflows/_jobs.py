@@ -148,6 +148,26 @@ class Jobs:
         permissions = {**_READ, "id-token": "write", "attestations": "write"}
         return self.job("", steps, permissions=permissions)
 
+    def installed(self) -> dict[str, Any]:
+        """Return the job that installs and tries the wheels on machines of their platforms."""
+        platforms = [
+            {"platform": name, "labels": list(labels)} for name, labels in self._workflows.platforms
+        ]
+        steps = [
+            self.use("actions/checkout", **{"persist-credentials": False}),
+            self.use("actions/setup-python", **{"python-version": self._train.python[0]}),
+            self.use("actions/download-artifact", name=_DIST, path=_DIST),
+            *map(self.run, self._workflows.installed),
+        ]
+        return {
+            "needs": "build",
+            "strategy": {"fail-fast": False, "matrix": {"include": platforms}},
+            "runs-on": "${{ matrix.labels }}",
+            "timeout-minutes": self._workflows.minutes,
+            "permissions": dict(_READ),
+            "steps": steps,
+        }
+
     def publish(self, name: str, upload: str, needs: str) -> dict[str, Any]:
         """Return the job that uploads a release to an index that trusts this workflow."""
         steps = [

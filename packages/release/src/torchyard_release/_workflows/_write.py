@@ -97,6 +97,9 @@ def _hardware(train: Train, workflows: Workflows, jobs: Jobs) -> dict[str, Any]:
 def _release(workflows: Workflows, jobs: Jobs) -> dict[str, Any]:
     found = {"build": jobs.build()}
     before = "build"
+    if workflows.platforms:
+        found["installed"] = jobs.installed()
+        before = "installed"
     for registry in workflows.registries:
         found[registry.name] = jobs.publish(registry.name, registry.upload, before)
         before = f"{registry.name}-has-it"

@@ -1,25 +1,17 @@
 #include "base/parallel.h"
 
-#include <dlfcn.h>
-
 #include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/openmp.h"
+
 namespace torchyard {
 
 namespace {
 
-using GompParallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
-
 constexpr int kSpinsBeforeYield = 256;
-
-GompParallel find_openmp() {
-  // Looked up on each call: torch may be imported after this module, and a look-up costs far less
-  // than waking a thread.
-  return reinterpret_cast<GompParallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-}
 
 void run_on_own_threads(int threads, void (*body)(void*), void* data) {
   std::vector<std::thread> others;
@@ -39,9 +31,7 @@ void run_on_own_threads(int threads, void (*body)(void*), void* data) {
 void run_on_threads(int threads, void (*body)(void*), void* data) {
   if (threads <= 1) {
     body(data);
-  } else if (const GompParallel openmp = find_openmp()) {
-    openmp(body, data, static_cast<unsigned>(threads), 0);
-  } else {
+  } else if (!run_on_openmp(threads, body, data)) {
     run_on_own_threads(threads, body, data);
   }
 }

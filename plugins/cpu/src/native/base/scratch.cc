@@ -2,22 +2,41 @@
 
 #include <cstdlib>
 
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
+
 #include "base/large_pages.h"
 
 namespace torchyard {
 
-Scratch::~Scratch() { std::free(block_); }
+namespace {
+
+#if defined(_WIN32)
+void* allocate(size_t alignment, size_t bytes) { return _aligned_malloc(bytes, alignment); }
+void deallocate(void* block) { _aligned_free(block); }
+#else
+void* allocate(size_t alignment, size_t bytes) {
+  void* block = nullptr;
+  return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
+}
+void deallocate(void* block) { std::free(block); }
+#endif
+
+}  // namespace
+
+Scratch::~Scratch() { deallocate(block_); }
 
 std::byte* Scratch::acquire(size_t bytes) {
   if (bytes <= size_ && block_ != nullptr) return block_;
-  std::free(block_);
+  deallocate(block_);
   block_ = nullptr;
   size_ = 0;
   if (bytes > SIZE_MAX - kLargePage) return nullptr;
   const size_t alignment = bytes >= kLargePage ? kLargePage : kScratchAlignment;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* block = nullptr;
-  if (posix_memalign(&block, alignment, rounded == 0 ? alignment : rounded) != 0) return nullptr;
+  void* block = allocate(alignment, rounded == 0 ? alignment : rounded);
+  if (block == nullptr) return nullptr;
   // Packed keys and values are read by strides of kilobytes: with 4 KiB pages the translation
   // buffer misses on most of them.
   const uintptr_t first = reinterpret_cast<uintptr_t>(block);
@@ -30,7 +49,7 @@ std::byte* Scratch::acquire(size_t bytes) {
 
 void Scratch::release() {
   if (size_ <= kKeptBytes) return;
-  std::free(block_);
+  deallocate(block_);
   block_ = nullptr;
   size_ = 0;
 }
