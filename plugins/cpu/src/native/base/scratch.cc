@@ -1,41 +1,21 @@
 #include "base/scratch.h"
 
-#include <cstdlib>
-
-#if defined(_WIN32)
-#include <malloc.h>
-#endif
-
+#include "base/aligned.h"
 #include "base/large_pages.h"
 
 namespace torchyard {
 
-namespace {
-
-#if defined(_WIN32)
-void* allocate(size_t alignment, size_t bytes) { return _aligned_malloc(bytes, alignment); }
-void deallocate(void* block) { _aligned_free(block); }
-#else
-void* allocate(size_t alignment, size_t bytes) {
-  void* block = nullptr;
-  return posix_memalign(&block, alignment, bytes) == 0 ? block : nullptr;
-}
-void deallocate(void* block) { std::free(block); }
-#endif
-
-}  // namespace
-
-Scratch::~Scratch() { deallocate(block_); }
+Scratch::~Scratch() { free_aligned(block_); }
 
 std::byte* Scratch::acquire(size_t bytes) {
   if (bytes <= size_ && block_ != nullptr) return block_;
-  deallocate(block_);
+  free_aligned(block_);
   block_ = nullptr;
   size_ = 0;
   if (bytes > SIZE_MAX - kLargePage) return nullptr;
   const size_t alignment = bytes >= kLargePage ? kLargePage : kScratchAlignment;
   const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
-  void* block = allocate(alignment, rounded == 0 ? alignment : rounded);
+  void* block = allocate_aligned(alignment, rounded == 0 ? alignment : rounded);
   if (block == nullptr) return nullptr;
   // Packed keys and values are read by strides of kilobytes: with 4 KiB pages the translation
   // buffer misses on most of them.
@@ -49,7 +29,7 @@ std::byte* Scratch::acquire(size_t bytes) {
 
 void Scratch::release() {
   if (size_ <= kKeptBytes) return;
-  deallocate(block_);
+  free_aligned(block_);
   block_ = nullptr;
   size_ = 0;
 }

@@ -1,9 +1,9 @@
 #include "chain/chain.h"
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 
+#include "base/aligned.h"
 #include "base/status.h"
 
 namespace torchyard {
@@ -86,7 +86,7 @@ void run_copy(const ChainStage& stage, const Bases& bases) {
 bool run_chain(const Chain& chain, const ChainInput* inputs, char* made, int threads) {
   const size_t bytes = static_cast<size_t>(chain.memory_bytes + chain.program_bytes);
   // Not a thread's own block: the products use that.
-  void* memory = std::aligned_alloc(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
+  void* memory = allocate_aligned(kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
   if (memory == nullptr) return false;
   const Bases bases = {inputs, made, static_cast<char*>(memory)};
   std::byte* of_programs = static_cast<std::byte*>(memory) + chain.memory_bytes;
@@ -114,7 +114,7 @@ bool run_chain(const Chain& chain, const ChainInput* inputs, char* made, int thr
         break;
     }
   }
-  std::free(memory);
+  free_aligned(memory);
   return done;
 }
 

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/isa/cpu_features.h"
 #include "base/large_pages.h"
 #include "base/parallel.h"
@@ -93,7 +93,7 @@ class Windows {
  public:
   explicit Windows(int threads)
       : pieces_(kPiecesPerThread * threads),
-        memory_(std::aligned_alloc(size_t{2} << 20, bytes() * kWindows), &std::free) {
+        memory_(allocate_aligned(size_t{2} << 20, bytes() * kWindows), &free_aligned) {
     if (memory_ == nullptr) return;
     const auto start = reinterpret_cast<uintptr_t>(memory_.get());
     Span span = {start, start + bytes() * kWindows};
@@ -114,7 +114,7 @@ class Windows {
  private:
   int64_t pieces_;
   size_t turn_ = 0;
-  std::unique_ptr<void, decltype(&std::free)> memory_;
+  std::unique_ptr<void, decltype(&free_aligned)> memory_;
 };
 
 // Returns the rates of as many rounds as fit into `seconds`, in ascending order. `prepare()` makes
