@@ -1,12 +1,13 @@
 """What torch does not publish and this package's Python uses of it.
 
-No other module of the package names a private part of torch. :data:`PROBES` has a check of each
-entry, and :func:`missing` runs them. All were tried on torch 2.13. The library in C++ includes
-torch's public headers alone.
+No other module of the package names a private part of torch, but the module of the same name in
+``_inductor``, which imports Inductor. :data:`PROBES` has a check of each entry, and :func:`missing`
+runs them. All were tried on torch 2.13. The library in C++ includes torch's public headers alone.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from types import MappingProxyType, ModuleType
 from typing import Final
@@ -25,8 +26,15 @@ def register_device_module(name: str, module: ModuleType) -> None:
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
 
 
+def _has_inductor() -> bool:
+    return importlib.import_module("torchyard_simulated._inductor._torch_compat") is not None
+
+
 PROBES: Final = MappingProxyType[str, Callable[[], bool]](
-    {"register_device_module": lambda: callable(torch._register_device_module)}
+    {
+        "inductor": _has_inductor,
+        "register_device_module": lambda: callable(torch._register_device_module),
+    }
 )
 
 
