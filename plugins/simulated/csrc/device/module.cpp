@@ -8,6 +8,7 @@
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/hooks.h"
+#include "distributed/backend.h"
 #include "memory/allocator.h"
 #include "memory/host_allocator.h"
 #include "memory/memory.h"
@@ -114,6 +115,10 @@ TORCH_LIBRARY(torchyard_simulated, library) {
   library.def("device_count() -> int", [] { return int64_t{kDeviceCount}; });
   library.def("fallback_counts() -> (str[], int[])", &read_fallback_counts);
   library.def("reset_fallback_counts() -> ()", &reset_fallback_counts);
+  library.def(
+      "add_backend(__torch__.torch.classes.c10d.ProcessGroup host, "
+      "__torch__.torch.classes.c10d.ProcessGroup group) -> ()",
+      &add_backend);
   library.def("compiled_launches() -> int", &compiled_launches);
   library.def(
       "launch_compiled(str name, int entry, Tensor[] tensors, int[] written, int[] scalars) -> ()",

@@ -42,6 +42,16 @@ def entry_source(kernel: str, types: Sequence[str]) -> str:
     return f'\nextern "C" void {ENTRY}(const int64_t* words) {{ {call} }}\n'
 
 
+class _Libraries(CppCodeCache):
+    """Inductor's cache of libraries, that has the compiler read the header of kernels once."""
+
+    cache: dict[str, Any] = {}  # noqa: RUF012: as the class above declares it
+
+    @classmethod
+    def _get_uncompiled_header(cls, device: str) -> str | None:
+        return "torch/csrc/inductor/cpp_prefix.h"
+
+
 class Kernel:
     """A loaded kernel; calling it launches it on the current stream of its tensors' device."""
 
@@ -80,5 +90,5 @@ def load_kernel(name: str, async_compile: Any, types: Sequence[str], source: str
 
     Generated programs call this. Returns a future of Inductor, whose result is a :class:`Kernel`.
     """
-    load = CppCodeCache.load_async(source, submit_fn=async_compile.submit)
+    load = _Libraries.load_async(source, submit_fn=async_compile.submit)
     return LambdaFuture(lambda: Kernel(name, types, load()))
