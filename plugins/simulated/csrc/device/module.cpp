@@ -8,6 +8,7 @@
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/hooks.h"
+#include "device/profiler.h"
 #include "distributed/backend.h"
 #include "memory/allocator.h"
 #include "memory/host_allocator.h"
@@ -57,6 +58,7 @@ void initialize() {
     lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
   }
   register_autocast();
+  register_profiler();
 }
 
 c10::DeviceIndex index_of(int64_t device) {

@@ -4,6 +4,7 @@
 #include "streams/launch.h"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <atomic>
@@ -53,7 +54,8 @@ void launch_compiled(const std::string& name, int64_t entry, at::TensorList tens
     operands.push_back({tensors[i].clone(), false});  // the caller may change it before it is read
   }
   ++launches;
-  const c10::DeviceGuard guard(device);
+  RECORD_FUNCTION(name, std::vector<c10::IValue>());  // torch.profiler shows it beside operators
+  const c10::DeviceGuard on_device(device);
   launch(current_queue(device.index()), name.c_str(), std::move(operands),
          [run = reinterpret_cast<Entry>(entry),
           scalars = scalars.vec()](const std::vector<at::Tensor>& host) {

@@ -45,7 +45,7 @@ def entry_source(kernel: str, types: Sequence[str]) -> str:
 class _Libraries(CppCodeCache):
     """Inductor's cache of libraries, that has the compiler read the header of kernels once."""
 
-    cache: dict[str, Any] = {}  # noqa: RUF012: as the class above declares it
+    cache: dict[str, Any] = {}  # noqa: RUF012 - as the class above declares it
 
     @classmethod
     def _get_uncompiled_header(cls, device: str) -> str | None:
