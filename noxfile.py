@@ -89,7 +89,7 @@ EXTRAS = {
 }
 # Environments with long tests that `nox -s sweep` runs; those of release and Triton are run by the
 # sessions rehearsal and triton-interpreted.
-SWEPT = ("conformance", "collectives", "export", "cpu")
+SWEPT = ("conformance", "collectives", "export", "cpu", "simulated")
 # What most tests import, and what is compiled once for all environments.
 SHARED_IMPORTS = (
     *("hypothesis", "matplotlib.pyplot", "pytest", "scipy.stats", "torch.distributed.tensor"),

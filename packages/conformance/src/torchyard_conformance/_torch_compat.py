@@ -3,6 +3,7 @@
 | part | tried on | without it |
 | --- | --- | --- |
 | ``torch._subclasses.fake_tensor.FakeTensorMode`` | 2.13 | laws that need it end unverified |
+| ``torch._inductor.metrics.generated_kernel_count`` | 2.13 | device.compile ends unverified |
 | ``torch._dynamo``, ``torch._inductor.compile_fx`` | 2.13 | not imported ahead of a law |
 """
 
@@ -19,7 +20,7 @@ from torchyard_conformance._outcome import unverified
 if TYPE_CHECKING:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-__all__ = ["fake_tensor_mode", "import_what_a_first_call_imports"]
+__all__ = ["fake_tensor_mode", "generated_kernels", "import_what_a_first_call_imports"]
 
 
 def fake_tensor_mode() -> FakeTensorMode:
@@ -33,6 +34,20 @@ def fake_tensor_mode() -> FakeTensorMode:
     except ImportError:
         unverified(f"torch {torch.__version__} has no torch._subclasses.fake_tensor.FakeTensorMode")
     return FakeTensorMode()
+
+
+def generated_kernels() -> int:
+    """Return how many kernels Inductor has generated in this process.
+
+    Raises:
+        Unverified: this torch does not count them.
+    """
+    try:
+        from torch._inductor import metrics
+
+        return int(metrics.generated_kernel_count)
+    except (ImportError, AttributeError):
+        unverified(f"torch {torch.__version__} has no torch._inductor.metrics")
 
 
 def import_what_a_first_call_imports() -> None:

@@ -8,9 +8,12 @@
 #include "device/generator.h"
 #include "device/guard.h"
 #include "device/hooks.h"
+#include "device/profiler.h"
+#include "distributed/backend.h"
 #include "memory/allocator.h"
 #include "memory/host_allocator.h"
 #include "memory/memory.h"
+#include "ops/compiled.h"
 #include "ops/convolution.h"
 #include "ops/fallback.h"
 #include "ops/recurrent.h"
@@ -55,6 +58,7 @@ void initialize() {
     lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
   }
   register_autocast();
+  register_profiler();
 }
 
 c10::DeviceIndex index_of(int64_t device) {
@@ -113,6 +117,17 @@ TORCH_LIBRARY(torchyard_simulated, library) {
   library.def("device_count() -> int", [] { return int64_t{kDeviceCount}; });
   library.def("fallback_counts() -> (str[], int[])", &read_fallback_counts);
   library.def("reset_fallback_counts() -> ()", &reset_fallback_counts);
+  library.def(
+      "add_backend(__torch__.torch.classes.c10d.ProcessGroup host, "
+      "__torch__.torch.classes.c10d.ProcessGroup group) -> ()",
+      &add_backend);
+  library.def("compiled_launches() -> int", &compiled_launches);
+  library.def(
+      "launch_compiled(str name, int entry, Tensor[] tensors, int[] written, int[] scalars) -> ()",
+      [](const std::string& name, int64_t entry, const std::vector<at::Tensor>& tensors,
+         const std::vector<int64_t>& written, const std::vector<int64_t>& scalars) {
+        launch_compiled(name, entry, tensors, written, scalars);
+      });
   library.def("manual_seed(int device, int seed) -> ()", &manual_seed);
   library.def("initial_seed(int device) -> int", &initial_seed);
   library.def("get_rng_state(int device) -> Tensor", &get_rng_state);

@@ -168,9 +168,11 @@ def _load_into(torch: Any) -> None:
             f"uninstall one of the two device packages, or {_SWITCH_OFF} and load the one you want",
         ) from error
     from torchyard_simulated import runtime
+    from torchyard_simulated._collectives import register_collectives
     from torchyard_simulated._torch_compat import register_device_module
 
     register_device_module(DEVICE, runtime)
+    register_collectives()
     torch.utils.generate_methods_for_privateuse1_backend()
     atexit.register(ops.settle_engine)
 

@@ -5,6 +5,7 @@ Devices are given as ``None`` (the current one), an index, a string or a ``torch
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import torch
@@ -28,6 +29,7 @@ from torch.accelerator import set_device_index as set_device
 __all__ = [
     "Event",
     "Stream",
+    "compiled_launches",
     "current_device",
     "current_stream",
     "device",
@@ -60,6 +62,7 @@ __all__ = [
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "stream",
     "synchronize",
 ]
 
@@ -90,6 +93,15 @@ class device(torch.accelerator.device_index):
 
     def __init__(self, device: _DeviceLike) -> None:
         super().__init__(_index(device))
+
+
+def stream(stream: torch.Stream | None) -> AbstractContextManager[object]:
+    """Return a context in which another stream is the current one of its device.
+
+    Args:
+        stream: of this device; None changes nothing.
+    """
+    return nullcontext() if stream is None else stream
 
 
 def device_count() -> int:
@@ -180,6 +192,11 @@ def reset_fallback_counts() -> None:
     _ops.reset_fallback_counts()
 
 
+def compiled_launches() -> int:
+    """Return how many kernels that torch.compile generated were launched in this process."""
+    return int(_ops.compiled_launches())
+
+
 def pending_work(device: _DeviceLike = None) -> int:
     """Return how many items wait in the streams of a device; runs none of them."""
     return int(_ops.pending_work(_index(device)))
@@ -193,3 +210,15 @@ def set_memory_limit(size: int, device: _DeviceLike = None) -> None:
 def pinned_bytes() -> int:
     """Return how many bytes of pinned host memory are in use."""
     return int(_ops.pinned_bytes())
+
+
+def __getattr__(name: str) -> Any:
+    """Register the device with Inductor, which asks its module for ``Scheduling`` when it starts.
+
+    Nothing of Inductor is imported earlier: that takes seconds.
+    """
+    if name == "Scheduling":
+        from torchyard_simulated._inductor._registration import register
+
+        register()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

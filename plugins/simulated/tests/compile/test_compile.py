@@ -1,4 +1,4 @@
-"""torch.compile with the backends that generate no code: eager and aot_eager."""
+"""torch.compile, with every backend: the results and gradients of eager execution."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_a_compiled_model_computes_and_differentiates(backend: str) -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(
@@ -24,7 +24,7 @@ def test_a_compiled_model_computes_and_differentiates(backend: str) -> None:
         torch.testing.assert_close(got, expected)
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_views_and_mutations_survive_compilation(backend: str) -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         x.t()[0].add_(1)

@@ -1,0 +1,1 @@
+"""Laws of a device that torch's own parts are used on: for plugins that bring one to torch."""

@@ -1,0 +1,49 @@
+"""What a model needs to train on a device: a compiler, collectives and a lower precision."""
+
+from __future__ import annotations
+
+from torchyard_conformance import Subject, law
+from torchyard_conformance._laws.device._tried import devices, try_check
+
+
+@law("device.compile", profiles=("device",), cases=devices)
+def test_a_block_is_compiled(subject: Subject, case: str) -> None:
+    """torch.compile's default backend generates kernels for the device, and they are right.
+
+    A transformer block, forward and backward, is compiled whole, and its output and gradients are
+    compared with those of the CPU.
+
+    Why: `torch.compile(model)` is the line that users write. A device that runs the graph's
+    operators one by one instead hides that it has no compiler.
+
+    Fix: register a DeviceInterface with Dynamo, and with Inductor a scheduling, a wrapper and the
+    device's operations; `plugins/simulated` in torchyard's tree shows the whole of it.
+    """
+    try_check(subject, "compile", case)
+
+
+@law("device.collectives", profiles=("device",), cases=devices, alone=True)
+def test_ranks_exchange_tensors(subject: Subject, case: str) -> None:
+    """Two processes exchange tensors of the device, and DDP gives the gradients of one process.
+
+    The backend is the one that torch.distributed takes for the device.
+
+    Why: a model that outgrows one device needs nothing else of a plugin, and averages that are
+    wrong train on without an error.
+
+    Fix: `torch.distributed.Backend.register_backend(..., devices=[...])`, when the device is
+    loaded; broadcasts, sums, gathers and scattered sums are the least.
+    """
+    try_check(subject, "collectives", case)
+
+
+@law("device.autocast", profiles=("device",), cases=devices)
+def test_autocast_lowers_and_keeps(subject: Subject, case: str) -> None:
+    """Under torch.autocast matrix products are in bfloat16, and what needs float32 stays there.
+
+    Why: mixed precision is the default of training loops; one that lowers a sum diverges late.
+
+    Fix: a fallthrough for AutocastPrivateUse1, torch's lists of operators on top of it, and
+    `get_amp_supported_dtype` in the device module.
+    """
+    try_check(subject, "autocast", case)
