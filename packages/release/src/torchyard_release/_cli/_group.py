@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "promote": ("torchyard_release._cli._sign:promote", "Make a candidate the release."),
     "publish": ("torchyard_release._cli._publish:publish", "Upload the release, file by file."),
     "scorecard": (
-        "torchyard_release._cli._scorecard:scorecard",
+        "torchyard_release._cli._views._scorecard:scorecard",
         "Show a candidate's checks, and write its page.",
     ),
     "status": ("torchyard_release._cli._views._status:status", "Show the train's state."),
