@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from torchyard_release._cli import command
 
-__all__ = ["MODULES", "PLATFORM", "git", "make", "release", "write"]
+__all__ = ["MODULES", "PLATFORM", "TRAIN", "git", "make", "release", "write"]
 
 MODULES: Final = {
     "orchard": "orchard",
@@ -33,7 +33,7 @@ _IDENTITY: Final = {
     "GIT_COMMITTER_DATE": "2027-01-04T10:00:00Z",
 }
 
-_TRAIN: Final = """\
+TRAIN: Final = """\
 schema = 1
 
 [train]
@@ -102,7 +102,7 @@ requires = ["orchard", "orchard-press"]
 hardware = ["cpu", "cuda"]
 budget = "100 kB"
 reverse = true
-"""
+""".replace("PLATFORM", PLATFORM)
 
 _PROJECT: Final = """\
 [build-system]
@@ -211,7 +211,7 @@ _RUNBOOK: Final = """\
 
 _FILES: Final = {
     ".gitignore": "__pycache__/\ndist/\n.nox/\n",
-    "train.toml": _TRAIN,
+    "train.toml": TRAIN,
     "pyproject.toml": _ROOT_PROJECT,
     "README.md": _README,
     "RELEASE.md": _RUNBOOK,
@@ -292,7 +292,7 @@ def _alone(package: str) -> dict[str, str]:
         for name, text in _FILES.items()
         if not name.startswith(("packages/", "noxfile")) or name.startswith(folder)
     }
-    head, *packages = _TRAIN.split("[packages.")
+    head, *packages = TRAIN.split("[packages.")
     [kept] = [text for text in packages if text.startswith(f"{package}]")]
     files["train.toml"] = f"{head}[packages.{kept}"
     del files["changelog.d/2.press.fixed.md"]

@@ -82,6 +82,28 @@ def _on_disk(**given: Any) -> None:
         torchyard_cache.DiskTier(**given).put("a", b"a")
 
 
+class _Nowhere:
+    """A tier that keeps the last entry."""
+
+    name, errors, data = "nowhere", 0, b""
+
+    def get(self, key: str) -> bytes | None:
+        return self.data or None
+
+    def put(self, key: str, data: bytes) -> None:
+        self.data = data
+
+    def delete(self, key: str) -> None:
+        self.data = b""
+
+
+def _compressed(**given: Any) -> float:
+    tier = torchyard_cache.CompressedTier(**given)
+    tier.put("a", b"a")
+    tier.get("a")
+    return tier.share
+
+
 CALLS: Final = (
     call_of(
         "torchyard_cache.artifacts.save",
@@ -209,6 +231,13 @@ CALLS: Final = (
         budget=integer(1),
         policy=choice(*_POLICIES),
         ttl=optional(number(0)),
+    ),
+    call_of(
+        "torchyard_cache.CompressedTier",
+        lambda: {"tier": _Nowhere(), "form": "int8"},
+        _compressed,
+        tier=OTHER,
+        form=choice("int8", "fp8"),
     ),
     call_of(
         "torchyard_cache.DiskTier",

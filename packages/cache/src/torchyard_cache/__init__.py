@@ -11,6 +11,7 @@ from torchyard_cache._errors import BundleError, CacheError
 
 if TYPE_CHECKING:
     from torchyard_cache._reuse import (
+        CompressedTier,
         DiskTier,
         Replay,
         Reuse,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BundleError",
     "CacheError",
+    "CompressedTier",
     "DiskTier",
     "Replay",
     "Reuse",

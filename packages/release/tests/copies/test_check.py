@@ -191,7 +191,7 @@ def test_an_example_of_a_block_is_left_alone(agreed: Path, release: Callable[...
 
 
 def test_another_version_keeps_the_form_of_the_file() -> None:
-    text = foreign._TRAIN
+    text = foreign.TRAIN
     after = with_version(text, "1.5.0", {"orchard-shop": 3, "orchard": None})
     changed = set(after.splitlines()) ^ set(text.splitlines())
     assert changed == {

@@ -18,7 +18,7 @@ from torchyard_release._declaration._parse import parse_train, read_train
 from torchyard_release._errors import CycleError, TrainError, WorkspaceError
 from torchyard_release._repository._workspace import Workspace
 
-_TEXT = foreign._TRAIN.replace("PLATFORM", foreign.PLATFORM)
+_TEXT = foreign.TRAIN
 
 
 def test_the_declaration_is_read(workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ from torchyard_release._declaration._parse import parse_train
 from torchyard_release._errors import WorkspaceError
 from torchyard_release._gates._api import ApiChange, compare_api
 
-_PACKAGE = parse_train(foreign._TRAIN).package("orchard")
+_PACKAGE = parse_train(foreign.TRAIN).package("orchard")
 _OLD = '''"""Trees."""
 
 from orchard._seeds import Seed, old_seed

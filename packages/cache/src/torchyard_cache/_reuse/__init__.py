@@ -6,9 +6,10 @@ from torchyard_cache._reuse._generation import Reuse, reuse
 from torchyard_cache._reuse._module import ReusedModule, reuse_module
 from torchyard_cache._reuse._simulation import Replay, chat_trace, prompt_trace, simulate
 from torchyard_cache._reuse._stats import Stats
-from torchyard_cache._reuse._tiers import DiskTier, ValkeyTier
+from torchyard_cache._reuse._tiers import CompressedTier, DiskTier, ValkeyTier
 
 __all__ = [
+    "CompressedTier",
     "DiskTier",
     "Replay",
     "Reuse",

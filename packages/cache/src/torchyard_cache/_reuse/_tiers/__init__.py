@@ -1,0 +1,11 @@
+"""Tiers below memory: a folder, a server that machines share, and either of them compressed."""
+
+from __future__ import annotations
+
+from torchyard_cache._reuse._tiers._compressed import CompressedTier
+from torchyard_cache._reuse._tiers._disk import DiskTier
+from torchyard_cache._reuse._tiers._packing import pack, unpack
+from torchyard_cache._reuse._tiers._tier import Tier
+from torchyard_cache._reuse._tiers._valkey import ValkeyTier
+
+__all__ = ["CompressedTier", "DiskTier", "Tier", "ValkeyTier", "pack", "unpack"]
