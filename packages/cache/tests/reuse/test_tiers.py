@@ -38,6 +38,12 @@ def test_a_folder_is_found_by_the_next_cache(tmp_path: Path) -> None:
         assert cache.stats().tier_hits == {"disk": 4}
 
 
+def _tensors(page: bytes) -> dict[str, torch.Tensor]:
+    tensors = unpack(page, torch.device("cpu"))
+    assert tensors is not None
+    return tensors
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -46,6 +52,7 @@ def test_a_folder_is_found_by_the_next_cache(tmp_path: Path) -> None:
         lambda data: data[:50] + b"x" + data[51:],
         lambda data: pack({"k0": torch.zeros(3), "v0": torch.zeros(3)}),
         lambda data: pack({"other": torch.zeros(1, 1, 4, 1)}),
+        lambda data: pack({name: tensor.double() for name, tensor in _tensors(data).items()}),
     ],
 )
 def test_a_damaged_page_is_dropped_and_computed(damage: Any, tmp_path: Path) -> None:

@@ -16,6 +16,17 @@ using Result = c10::intrusive_ptr<Work>;
 using Tensors = std::vector<at::Tensor>;
 using Lists = std::vector<std::vector<at::Tensor>>;
 
+// One host tensor, or list of them, for each of the device's.
+template <typename Item, typename Function>
+std::vector<Item> each(const std::vector<Item>& items, Function host) {
+  std::vector<Item> hosts;
+  hosts.reserve(items.size());
+  for (const Item& item : items) {
+    hosts.push_back(host(item));
+  }
+  return hosts;
+}
+
 // The host's side of one operation's tensors.
 class Staging {
  public:
@@ -42,43 +53,23 @@ class Staging {
   }
 
   Tensors sent(const Tensors& tensors) const {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) {
-      hosts.push_back(sent(tensor));
-    }
-    return hosts;
+    return each(tensors, [this](const at::Tensor& tensor) { return sent(tensor); });
   }
 
   Lists sent(const Lists& lists) const {
-    Lists hosts;
-    for (const Tensors& tensors : lists) {
-      hosts.push_back(sent(tensors));
-    }
-    return hosts;
+    return each(lists, [this](const Tensors& tensors) { return sent(tensors); });
   }
 
   Tensors received(const Tensors& tensors) {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) {
-      hosts.push_back(received(tensor));
-    }
-    return hosts;
+    return each(tensors, [this](const at::Tensor& tensor) { return received(tensor); });
   }
 
   Lists received(const Lists& lists) {
-    Lists hosts;
-    for (const Tensors& tensors : lists) {
-      hosts.push_back(received(tensors));
-    }
-    return hosts;
+    return each(lists, [this](const Tensors& tensors) { return received(tensors); });
   }
 
   Tensors both(const Tensors& tensors) {
-    Tensors hosts;
-    for (const at::Tensor& tensor : tensors) {
-      hosts.push_back(both(tensor));
-    }
-    return hosts;
+    return each(tensors, [this](const at::Tensor& tensor) { return both(tensor); });
   }
 
   Result finish(Result host, int64_t divisor = 1) {

@@ -39,6 +39,6 @@ def fits(page: Page | States, sample: Page | States, size: int) -> bool:
         shape = list(sample[name].shape)
         if name[0] in TOKENS:
             shape[TOKENS[name[0]]] = size
-        if list(tensor.shape) != shape:
+        if list(tensor.shape) != shape or tensor.dtype != sample[name].dtype:
             return False
     return True
