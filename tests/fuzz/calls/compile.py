@@ -67,6 +67,11 @@ CALLS: Final = (
         verify=BOOL,
     ),
     call_of(
+        "torchyard_compile.LinearFusion",
+        {},
+        lambda **given: torchyard_compile.LinearFusion(**given),
+    ),
+    call_of(
         "torchyard_compile.compile_regions",
         lambda: {
             "model": _model(),

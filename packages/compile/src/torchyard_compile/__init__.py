@@ -1,11 +1,12 @@
 """torch.compile by repeated blocks, and torch's functions by what the registry chooses.
 
-See docs/compile-regions.md, docs/compiled-backward.md and docs/reroute.md.
+See docs/compile-regions.md, docs/compiled-backward.md, docs/linear-fusion.md and docs/reroute.md.
 """
 
 from __future__ import annotations
 
 from torchyard_compile._backward import BackwardReport, CompiledBackward, compiled_backward
+from torchyard_compile._calls import CallSite
 from torchyard_compile._compilation import compile_regions
 from torchyard_compile._errors import (
     CompiledBackwardError,
@@ -13,8 +14,9 @@ from torchyard_compile._errors import (
     RecompileBudgetError,
     RegionWarning,
 )
+from torchyard_compile._fusion import LinearFusion
 from torchyard_compile._report import Compilation, Region, Report
-from torchyard_compile._reroute import CallSite, Reroute, RerouteMismatchError, reroute
+from torchyard_compile._reroute import Reroute, RerouteMismatchError, reroute
 
 __all__ = [
     "BackwardReport",
@@ -23,6 +25,7 @@ __all__ = [
     "CompiledBackward",
     "CompiledBackwardError",
     "FallbackError",
+    "LinearFusion",
     "RecompileBudgetError",
     "Region",
     "RegionWarning",

@@ -49,6 +49,7 @@ def _compilations(model: nn.Module) -> Sequence[Variant]:
     return [
         Variant("regions", lambda keep: _regions(model)),
         Variant("whole", lambda keep: _whole(model)),
+        Variant("fused", lambda keep: _fused(model)),
     ]
 
 
@@ -71,12 +72,22 @@ def _regions(model: nn.Module) -> Applied:
     return Applied(undo)
 
 
-def _whole(model: nn.Module) -> Applied:
+def _whole(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> Applied:
     import torch
 
     undo = _restoring(model, "forward")
-    model.__dict__["forward"] = torch.compile(model.forward)
+    model.__dict__["forward"] = torch.compile(model.forward, backend=backend)
     return Applied(undo)
+
+
+def _fused(model: nn.Module) -> Applied:
+    from torchyard_compile import LinearFusion
+
+    try:
+        fusion = LinearFusion()
+    except ModuleNotFoundError as error:
+        raise NotApplicableError(str(error)) from error
+    return _whole(model, fusion)
 
 
 def _restoring(module: nn.Module, name: str) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""What torch does not publish and this package uses of it: its record of compilations.
+"""What torch does not publish and this package uses: its record of compilations, its compiler.
 
 Tried with torch 2.13. A torch without a part of it is refused with CompileRecordError's message.
 """
@@ -6,25 +6,34 @@ Tried with torch 2.13. A torch without a part of it is refused with CompileRecor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import fx
+from torch._ops import OpOverload
 
 from torchyard import TorchyardError
 
 __all__ = [
     "CompileRecordError",
+    "OpOverload",
+    "compile_with_pass",
     "compiled_autograd",
     "failing_at_limit",
     "graph_breaks",
     "newest",
     "recent_compilations",
     "refusals",
+    "size_hint",
     "version_of",
 ]
+
+
+# Inductor's setting of a pass over a graph of core operators, before its own passes.
+_PASS: Final = "post_grad_custom_pre_pass"
 
 
 class CompileRecordError(TorchyardError, RuntimeError):
@@ -81,3 +90,48 @@ def compiled_autograd(compiler: Callable[[Any], Any]) -> AbstractContextManager[
     """Return a context in which backward passes are graphs that ``compiler`` is given."""
     enable = _part("torch._dynamo.compiled_autograd", "_enable")
     return enable(compiler)  # type: ignore[no-any-return]
+
+
+def size_hint(size: int | torch.SymInt) -> int | None:
+    """Return a size; of a dynamic one that of the call that is compiled, None if there is none."""
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint
+    return None if hint is None else int(hint)
+
+
+def compile_with_pass(
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    change: Callable[[fx.Graph], None],
+    key: Callable[[], str],
+    mode: str | None,
+    options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """Compile a graph by Inductor, which calls ``change`` on what it lowers, the backward's too.
+
+    Args:
+        graph, inputs: as torch.compile gives them to a backend.
+        change: changes a graph of torch's core operators in place, after a pass that is set.
+        key: returns what its changes depend on, for torch's caches.
+        mode, options: as torch.compile takes them.
+    """
+    before = getattr(_part("torch._inductor", "config"), _PASS)
+
+    class Pass(_part("torch._inductor.custom_graph_pass", "CustomGraphPass")):  # type: ignore[misc]
+        def __call__(self, lowered: fx.Graph) -> None:
+            if before is not None:
+                before(lowered)
+            change(lowered)
+
+        def uuid(self) -> object:
+            if before is None:
+                return key()
+            # torch caches nothing where a pass has no identity.
+            uuid = before.uuid() if hasattr(before, "uuid") else None
+            return None if uuid is None else (uuid, key())
+
+    modes = {} if mode in (None, "default") else _part("torch._inductor", "list_mode_options")(mode)
+    settings = {**modes, **options, _PASS: Pass()}
+    compile_fx = _part("torch._inductor.compile_fx", "compile_fx")
+    return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from torchyard._plugins.plugin import Plugin, PluginSource, PluginState
     from torchyard._plugins.workload import SpeedLimits, Workload
     from torchyard._registry.decision import Candidate, Decision, Outcome, Source
+    from torchyard._registry.dump import decision_digest
     from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
     from torchyard._registry.measured import MeasuredFile, digest_of
     from torchyard._registry.policy import Policy
@@ -104,6 +105,7 @@ _HOMES = {
     "child_environ": "_environ",
     "cpu_model": "_platforms.platform",
     "decide": "_registry.resolver",
+    "decision_digest": "_registry.dump",
     "diff_dumps": "_registry.lock",
     "differentiable_jvp": "_ops.transforms",
     "digest_of": "_registry.measured",
@@ -179,6 +181,7 @@ __all__ = [
     "child_environ",
     "cpu_model",
     "decide",
+    "decision_digest",
     "diff_dumps",
     "differentiable_jvp",
     "digest_of",

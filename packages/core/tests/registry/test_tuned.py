@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from packages.core.tests.conftest import Make
+from packages.core.tests.toys import GOOD, TOY
 from torchyard import (
     Implementation,
     MeasuredFile,
     Platform,
     Policy,
     ReasonCode,
+    Registry,
     Source,
+    UnknownContractError,
     Verdict,
     decide,
+    decision_digest,
     digest_of,
+    use,
 )
 from torchyard._contracts.contract import ContractId
 from torchyard._registry.policy import Use
@@ -130,3 +137,34 @@ def test_a_registry_of_another_machine_keeps_nothing_and_reads_nothing(make_regi
     with pytest.raises(ValueError, match="expected this machine's registry"):
         registry.record_fastest("toy/1", Ask(), "c.z", {})
     assert not path.exists()
+
+
+@pytest.fixture
+def toys(path: Path, make_registry: Make, monkeypatch: pytest.MonkeyPatch) -> Registry:
+    """Return the registry of this process for a test: that of the toys, on this machine."""
+    made = make_registry(TOY, GOOD, platform=None, environ=os.environ)
+    monkeypatch.setattr("torchyard._registry.registry._process", [made])
+    return made
+
+
+def test_the_digest_of_decisions_is_another_where_they_may_be(
+    toys: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = decision_digest("toy/1")
+    assert decision_digest("toy/1") == before
+    found = {before}
+    with use(toy="some.other"):
+        found.add(decision_digest("toy/1"))
+    for name, value in (("ENLIST", "a.x"), ("USE", "toy/1=some.thing"), ("TUNED", "off")):
+        monkeypatch.setenv(f"TORCHYARD_{name}", value)
+        found.add(decision_digest("toy/1"))
+        monkeypatch.delenv(f"TORCHYARD_{name}")
+    assert decision_digest("toy/1") == before
+    toys.record_fastest("toy/1", Ask(), "some.thing", {})
+    found.add(decision_digest("toy/1"))
+    assert len(found) == 6
+
+
+def test_the_digest_of_an_unknown_contract_is_refused(toys: Registry) -> None:
+    with pytest.raises(UnknownContractError, match="nobody/1"):
+        decision_digest("nobody/1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from torchyard_compile._reroute._mode import Reroute, reroute
-from torchyard_compile._reroute._report import CallSite
 from torchyard_compile._reroute._verification import RerouteMismatchError
 
-__all__ = ["CallSite", "Reroute", "RerouteMismatchError", "reroute"]
+__all__ = ["Reroute", "RerouteMismatchError", "reroute"]

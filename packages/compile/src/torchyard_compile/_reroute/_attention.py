@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_compile._reroute._call import LeftAlone, Rerouting, check_plain
+from torchyard_compile._choice import LeftAlone
+from torchyard_compile._reroute._call import Rerouting, check_plain
 from torchyard_compile.torch_compat import version_of
 
 __all__ = ["attention"]

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from torchyard import Decision
+from torchyard_compile._choice import LeftAlone
 
-__all__ = ["LeftAlone", "Rerouting", "check_plain"]
+__all__ = ["Rerouting", "check_plain"]
 
 _PLAIN = frozenset({Tensor, nn.Parameter})
-
-
-class LeftAlone(Exception):
-    """A call that torch computes as before; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from torchyard import registry
-from torchyard_compile._reroute._call import LeftAlone, Rerouting, check_plain
+from torchyard_compile._choice import LeftAlone
+from torchyard_compile._reroute._call import Rerouting, check_plain
 
 __all__ = ["linear", "recurrent", "topk"]
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from torchyard import UnsupportedError, active_transform, arguments, registry
+from torchyard_compile._calls import Calls, CallSite
+from torchyard_compile._choice import LeftAlone, implementation_of
 from torchyard_compile._reroute._attention import attention
-from torchyard_compile._reroute._call import LeftAlone, Rerouting
+from torchyard_compile._reroute._call import Rerouting
 from torchyard_compile._reroute._kernels import linear, recurrent, topk
-from torchyard_compile._reroute._report import Calls, CallSite
 from torchyard_compile._reroute._verification import verify
 
 __all__ = ["Reroute", "reroute"]
@@ -41,8 +42,6 @@ _ROUTES: Final[Mapping[Any, tuple[str, str, _Route]]] = MappingProxyType(
         },
     }
 )
-# What these offer are compositions of torch's own operators, for devices without a plugin.
-_COMPOSITIONS: Final = frozenset({"attention", "kernels"})
 
 
 def reroute(model: nn.Module | None = None, *, verify: bool = False) -> Reroute:
@@ -192,17 +191,9 @@ def _choice(rerouting: Rerouting) -> tuple[str, str]:
 
 def _ask(rerouting: Rerouting) -> tuple[str, str]:
     try:
-        decision = rerouting.decide()
+        return implementation_of(rerouting.decide)
     except LeftAlone as why:
         return "", str(why)
-    except (TypeError, ValueError, UnsupportedError) as error:
-        return "", f"the op of ours refuses it: {error}"
-    chosen = decision.chosen
-    if chosen is None:
-        return "", "no implementation supports it"
-    if chosen.plugin in _COMPOSITIONS:
-        return "", f"the registry chooses {chosen.name}, which is made of torch's own operators"
-    return chosen.name, f"the registry's choice by {decision.source}"
 
 
 @functools.cache

@@ -40,6 +40,11 @@ class Operators:
         # torch.library has no types of its own.
         self._library: Final = cast("Any", torch.library.Library)(namespace, "DEF")
         self._calls: Final[dict[str, Callable[..., Any]]] = {}
+        self._of_sources: Final[dict[str, Callable[..., Any]]] = {}
+
+    def in_graph(self, name: str) -> Callable[..., Any]:
+        """Return the overload of an op that a pass of a compiler puts into a graph."""
+        return self._of_sources[name]
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """Return what calls an op, by the overload that suits the moment."""
@@ -112,6 +117,7 @@ class Operators:
                     transforms.register_batches(self._library, form, called or name, vmap)
             if has_side_effect:
                 keep(overloads[-1])
+        self._of_sources[name] = overloads[-1]
         self._calls[name] = _choosing(*overloads)
 
 

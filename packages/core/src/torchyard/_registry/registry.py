@@ -40,7 +40,8 @@ _KEPT_DECISIONS: Final = 4096
 _KEPT_CACHES: Final = 64
 
 # A contract, a request, the call's own demand, the context's demands, and the settings.
-_Key = tuple[ContractId, Request, str | None, object, tuple[str, str, str, str]]
+_Settings = tuple[str, str, str, str]
+_Key = tuple[ContractId, Request, str | None, object, _Settings]
 # The contract's name, what usable plugins offer, a candidate for each plugin that offers nothing,
 # and the device's list.
 _Candidates = tuple[str, tuple[Implementation, ...], tuple[Candidate, ...], tuple[str, ...]]
@@ -238,7 +239,7 @@ class Registry(Offers):
         with self._lock:
             policy = self._policies.get((contract, use, demands, settings))
             if policy is None:
-                policy = self._policy(contract, use, settings)
+                policy = self.policy(contract, use, settings)
                 self._policies[contract, use, demands, settings] = policy
             candidates = self._candidates
             found = candidates.get((contract, request.device))
@@ -262,10 +263,11 @@ class Registry(Offers):
             self._decisions[key] = decision
         return decision
 
-    def _policy(
-        self, contract: ContractId, use: str | None, settings: tuple[str, str, str, str]
+    def policy(
+        self, contract: ContractId, use: str | None = None, settings: _Settings | None = None
     ) -> Policy:
-        uses, enlist, lock, tuned = settings
+        """Return what this context, or the settings that are given, ask for of a contract."""
+        uses, enlist, lock, tuned = settings or decision_settings(self._environ)
         return Policy(
             use=demanded(contract, use, uses),
             enlist=parse_enlisted(enlist),

@@ -37,7 +37,7 @@ from torchyard_kernels.linear.contract import (
 )
 from torchyard_programs import stored
 
-__all__ = ["FAST_PATH", "compute"]
+__all__ = ["FAST_PATH", "arguments_of", "compute"]
 
 # The key is None for a plain weight and for panels; the spec's text for weights of another format;
 # or, for a product with functions, the texts of both and whether the second takes halves.
@@ -71,11 +71,11 @@ def compute(call: LinearCall) -> Tensor:
         return _computed(call)
     before, after = call.prologue, call.epilogue
     name = "linear" if before is None and after is None else "linear_fused"
-    out: Tensor = OPERATORS[name](*_arguments(call))
+    out: Tensor = OPERATORS[name](*arguments_of(call))
     return out
 
 
-def _arguments(call: LinearCall) -> list[Any]:
+def arguments_of(call: LinearCall) -> list[Any]:
     """Return a call as the arguments of an op; :func:`_call` is the way back."""
     weight, before, after = call.weight, call.prologue, call.epilogue
     if isinstance(weight, Packed):

@@ -1,4 +1,4 @@
-"""Where an op of torch's was called, and what computed it."""
+"""Where an op of torch's was called or compiled, and what computes it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import torch
 
 __all__ = ["CallSite", "Calls"]
 
-_INSIDE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+_INSIDE: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parent))
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """Calls of one form from one place.
+    """Calls of one form.
 
     Attributes:
-        function: torch's function, such as ``scaled_dot_product_attention``.
+        function: torch's function, such as ``scaled_dot_product_attention``; of a compiled product
+            the operators that are computed with it.
         where: file and line of the first such call, outside of torch.
-        calls: how many there were.
-        implementation: what computed them; empty where torch did, as without the mode.
+        calls: how many there were; of compiled products, how many there are in graphs.
+        implementation: what computes them; empty where torch does, as without this package.
         reason: why that.
     """
 
@@ -48,15 +49,22 @@ class Calls:
         self._counts: dict[Hashable, int] = {}
         self._first: dict[Hashable, tuple[str, str, str, str]] = {}
 
-    def note(self, function: str, form: Hashable, implementation: str, reason: str) -> None:
-        """Count a call."""
+    def note(
+        self,
+        function: str,
+        form: Hashable,
+        implementation: str,
+        reason: str,
+        where: str | None = None,
+    ) -> None:
+        """Count a call; ``where`` it is made is looked up if it is not given."""
         key = function, form, implementation, reason
         with self._lock:
             if key in self._counts:
                 self._counts[key] += 1
                 return
             self._counts[key] = 1
-            self._first[key] = function, _caller(), implementation, reason
+            self._first[key] = function, where or _caller(), implementation, reason
 
     def sites(self) -> tuple[CallSite, ...]:
         """Return what was counted; what was rerouted comes first, the most frequent first."""
