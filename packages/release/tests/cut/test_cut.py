@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -354,6 +355,16 @@ def test_killed_with_the_git_that_it_runs_it_is_finished_by_running_it_again(
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    _check_cut_after(orchard, release("cut"))
+
+
+def test_a_tree_over_which_git_was_killed_is_made_again(
+    orchard: Path, release: Callable[..., Result]
+) -> None:
+    tree = Workspace.find(orchard).state.folder / "cutting"
+    # git locks a tree while it makes it.
+    foreign.git(orchard, "worktree", "add", "--quiet", "--detach", "--lock", str(tree), "main")
+    shutil.rmtree(tree)
     _check_cut_after(orchard, release("cut"))
 
 

@@ -100,4 +100,7 @@ def _windows_python(folder: Path, platform: Platform) -> Path:
     machine = {"x86_64": "i386:x86-64", "aarch64": "arm64"}[platform.target.partition("-")[0]]
     words = ["dlltool", "-d", str(definition), "-l", str(folder / "python3.lib"), "-m", machine]
     subprocess.run([sys.executable, "-m", "ziglang", *words], check=True)
+    # CMake looks for it to know that the library is no static one, which would need what this
+    # machine's Python is linked with. Nothing reads it.
+    (folder / "python3.dll").touch()
     return folder

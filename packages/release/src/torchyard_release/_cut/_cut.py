@@ -205,7 +205,9 @@ def _tag_text(git: Git, tag: str, commit: str, train: Train) -> str:
 def _checked_out(workspace: Workspace, commit: str) -> Iterator[Path]:
     """Check a commit out in a folder of its own, for as long as the block lasts."""
     folder = _clear(workspace)
-    workspace.git.run("worktree", "add", "--quiet", "--detach", str(folder), commit)
+    # Forced twice: git locks a tree while it makes it, and one that was killed then stays locked.
+    words = ("--force", "--force", "--quiet", "--detach")
+    workspace.git.run("worktree", "add", *words, str(folder), commit)
     try:
         yield folder
     finally:
