@@ -11,7 +11,7 @@ from torch import fx
 from torchyard import arguments, decision_digest, registry
 from torchyard_compile import torch_compat
 from torchyard_compile._calls import Calls, CallSite
-from torchyard_compile._choice import LeftAlone, implementation_of
+from torchyard_compile._choice import LeftAlone, SettledError, implementation_of
 from torchyard_compile._fusion._nodes import place_of
 from torchyard_compile._fusion._product import Product, products_of
 
@@ -101,6 +101,10 @@ class LinearFusion:
             for product in products_of(node, order):
                 try:
                     implementation, reason = _replace(graph, product)
+                except SettledError as why:
+                    # A shorter function would be another choice than the one that was made.
+                    self._calls.note(product.text, form, "", str(why), place)
+                    return False
                 except (LeftAlone, TypeError, ValueError) as why:
                     reasons.append(f"{product.text}: {why}")
                     continue
