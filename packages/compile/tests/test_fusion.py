@@ -71,7 +71,7 @@ def _chosen(fusion: LinearFusion) -> list[CallSite]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test caches of its own: a graph that another process compiled has no sites."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch.compiler.reset()
