@@ -40,7 +40,7 @@ def by_op(x, held, bias, *, prologue=None, epilogue=None, gated=False):
     after = None if epilogue is None else recordings.record(epilogue, "epilogue", gated, x)
     weight = held.packed if isinstance(held, PackedWeight) else held
     call = LinearCall(x, weight, bias, before, after)
-    return torch.ops.torchyard_kernels.linear_fused(*_ops._arguments(call))
+    return torch.ops.torchyard_kernels.linear_fused(*_ops.arguments_of(call))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
