@@ -153,14 +153,13 @@ def test_torchs_caches_have_a_graph_for_each_choice() -> None:
     assert not _chosen(other)
 
 
-def test_a_pass_that_is_set_runs_before() -> None:
-    from torch._inductor import config
-
+def test_a_pass_among_the_options_runs_before() -> None:
     seen: list[int] = []
-    with torch.no_grad(), config.patch(post_grad_custom_pre_pass=lambda graph: seen.append(1)):
-        fusion = LinearFusion()
-        torch.compile(_model(), backend=fusion)(_drawn(3, 32))
-    assert seen
+    fusion = LinearFusion()
+    options = {"post_grad_custom_pre_pass": lambda graph: seen.append(len(fusion.explain()))}
+    with torch.no_grad():
+        torch.compile(_model(), backend=fusion, options=options)(_drawn(3, 32))
+    assert seen == [0]
     assert len(_chosen(fusion)) >= 4
 
 

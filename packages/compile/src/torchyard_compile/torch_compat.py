@@ -112,11 +112,12 @@ def compile_with_pass(
 
     Args:
         graph, inputs: as torch.compile gives them to a backend.
-        change: changes a graph of torch's core operators in place, after a pass that is set.
+        change: changes a graph of torch's core operators in place, after a pass that the options or
+            torch's settings name.
         key: returns what its changes depend on, for torch's caches.
         mode, options: as torch.compile takes them.
     """
-    before = getattr(_part("torch._inductor", "config"), _PASS)
+    before = options.get(_PASS, getattr(_part("torch._inductor", "config"), _PASS))
 
     class Pass(_part("torch._inductor.custom_graph_pass", "CustomGraphPass")):  # type: ignore[misc]
         def __call__(self, lowered: fx.Graph) -> None:
