@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -268,8 +267,7 @@ def test_what_was_measured_to_be_inductors_is_left_to_it(
     _, (before,) = _changed(lambda x: _linear(x).relu(), x)
     assert (before.function, before.implementation) == ("linear relu", "cpu.native")
     metas = [tensor.to("meta") for tensor in (x, _WEIGHT, _BIAS)]
-    request = graph_call(*metas, epilogue=torch.relu).request
-    measured = replace(request, device="cpu")
+    measured = graph_call(*metas, epilogue=torch.relu).on("cpu").requests[LINEAR]
     fresh.record_fastest(LINEAR, measured, "kernels.compiled", {})
     found, (after,) = _changed(lambda x: _linear(x).relu(), x)
     assert (after.function, after.implementation) == ("linear relu", "")

@@ -67,6 +67,13 @@ CALLS: Final = (
         verify=BOOL,
     ),
     call_of(
+        "torchyard_compile.GraphReroute",
+        {"inner": "eager"},
+        lambda **given: torchyard_compile.GraphReroute(**given),
+        inner=_TEXT,
+        calls=("inner",),
+    ),
+    call_of(
         "torchyard_compile.LinearFusion",
         {},
         lambda **given: torchyard_compile.LinearFusion(**given),

@@ -15,6 +15,10 @@ def causal(b, h, q, k):
     return q >= k
 
 
+def even(b, h, q, k):
+    return (q + k) % 2 == 0
+
+
 @pytest.mark.parametrize("mod", [causal, masks.causal, masks.sliding_window(100)])
 @pytest.mark.parametrize("length", [2**31, 2**45])
 def test_positions_beyond_memory_are_refused_with_what_they_take(mod, length, monkeypatch):
@@ -29,9 +33,17 @@ def test_positions_beyond_memory_are_refused_with_what_they_take(mod, length, mo
 def test_pairs_beyond_what_can_be_evaluated_are_refused(monkeypatch):
     monkeypatch.setattr(_cost, "_physical_memory", lambda: None)
     with pytest.raises(ValueError, match=r"Q_LEN, KV_LEN: expected at most 2\*\*38 pairs"):
-        create_block_mask(causal, None, None, 2**20, 2**20, device="cpu")
+        create_block_mask(even, None, None, 2**20, 2**20, device="cpu")
     with pytest.raises(ValueError, match=r"for 64 batches and heads"):
-        create_block_mask(causal, 8, 8, 2**17, 2**17, device="cpu")
+        create_block_mask(even, 8, 8, 2**17, 2**17, device="cpu")
+
+
+def test_a_function_that_is_causal_is_not_evaluated_for_each_pair(monkeypatch):
+    monkeypatch.setattr(_cost, "_physical_memory", lambda: None)
+    mask = create_block_mask(causal, None, None, 2**18, 2**18, device="cpu")
+    known = create_block_mask(masks.causal, None, None, 2**18, 2**18, device="cpu")
+    assert torch.equal(mask.kv_num_blocks, known.kv_num_blocks)
+    assert torch.equal(mask.full_kv_num_blocks, known.full_kv_num_blocks)
 
 
 def test_many_positions_of_which_few_see_each_other_are_made():

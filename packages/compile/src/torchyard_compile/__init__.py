@@ -15,6 +15,7 @@ from torchyard_compile._errors import (
     RegionWarning,
 )
 from torchyard_compile._fusion import LinearFusion
+from torchyard_compile._graph_reroute import GraphReroute
 from torchyard_compile._report import Compilation, Region, Report
 from torchyard_compile._reroute import Reroute, RerouteMismatchError, reroute
 
@@ -25,6 +26,7 @@ __all__ = [
     "CompiledBackward",
     "CompiledBackwardError",
     "FallbackError",
+    "GraphReroute",
     "LinearFusion",
     "RecompileBudgetError",
     "Region",

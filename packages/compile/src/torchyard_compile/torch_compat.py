@@ -20,6 +20,7 @@ from torchyard import TorchyardError
 __all__ = [
     "CompileRecordError",
     "OpOverload",
+    "compile_by",
     "compile_with_pass",
     "compiled_autograd",
     "failing_at_limit",
@@ -132,7 +133,33 @@ def compile_with_pass(
             uuid = before.uuid() if hasattr(before, "uuid") else None
             return None if uuid is None else (uuid, key())
 
+    return _by_inductor(graph, inputs, mode, {**options, _PASS: Pass()})
+
+
+def compile_by(
+    backend: str | Callable[..., Any],
+    graph: fx.GraphModule,
+    inputs: Sequence[Any],
+    options: Mapping[str, Any],
+) -> Callable[..., Any]:
+    """Compile a graph by a backend, as torch.compile does.
+
+    Args:
+        backend: its name, or what torch.compile would call.
+        graph, inputs: as torch.compile gives them to a backend.
+        options: what torch.compile was given for it: mode, options, dynamic.
+    """
+    if backend == "inductor":
+        return _by_inductor(graph, inputs, options.get("mode"), options.get("options") or {})
+    if isinstance(backend, str):
+        backend = _part("torch._dynamo", "lookup_backend")(backend)
+    compiler: Callable[..., Callable[..., Any]] = backend  # type: ignore[assignment]
+    return compiler(graph, inputs, **options)
+
+
+def _by_inductor(
+    graph: fx.GraphModule, inputs: Sequence[Any], mode: str | None, options: Mapping[str, Any]
+) -> Callable[..., Any]:
     modes = {} if mode in (None, "default") else _part("torch._inductor", "list_mode_options")(mode)
-    settings = {**modes, **options, _PASS: Pass()}
     compile_fx = _part("torch._inductor.compile_fx", "compile_fx")
-    return compile_fx(graph, inputs, config_patches=settings)  # type: ignore[no-any-return]
+    return compile_fx(graph, inputs, config_patches={**modes, **options})  # type: ignore[no-any-return]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from torchyard._features.levels import Evidence, EvidenceLevel, evidence_of
     from torchyard._features.maturity import Feature, PrototypeWarning, Stage, features, note_use
+    from torchyard._ops.graph_call import GraphCall
     from torchyard._ops.operators import Operators
     from torchyard._ops.transforms import (
         active_transform,
@@ -70,6 +71,7 @@ _HOMES = {
     "Evidence": "_features.levels",
     "EvidenceLevel": "_features.levels",
     "Feature": "_features.maturity",
+    "GraphCall": "_ops.graph_call",
     "Implementation": "_contracts.implementation",
     "LockError": "_errors",
     "Manifest": "_plugins.manifest",
@@ -145,6 +147,7 @@ __all__ = [
     "Evidence",
     "EvidenceLevel",
     "Feature",
+    "GraphCall",
     "Implementation",
     "LockError",
     "Manifest",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels import linear
+from torchyard_kernels.linear.contract import LINEAR
 from torchyard_kernels.linear.graph_call import graph_call
 from torchyard_programs import ProgramError
 
@@ -54,8 +55,9 @@ def test_a_node_computes_what_linear_does(
     tensors = {id(m): r for m, r in zip(metas, real, strict=True) if r is not None}
     torch.testing.assert_close(call.op(*_with(call.arguments, tensors)), linear(**of(real)))
     assert call.dtype == torch.float32
-    assert (call.request.rows, call.request.outputs, call.request.depth) == (6, 12, 8)
-    assert bool(call.request.epilogue) == (after is not None)
+    request: Any = call.requests[LINEAR]
+    assert (request.rows, request.outputs, request.depth) == (6, 12, 8)
+    assert bool(request.epilogue) == (after is not None)
 
 
 def test_what_is_no_pointwise_function_is_refused() -> None:

@@ -176,6 +176,11 @@ def repeated(lengths: Tensor) -> tuple[Tensor, Tensor]:
     return marks[:count].cumsum(0) - 1, before
 
 
+def causal_visibility(rows: BlockRows) -> Visibility:
+    """Return what queries see that see their own position and those before."""
+    return Visibility.between(rows, torch.zeros_like, lambda q: q + 1)
+
+
 def nothing_whole(visibility: Visibility) -> Visibility:
     """Return what is left of a visibility where another mask may hide any key."""
     none = torch.zeros_like(visibility.some.start[..., :1])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from torchyard_attention._mask_blocks import _evaluation
+from torchyard_attention._mask_blocks._intervals import causal_visibility
+from torchyard_attention._mask_blocks._structured import blocks_within
+from torchyard_attention._mods._trace import CAUSAL
 from torchyard_attention._ops._arguments import or_none
 from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._transforms._refused import constant
@@ -25,6 +30,10 @@ _PARTIAL_BITS_SCHEMA: Final = (
     "Tensor full_kv_indices, Tensor[]? captured, str text, "
     "SymInt q_length, SymInt kv_length, int rows, int keys) -> Tensor"
 )
+
+
+# Which of a mask's tensors are lists of blocks.
+_INDICES: Final = (1, 3)
 
 
 def block_mask(
@@ -75,10 +84,26 @@ def _block_mask(
     rows: int,
     keys: int,
 ) -> tuple[Tensor, ...]:
-    sizes = (batch, heads, q_length, kv_length)
-    return _evaluation.blocks_of(
-        text, tuple(captured or ()), sizes, (rows, keys), anchor.device
-    ).tensors
+    sizes, block_size, device = (batch, heads, q_length, kv_length), (rows, keys), anchor.device
+    if text in CAUSAL:
+        # A graph makes it in each call, and may write into its buffers when it reads them no more.
+        return tuple(tensor.clone() for tensor in _causal(sizes, block_size, device))
+    return _evaluation.blocks_of(text, tuple(captured or ()), sizes, block_size, device).tensors
+
+
+@lru_cache(maxsize=16)
+def _causal(
+    sizes: tuple[int, int, int, int], block_size: tuple[int, int], device: torch.device
+) -> tuple[Tensor, ...]:
+    """Return the tensors of the mask ``q >= k``, lists of blocks in the fake's widths."""
+    program = min(CAUSAL)
+    blocks = blocks_within(program, (), causal_visibility, sizes, block_size, device)
+    assert blocks is not None
+    width = -(-sizes[3] // block_size[1])
+    return tuple(
+        pad(found, (0, width - found.shape[-1])) if place in _INDICES else found
+        for place, found in enumerate(blocks.tensors)
+    )
 
 
 def _block_mask_fake(

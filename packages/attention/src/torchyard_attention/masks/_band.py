@@ -18,6 +18,7 @@ from torchyard_attention._mask_blocks._intervals import (
     Intervals,
     StructuredMask,
     Visibility,
+    causal_visibility,
 )
 from torchyard_attention._validation import positions
 
@@ -30,7 +31,7 @@ class _Causal:
         return q_idx >= kv_idx
 
     def visibility(self, rows: BlockRows) -> Visibility:
-        return Visibility.between(rows, torch.zeros_like, lambda q: q + 1)
+        return causal_visibility(rows)
 
 
 causal: Final[StructuredMask] = _Causal()

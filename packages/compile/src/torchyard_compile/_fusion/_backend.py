@@ -12,8 +12,8 @@ from torchyard import arguments, decision_digest, registry
 from torchyard_compile import torch_compat
 from torchyard_compile._calls import Calls, CallSite
 from torchyard_compile._choice import LeftAlone, SettledError, implementation_of
-from torchyard_compile._fusion._nodes import place_of
 from torchyard_compile._fusion._product import Product, products_of
+from torchyard_compile._graph_nodes import place_of
 
 __all__ = ["LinearFusion"]
 
@@ -131,7 +131,7 @@ def _replace(graph: fx.Graph, product: Product) -> tuple[str, str]:
     from torchyard_kernels.linear.contract import LINEAR
 
     call, place = product.call()
-    found = implementation_of(lambda: registry().decide(LINEAR, call.request))
+    found = implementation_of(lambda: registry().decide(LINEAR, call.requests[LINEAR]))
     with graph.inserting_before(product.end):
         node = place(graph)
     product.end.replace_all_uses_with(node)

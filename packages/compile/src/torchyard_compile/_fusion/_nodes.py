@@ -1,45 +1,23 @@
-"""What a pass reads of the nodes of a graph."""
+"""What a pass reads of the nodes of a graph of core operators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 from torch.nn import functional
 
 from torchyard_compile import torch_compat
 from torchyard_compile._choice import LeftAlone
+from torchyard_compile._graph_nodes import value_of
 
-__all__ = [
-    "applied",
-    "cast_of",
-    "is_pointwise",
-    "is_reshape",
-    "place_of",
-    "sizes_of",
-    "value_of",
-]
+__all__ = ["applied", "cast_of", "is_pointwise", "is_reshape"]
 
 _ATEN: Final = torch.ops.aten
 _RESHAPES: Final = (_ATEN.reshape.default, _ATEN.view.default, _ATEN._unsafe_view.default)
 _CAST: Final = torch.ops.prims.convert_element_type.default
-
-
-def value_of(node: fx.Node) -> Tensor | None:
-    """Return the tensor, without data, that stands for a node's result; None for another kind."""
-    value = node.meta.get("val")
-    return value if isinstance(value, Tensor) else None
-
-
-def sizes_of(sizes: Iterable[Any]) -> tuple[int, ...] | None:
-    """Return sizes as numbers, a dynamic one as the size of the call that is compiled.
-
-    None where one is not known before the graph runs.
-    """
-    found = tuple(torch_compat.size_hint(size) for size in sizes)
-    return None if None in found else found  # type: ignore[return-value]
 
 
 def cast_of(node: fx.Node) -> fx.Node | None:
@@ -82,13 +60,3 @@ def applied(node: fx.Node, given: Callable[[fx.Node], Any]) -> Any:
     if function is None:
         raise LeftAlone(f"torch has no function {name}")
     return function(*args, **kwargs)
-
-
-def place_of(node: fx.Node) -> str:
-    """Return file and line of the model's code that a node is of; a question mark if unknown."""
-    for line in reversed(str(node.meta.get("stack_trace", "")).splitlines()):
-        words = line.strip().split('"')
-        if len(words) == 3 and words[0] == "File ":
-            number = words[2].removeprefix(", line ").partition(",")[0]
-            return f"{words[1].replace(chr(92), '/').rpartition('/')[2]}:{number}"
-    return "?"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from torchyard_compile._choice import LeftAlone
-from torchyard_compile._fusion._nodes import sizes_of, value_of
+from torchyard_compile._graph_nodes import sizes_of, value_of
 
 __all__ = ["Operand"]
 

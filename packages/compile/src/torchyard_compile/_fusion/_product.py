@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, fx
 
 from torchyard_compile._choice import LeftAlone
-from torchyard_compile._fusion._nodes import is_reshape, value_of
+from torchyard_compile._fusion._nodes import is_reshape
 from torchyard_compile._fusion._operand import Operand
 from torchyard_compile._fusion._region import Region, region_before, regions_after
+from torchyard_compile._graph_nodes import value_of, with_nodes
 
 if TYPE_CHECKING:
-    from torchyard_kernels.linear.graph_call import GraphCall
+    from torchyard import GraphCall
 
 __all__ = ["Product", "products_of"]
 
@@ -92,10 +93,10 @@ class Product:
         assert result is not None
         if found.dtype != result.dtype:
             raise LeftAlone(f"its result would be {found.dtype}, not {result.dtype}")
-        request = replace(found.request, device=result.device.type)
+        device = result.device.type
 
         def place(graph: fx.Graph) -> fx.Node:
-            arguments = _with_nodes(
+            arguments = with_nodes(
                 found.arguments,
                 {key: operand.place(graph) for key, (_, operand) in operands.items()},
             )
@@ -103,15 +104,7 @@ class Product:
             node.meta.update(self.end.meta)
             return node
 
-        return replace(found, request=request), place
-
-
-def _with_nodes(arguments: Any, nodes: dict[int, fx.Node]) -> Any:
-    if isinstance(arguments, Tensor):
-        return nodes[id(arguments)]
-    if isinstance(arguments, (list, tuple)):
-        return type(arguments)(_with_nodes(item, nodes) for item in arguments)
-    return arguments
+        return found.on(device), place
 
 
 def products_of(node: fx.Node, order: dict[fx.Node, int]) -> Iterator[Product]:

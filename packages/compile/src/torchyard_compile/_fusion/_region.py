@@ -14,10 +14,9 @@ from torchyard_compile._fusion._nodes import (
     cast_of,
     is_pointwise,
     is_reshape,
-    sizes_of,
-    value_of,
 )
 from torchyard_compile._fusion._operand import Operand
+from torchyard_compile._graph_nodes import sizes_of, value_of
 
 __all__ = ["Region", "region_before", "regions_after"]
 

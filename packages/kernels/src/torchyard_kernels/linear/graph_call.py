@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
+from torchyard import GraphCall
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.linear._functions.function import record
 from torchyard_kernels.linear._ops import arguments_of
 from torchyard_kernels.linear._validation import check_linear
-from torchyard_kernels.linear.contract import LinearCall, LinearRequest
+from torchyard_kernels.linear.contract import LINEAR, LinearCall
 
-__all__ = ["GraphCall", "graph_call"]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphCall:
-    """What a node of a call has.
-
-    Attributes:
-        op: its target; one that changes with the package's sources, so that a cached graph of
-            other sources is not found.
-        arguments: its arguments. The tensors in it are those that were given, and those that the
-            functions captured, for the node's inputs to take their places.
-        request: what the registry is asked; its device is that of the tensors.
-        dtype: of the result.
-    """
-
-    op: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    request: LinearRequest
-    dtype: torch.dtype
+__all__ = ["graph_call"]
 
 
 def graph_call(
@@ -69,6 +48,6 @@ def graph_call(
     return GraphCall(
         OPERATORS.in_graph("linear_fused" if fused else "linear"),
         tuple(arguments_of(call)),
-        call.request(),
+        {LINEAR: call.request()},
         x.dtype if after is None else after.dtype(x.dtype),
     )
