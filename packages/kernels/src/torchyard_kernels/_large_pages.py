@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -73,7 +74,7 @@ def _block(size: int) -> tuple[mmap.mmap, int] | None:
 
     The last page is a large one only if it is full, so that no memory is wasted.
     """
-    if _ADVICE is None:
+    if sys.platform == "win32" or _ADVICE is None:
         return None
     try:
         memory = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

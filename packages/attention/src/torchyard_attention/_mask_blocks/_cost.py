@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import lru_cache
 from typing import Final
 
@@ -63,7 +64,9 @@ def _spelled(sizes: tuple[int, int, int, int]) -> str:
 @lru_cache(maxsize=1)
 def _physical_memory() -> int | None:
     """Return the machine's memory in bytes; None where the system does not report it."""
+    if sys.platform == "win32":
+        return None
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
+    except (ValueError, OSError):
         return None

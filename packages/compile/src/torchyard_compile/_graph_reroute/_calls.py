@@ -68,7 +68,7 @@ def call_of(node: object) -> Call | None:
 
 def _is_known(target: Any) -> bool:
     module = getattr(target, "__module__", None) or ""
-    # torch.add and their like say that they are of nothing, or of a class of functions.
+    # torch.add and others name no module, or a class of functions.
     return hasattr(target, "__name__") and (
         module in ("", "_operator", "operator") or module.partition(".")[0] == "torch"
     )

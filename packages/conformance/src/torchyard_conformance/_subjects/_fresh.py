@@ -163,7 +163,7 @@ def _run(program: list[str], settings: Mapping[str, str | None], timeout: float)
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process that leads a session, and everything that it started and left."""
-    if os.name == "posix":
+    if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
     elif process.poll() is None:

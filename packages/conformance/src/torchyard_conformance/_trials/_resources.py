@@ -119,10 +119,9 @@ def _seconds(call: Callable[[], object], device: str) -> float:
 def _held(device: str) -> dict[str, tuple[float, float]]:
     """Return what is held, by name, with the least growth for each call that counts."""
     gc.collect()
-    found = {
-        "objects of Python": (float(sys.getallocatedblocks()), 1.0),
-        "bytes of the process": (_bytes(), _BYTES),
-    }
+    found = {"objects of Python": (float(sys.getallocatedblocks()), 1.0)}
+    if sys.platform != "win32":
+        found["bytes of the process"] = (_bytes(), _BYTES)
     if _is_accelerator(device):
         found["bytes of the device"] = (float(torch.accelerator.memory_allocated()), 1.0)
     return found
@@ -134,12 +133,13 @@ def _is_accelerator(device: str) -> bool:
     return found is not None and found.type == device
 
 
-def _bytes() -> float:
-    """Return how much memory the process has for data; of a system without /proc, its greatest."""
+if sys.platform != "win32":
     import resource
 
-    statm = Path("/proc/self/statm")
-    if statm.is_file():
-        return float(int(statm.read_text().split()[5]) * resource.getpagesize())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(peak if sys.platform == "darwin" else peak * 1024)
+    def _bytes() -> float:
+        """Return how much memory the process has for data; without /proc, its greatest."""
+        statm = Path("/proc/self/statm")
+        if statm.is_file():
+            return float(int(statm.read_text().split()[5]) * resource.getpagesize())
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return float(peak if sys.platform == "darwin" else peak * 1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import gc
 import hashlib
 import locale
@@ -78,16 +77,14 @@ def _loggers() -> list[object]:
 def _system() -> dict[str, str]:
     """Return what the system keeps for the process, where it has such a thing."""
     found: dict[str, str] = {}
-    with contextlib.suppress(AttributeError):
+    if sys.platform == "linux":
         found["processors that it may use"] = repr(sorted(os.sched_getaffinity(0)))
-    with contextlib.suppress(AttributeError):
-        found["niceness"] = repr(os.nice(0))
-    with contextlib.suppress(AttributeError):
-        found["blocked signals"] = repr(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
-        found["timers"] = repr([signal.getitimer(kind)[1] for kind in (0, 1, 2)])
-    with contextlib.suppress(ImportError):
+    if sys.platform != "win32":
         import resource
 
+        found["niceness"] = repr(os.nice(0))
+        found["blocked signals"] = repr(sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        found["timers"] = repr([signal.getitimer(kind)[1] for kind in (0, 1, 2)])
         names = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
         limits = [(name, resource.getrlimit(getattr(resource, name))) for name in names]
         found["limits of resources"] = repr(limits)

@@ -32,8 +32,11 @@ def host_problem(
     for name in settings:
         if str(found.get(name, "unset")).strip() in ("", "-1"):
             return f"{name}={found[name]} hides every device; unset it"
-    if sys.platform != "linux":
-        return ""
+    return _of_files(files) if sys.platform == "linux" else ""
+
+
+def _of_files(files: Sequence[str]) -> str:
+    """Return why none of a driver's files can be opened; empty where one can."""
     here = [file for file in files if os.path.exists(file)]
     if not here:
         return f"none of {', '.join(files)} exists: no driver is loaded, or no device is there"

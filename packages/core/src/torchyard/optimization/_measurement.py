@@ -170,16 +170,21 @@ def _bytes_of(model: nn.Module) -> int:
     return sum(sizes.values())
 
 
+def _free_memory(device: torch.device) -> int | None:
+    """Return a device's free memory in bytes; None where the system does not tell."""
+    if device.type != "cpu":
+        free: int = torch.get_device_module(device).mem_get_info(device)[0]
+        return free
+    if sys.platform == "win32" or "SC_AVPHYS_PAGES" not in os.sysconf_names:
+        return None
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def _check_room(model: nn.Module, device: torch.device) -> None:
     elements = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     needed = 8 * elements
-    if device.type == "cpu":
-        if not hasattr(os, "sysconf") or "SC_AVPHYS_PAGES" not in os.sysconf_names:
-            return
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    else:
-        free = torch.get_device_module(device).mem_get_info(device)[0]
-    if needed > free:
+    free = _free_memory(device)
+    if free is not None and needed > free:
         raise OptimizeError(
             f"optimize: tolerance: expected one, since a copy of the model in float64, which would "
             f"show how far its own rounding goes, takes {needed / 2**30:.1f} GiB, of which "

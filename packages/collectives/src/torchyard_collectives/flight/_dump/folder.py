@@ -61,21 +61,11 @@ class Box:
         """Let one process at a time write dumps, so that a rank's newest is the one that stays."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if sys.platform == "win32":
+            # It locks no folder.
             yield
-            return
-        folder = os.open(self.folder, os.O_RDONLY)
-        try:
-            deadline = time.monotonic() + _LONGEST_LOCK
-            # Not every network file system locks a folder, and a process may be stopped while it
-            # holds the lock; the dumps are written all the same.
-            while not _locked(folder) and time.monotonic() < deadline:
-                time.sleep(0.01)
-            yield
-            with contextlib.suppress(OSError):
-                # A child that was forked meanwhile shares the lock, so closing would leave it.
-                fcntl.flock(folder, fcntl.LOCK_UN)
-        finally:
-            os.close(folder)
+        else:
+            with _lock(self.folder):
+                yield
 
     def put_job(self, world_size: int, reason: str, gone: Mapping[int, str]) -> None:
         """Write what the collector knows of the job and of ranks without a dump."""
@@ -113,11 +103,29 @@ class Box:
         return self.folder / name
 
 
-def _locked(folder: int) -> bool:
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
+if sys.platform != "win32":
+
+    @contextlib.contextmanager
+    def _lock(path: Path) -> Iterator[None]:
+        folder = os.open(path, os.O_RDONLY)
+        try:
+            deadline = time.monotonic() + _LONGEST_LOCK
+            # Not every network file system locks a folder, and a process may be stopped while it
+            # holds the lock; the dumps are written all the same.
+            while not _locked(folder) and time.monotonic() < deadline:
+                time.sleep(0.01)
+            yield
+            with contextlib.suppress(OSError):
+                # A child that was forked meanwhile shares the lock, so closing would leave it.
+                fcntl.flock(folder, fcntl.LOCK_UN)
+        finally:
+            os.close(folder)
+
+    def _locked(folder: int) -> bool:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
         return True
-    return True

@@ -84,7 +84,9 @@ class Endings:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _catch_term(self) -> None:
-        if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if sys.platform == "win32":
             return
         # Who handles the signal already is left alone.
         if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

@@ -148,7 +148,7 @@ def _open_other(
             )
     path = f"/proc/{owner.pid}/fd/{int(store.get(key))}"
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        return os.open(path, os.O_RDWR)
     except OSError as error:
         raise SharedMemoryError(
             f"shm: rank {owner.global_rank}'s memory cannot be opened: {error}; expected ranks of "

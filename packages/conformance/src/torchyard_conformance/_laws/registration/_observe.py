@@ -186,7 +186,7 @@ def _import_torch() -> str:
 
 
 def _forked(name: str) -> Seen:
-    if not hasattr(os, "fork"):
+    if sys.platform == "win32":
         return {"absent": "this system has no fork"}
     reader, writer = os.pipe()
     pid = os.fork()

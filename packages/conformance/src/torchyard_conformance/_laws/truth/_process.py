@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -68,6 +69,8 @@ def _import_what_is_not_the_plugins(contracts: set[str]) -> None:
 
 def _alone(name: str, contract: str, device: str, implementation: str, path: Path) -> Any:
     """Try one implementation in a forked child, and return what it wrote down."""
+    if sys.platform == "win32":
+        raise OSError("forked: expected False on Windows, which has no fork, got True")
     path.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import sys
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,6 @@ from torchyard_conformance._outcome import Unverified
 _Implementation = tuple[str, str, str]
 
 # The device whose calls work in a forked process.
-_FORKS: Final = "cpu"
 _AT_ONCE: Final = 4
 
 
@@ -55,8 +54,6 @@ def test_a_call_leaves_the_process_alone(subject: Subject, case: _Implementation
     """
     if isinstance(case, str):
         unverified(case)
-    if not hasattr(os, "fork"):
-        unverified("this system has no fork")
     changed = _observed(subject)[case]
     if isinstance(changed, str):
         unverified(f"it cannot be loaded and called alone: {changed}")
@@ -67,9 +64,8 @@ def test_a_call_leaves_the_process_alone(subject: Subject, case: _Implementation
 @cache
 def _observed(subject: Subject) -> Mapping[_Implementation, Any]:
     asked = list(implementations(subject))
-    # An accelerator's runtime does not work in a forked process.
-    groups = [[item for item in asked if item[1] == _FORKS]]
-    groups += [[item] for item in asked if item[1] != _FORKS]
+    groups = [[item for item in asked if _forks(item)]]
+    groups += [[item] for item in asked if not _forks(item)]
     found: dict[_Implementation, Any] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for seen in pool.map(lambda group: _seen(subject, group), filter(None, groups)):
@@ -77,11 +73,16 @@ def _observed(subject: Subject) -> Mapping[_Implementation, Any]:
     return found
 
 
+def _forks(implementation: _Implementation) -> bool:
+    """Return whether it is tried in a forked process, in which no accelerator's runtime works."""
+    return sys.platform != "win32" and implementation[1] == "cpu"
+
+
 def _seen(subject: Subject, group: list[_Implementation]) -> dict[_Implementation, Any]:
     """Return what a fresh process saw of some implementations on one device."""
     with tempfile.TemporaryDirectory(prefix="torchyard-process-") as folder:
         path = Path(folder, "seen.json")
-        forked = group[0][1] == _FORKS
+        forked = _forks(group[0])
         code = (
             "from torchyard_conformance._laws.truth._process import observe\n"
             f"observe({subject.name!r}, {group!r}, {str(path)!r}, forked={forked})\n"
