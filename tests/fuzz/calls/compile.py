@@ -70,7 +70,7 @@ CALLS: Final = (
         "torchyard_compile.GraphReroute",
         {"inner": "eager"},
         lambda **given: torchyard_compile.GraphReroute(**given),
-        inner=_TEXT,
+        inner=optional(_TEXT),
         calls=("inner",),
     ),
     call_of(

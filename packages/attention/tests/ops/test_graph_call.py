@@ -89,7 +89,7 @@ def test_what_cannot_be_a_node_is_refused() -> None:
 def test_graphs_get_the_causal_mask_that_create_block_mask_makes(rows: int, keys: int) -> None:
     mask = graph_mask(lambda b, h, q_idx, kv_idx: q_idx >= kv_idx)
     made = mask.op(*mask.arguments(torch.empty(0), (1, 1, rows, keys)))
-    # Another program of the same mask, which no structure tells of.
+    # Another program of the same mask, whose structure is not known.
     other = graph_mask(lambda b, h, q_idx, kv_idx: kv_idx - q_idx < 1)
     assert not other.blocks.causal
     plain = other.op(*other.arguments(torch.empty(0), (1, 1, rows, keys)))

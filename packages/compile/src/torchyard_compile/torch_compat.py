@@ -137,7 +137,7 @@ def compile_with_pass(
 
 
 def compile_by(
-    backend: str | Callable[..., Any],
+    backend: str | Callable[..., Any] | None,
     graph: fx.GraphModule,
     inputs: Sequence[Any],
     options: Mapping[str, Any],
@@ -145,16 +145,16 @@ def compile_by(
     """Compile a graph by a backend, as torch.compile does.
 
     Args:
-        backend: its name, or what torch.compile would call.
+        backend: its name, or what torch.compile would call; None: Inductor.
         graph, inputs: as torch.compile gives them to a backend.
         options: what torch.compile was given for it: mode, options, dynamic.
     """
-    if backend == "inductor":
+    if backend is None:
         return _by_inductor(graph, inputs, options.get("mode"), options.get("options") or {})
     if isinstance(backend, str):
         backend = _part("torch._dynamo", "lookup_backend")(backend)
-    compiler: Callable[..., Callable[..., Any]] = backend  # type: ignore[assignment]
-    return compiler(graph, inputs, **options)
+    compiler: Any = backend
+    return compiler(graph, inputs, **options)  # type: ignore[no-any-return]
 
 
 def _by_inductor(

@@ -50,11 +50,11 @@ class GraphReroute:
 
     Args:
         inner: what compiles the graph then: a backend's name, or a callable such as
-            :class:`LinearFusion`.
+            :class:`LinearFusion`; None: Inductor, with torch.compile's mode and options.
     """
 
-    def __init__(self, inner: str | Callable[..., Any] = "inductor") -> None:
-        if not isinstance(inner, str):
+    def __init__(self, inner: str | Callable[..., Any] | None = None) -> None:
+        if inner is not None and not isinstance(inner, str):
             arguments.function("GraphReroute", "inner", inner)
         self._inner = inner
         self._calls = Calls()
