@@ -235,6 +235,11 @@ LEFT: dict[str, tuple[Callable[..., Any], list[Tensor], str]] = {
         "by no product with values",
     ),
     "another dimension": (lambda q, k, v: (q @ k.mT).softmax(2) @ v, _FOUR, "dimension 2"),
+    "rounded to integers": (
+        lambda q, k, v: (q @ k.mT).to(torch.int32).float().softmax(-1) @ v,
+        _FOUR,
+        "function of a product",
+    ),
     "no product": (lambda q, k, v: _BIAS.softmax(-1) @ v, _FOUR, "function of a product"),
     "sums of scores": (
         lambda q, k, v: ((q @ k.mT) - (q @ k.mT).amax(-1, True)).softmax(-1) @ v,
@@ -265,7 +270,7 @@ def test_what_is_something_else_is_left_with_the_reason(name: str) -> None:
     torch.testing.assert_close(found, expected)
     if reason:
         (site,) = sites
-        assert (site.function, site.implementation) == ("attention", "")
+        assert (site.function, site.implementation) == ("softmax", "")
         assert reason in site.reason
 
 

@@ -81,13 +81,13 @@ def _whole(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> 
 
 
 def _fused(model: nn.Module) -> Applied:
-    from torchyard_compile import LinearFusion
+    from torchyard_compile import GraphReroute, LinearFusion
 
     try:
         fusion = LinearFusion()
     except ModuleNotFoundError as error:
         raise NotApplicableError(str(error)) from error
-    return _whole(model, fusion)
+    return _whole(model, GraphReroute(fusion))
 
 
 def _restoring(module: nn.Module, name: str) -> Callable[[], None]:

@@ -33,8 +33,8 @@ _PARTS: Final[Sequence[tuple[_Finder, str]]] = (
     (dot_product_attention, "torchyard_attention"),
     (selection_of, "torchyard_kernels"),
 )
-# What stands for the whole in explain().
-_NAMES: Final = MappingProxyType({"softmax": "attention"})
+# What a part is called by the function that it is found by, where that is not the whole.
+_WHOLES: Final = MappingProxyType({"softmax": "attention"})
 
 
 class GraphReroute:
@@ -91,18 +91,21 @@ class GraphReroute:
         self, masks: CausalMasks, node: fx.Node, order: Mapping[fx.Node, int], find: _Finder
     ) -> bool:
         """Put a call in the place of the part that a node belongs to; return whether it did."""
-        form = (str(node.meta.get("example_value")),)
+        call = call_of(node)
+        if call is None:
+            return False
+        name, form = call.name, (str(node.meta.get("example_value")),)
         try:
             part = find(node, order)
             if part is None:
                 return False
-            call, insert = part.call(masks)
+            made, insert = part.call(masks)
             choices = [
                 implementation_of(partial(registry().decide, contract, request))
-                for contract, request in call.requests.items()
+                for contract, request in made.requests.items()
             ]
         except (LeftAlone, TypeError, ValueError) as why:
-            self._calls.note(_name(node), form, "", str(why), place_of(node))
+            self._calls.note(name, form, "", str(why), place_of(node))
             return False
         graph = masks.graph
         with graph.inserting_before(part.end):
@@ -110,18 +113,12 @@ class GraphReroute:
         for old in part.nodes:
             if not old.users:
                 graph.erase_node(old)
-        self._calls.note(_name(node), form, *choices[0], place_of(node))
+        self._calls.note(_WHOLES.get(name, name), form, *choices[0], place_of(node))
         return True
 
 
 def _order(graph: fx.Graph) -> dict[fx.Node, int]:
     return {node: position for position, node in enumerate(graph.nodes)}
-
-
-def _name(node: fx.Node) -> str:
-    call = call_of(node)
-    assert call is not None
-    return _NAMES.get(call.name, call.name)
 
 
 @cache

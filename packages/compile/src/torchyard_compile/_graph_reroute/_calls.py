@@ -9,7 +9,12 @@ from typing import Any, Final
 
 from torch import fx
 
-__all__ = ["Call", "call_of", "current", "writes_memory"]
+__all__ = ["CASTS", "Call", "call_of", "current", "writes_memory"]
+
+# What gives the same elements another dtype or other strides, or returns its argument.
+CASTS: Final = frozenset(
+    {"bfloat16", "contiguous", "double", "float", "half", "to", "type", "type_as"}
+)
 
 # Of Python's operators those whose names in torch are others.
 _OPERATORS: Final[Mapping[str, str]] = MappingProxyType(

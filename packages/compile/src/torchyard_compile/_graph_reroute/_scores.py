@@ -12,14 +12,10 @@ from torch import Tensor, fx
 
 from torchyard_compile._choice import LeftAlone
 from torchyard_compile._graph_nodes import place_of, value_of
-from torchyard_compile._graph_reroute._calls import call_of, current
+from torchyard_compile._graph_reroute._calls import CASTS, call_of, current
 
 __all__ = ["Factors", "Scores", "check_captured", "element_of", "factors_of", "scores_of"]
 
-# Scores are float32 or more until the end, whatever a model converts them to on the way.
-_CASTS: Final = frozenset(
-    {"bfloat16", "contiguous", "double", "float", "half", "to", "type", "type_as"}
-)
 _ELEMENTWISE: Final = frozenset(
     {
         *("abs", "add", "clamp", "div", "exp", "masked_fill", "maximum", "minimum", "mul", "neg"),
@@ -176,7 +172,8 @@ def _applied(node: fx.Node, values: Mapping[fx.Node, Any], order: Mapping[fx.Nod
     args, kwargs = fx.node.map_arg(
         (call.args, dict(call.kwargs)), lambda item: values[current(item, node, order)]
     )
-    if call.name in _CASTS:
+    if call.name in CASTS:
+        # Scores are float32 or more until the end.
         return args[0]
     return getattr(torch, call.name)(*args, **kwargs)
 
@@ -209,7 +206,10 @@ def _is_elementwise(node: fx.Node) -> bool:
     call = call_of(node)
     if call is None or not call.kwargs.keys().isdisjoint({"inplace", "out"}):
         return False
-    return call.name in _ELEMENTWISE or call.name in _CASTS
+    if call.name in CASTS:
+        value = value_of(node)
+        return value is not None and value.is_floating_point()
+    return call.name in _ELEMENTWISE
 
 
 def _check_readers(inside: set[fx.Node], weights: Sequence[fx.Node]) -> None:
@@ -223,7 +223,7 @@ def _check_readers(inside: set[fx.Node], weights: Sequence[fx.Node]) -> None:
             continue
         written = call_of(call.args[0])
         # What converts may return its argument, which is written to then.
-        if call.args[0] not in inside or written is None or written.name in _CASTS:
+        if call.args[0] not in inside or written is None or written.name in CASTS:
             raise LeftAlone(f"a tensor that may be read elsewhere is written to, {place_of(node)}")
 
 

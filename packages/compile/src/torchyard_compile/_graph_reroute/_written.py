@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from torch import fx
 
 from torchyard_compile._choice import LeftAlone
 from torchyard_compile._graph_nodes import place_of, value_of
 from torchyard_compile._graph_reroute._attention import Attention
-from torchyard_compile._graph_reroute._calls import call_of, writes_memory
+from torchyard_compile._graph_reroute._calls import CASTS, call_of, writes_memory
 from torchyard_compile._graph_reroute._scores import factors_of, scores_of
 
 __all__ = ["written_attention"]
-
-_CASTS: Final = frozenset({"bfloat16", "double", "float", "half", "to", "type", "type_as"})
 
 
 def written_attention(node: fx.Node, order: Mapping[fx.Node, int]) -> Attention | None:
@@ -71,7 +68,7 @@ def _readers(softmax: fx.Node) -> tuple[list[fx.Node], fx.Node]:
             p, training = call.argument(1, "p", 0.5), call.argument(2, "training", True)
             if p and call.kwargs.get("train", training):
                 raise LeftAlone("dropout: torch draws other weights to drop")
-        elif call.name not in _CASTS:
+        elif call.name not in CASTS:
             return weights, user
         weights.append(user)
 
