@@ -18,6 +18,7 @@ from torch.nn import functional
 import torchyard
 from torchyard_compile import CallSite, LinearFusion
 from torchyard_compile._fusion import _backend
+from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.linear.contract import LINEAR
 from torchyard_kernels.linear.graph_call import graph_call
 
@@ -59,6 +60,10 @@ class _Block(nn.Module):
 def _model(kind: Callable[[], nn.Module] = _Block) -> nn.Module:
     torch.manual_seed(0)
     return kind().eval()
+
+
+def _product() -> nn.Module:
+    return nn.Sequential(nn.Linear(32, 48), nn.ReLU())
 
 
 def _error(found: Tensor, exact: Tensor) -> float:
@@ -132,24 +137,36 @@ def test_a_demand_for_torchs_own_leaves_a_graph_alone() -> None:
 
 
 def test_torchs_caches_have_a_graph_for_each_choice() -> None:
-    model, x = _model(lambda: nn.Sequential(nn.Linear(32, 48), nn.ReLU())), _drawn(3, 32)
-
-    def compiled() -> LinearFusion:
-        torch.compiler.reset()
-        fusion = LinearFusion()
-        with torch.no_grad():
-            torch.testing.assert_close(torch.compile(model, backend=fusion)(x), model(x))
-        return fusion
-
-    compiled()
-    again = compiled()
+    model, x = _model(_product), _drawn(3, 32)
+    _compiled(model, x)
+    again = _compiled(model, x)
     assert again.cached_graphs == 1
     assert again.explain() == ()
     with torchyard.use(linear="kernels.torch"):
-        other = compiled()
+        other = _compiled(model, x)
     assert other.cached_graphs == 0
     assert other.explain()
     assert not _chosen(other)
+
+
+def test_a_graph_that_other_sources_compiled_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would call an op by a name that these sources do not define."""
+    model, x = _model(_product), _drawn(3, 32)
+    _compiled(model, x)
+    monkeypatch.setattr(_backend, "_sources", lambda: "of another version")
+    assert _compiled(model, x).cached_graphs == 0
+
+
+def test_the_key_of_graphs_covers_the_sources_of_their_ops() -> None:
+    assert {"torchyard_compile", *OPERATORS.sources} <= set(_backend._PARTS)
+
+
+def _compiled(model: nn.Module, x: Tensor) -> LinearFusion:
+    torch.compiler.reset()
+    fusion = LinearFusion()
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend=fusion)(x), model(x))
+    return fusion
 
 
 def test_a_pass_among_the_options_runs_before() -> None:

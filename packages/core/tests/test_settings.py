@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from torchyard import PolicyError, plugin_setting
+from torchyard import PolicyError, Registry, plugin_setting
 from torchyard import _environ as environ
 
 
@@ -26,6 +26,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     environ.configuration.cache_clear()
 
 
+def _settings() -> tuple[str, str, str, str]:
+    """Return the settings that a decision of this process reads."""
+    return Registry(()).settings()
+
+
 def test_a_setting_that_nobody_set_is_empty() -> None:
     assert environ.setting("TORCHYARD_USE", {}) == ""
     with pytest.raises(ValueError, match="setting: name: expected"):
@@ -37,11 +42,11 @@ def test_the_environment_is_stronger_than_the_file(
 ) -> None:
     config.write_text('use = "toy=a.x"\nenlist = "b.y"\nmine_isa = "avx2"\n')
     assert environ.setting("TORCHYARD_USE") == "toy=a.x"
-    assert environ.decision_settings() == ("toy=a.x", "b.y", "", "")
+    assert _settings() == ("toy=a.x", "b.y", "", "")
     assert plugin_setting("mine", "isa") == "avx2"
     monkeypatch.setenv("TORCHYARD_USE", " toy=c.z ")
     monkeypatch.setenv("TORCHYARD_MINE_ISA", "avx512")
-    assert environ.decision_settings() == ("toy=c.z", "b.y", "", "")
+    assert _settings() == ("toy=c.z", "b.y", "", "")
     assert plugin_setting("mine", "isa") == "avx512"
 
 
@@ -51,15 +56,15 @@ def test_an_empty_variable_switches_the_files_value_off(
     config.write_text('use = "toy=a.x"\n')
     monkeypatch.setenv("TORCHYARD_USE", "")
     assert environ.setting("TORCHYARD_USE") == ""
-    assert environ.decision_settings()[0] == ""
+    assert _settings()[0] == ""
 
 
 def test_the_environment_is_read_again_for_every_decision(
     config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert environ.decision_settings() == ("", "", "", "")
+    assert _settings() == ("", "", "", "")
     monkeypatch.setenv("TORCHYARD_LOCK", "lock.json")
-    assert environ.decision_settings() == ("", "", "lock.json", "")
+    assert _settings() == ("", "", "lock.json", "")
 
 
 @pytest.mark.parametrize(
@@ -123,13 +128,13 @@ def test_each_deciding_variable_is_noticed_however_the_environment_is_changed(
 ) -> None:
     names = "TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED"
     name = names[place]
-    assert environ.decision_settings() == ("", "", "", "")
+    assert _settings() == ("", "", "", "")
     os.environ[name] = "by item"
-    assert environ.decision_settings()[place] == "by item"
+    assert _settings()[place] == "by item"
     del os.environ[name]
-    assert environ.decision_settings() == ("", "", "", "")
+    assert _settings() == ("", "", "", "")
     os.environb[name.encode()] = b"by bytes"
-    assert environ.decision_settings()[place] == "by bytes"
+    assert _settings()[place] == "by bytes"
     os.environb.pop(name.encode())
     monkeypatch.setattr(os, "environ", {name: "another mapping"})
-    assert environ.decision_settings()[place] == "another mapping"
+    assert _settings()[place] == "another mapping"

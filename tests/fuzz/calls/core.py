@@ -188,6 +188,7 @@ CALLS: Final = (
     call_of("torchyard.read_dump", lambda: {"path": _KEPT}, _read, says={"path": "path|x|False"}),
     call_of("torchyard.diff_dumps", {"old": _DUMP, "new": _DUMP}),
     call_of("torchyard.decision_digest", {"contract": TOPK}, contract=_CONTRACT),
+    call_of("torchyard.sources_digest", {"packages": ["torchyard"]}, packages=_SEQUENCE),
     call_of("torchyard.digest_of", {"words": ["a", "b"]}, words=_SEQUENCE),
     call_of("torchyard.MeasuredFile", {"path": None}, _measured, path=optional(TEXT)),
     call_of("torchyard.MeasuredFile.read", {"machine": "a"}, _measured, machine=TEXT),

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from torchyard import Decision, note_use, registry
 from torchyard import arguments as checks
+from torchyard.dispatch import is_plain_call
 from torchyard_attention._block_mask import BlockMask
 from torchyard_attention._block_mask._operand import as_block_mask, mask_operand, path_mask
 from torchyard_attention._mods._recordings import Recording, cached_recording, recorded
 from torchyard_attention._mods._trace import lse_dtype
-from torchyard_attention._ops import _attention
+from torchyard_attention._ops import _autograd
 from torchyard_attention._ops._arguments import score_mod_of
-from torchyard_attention._ops._computation import request_of
-from torchyard_attention._ops._fast_path import try_call
+from torchyard_attention._ops._attention import dispatched
+from torchyard_attention._ops._computation import outputs, request_of, try_call
 from torchyard_attention._validation import (
     check_call,
     check_flags,
@@ -144,7 +145,12 @@ def flex_attention(
     )
     if not torch.compiler.is_compiling():
         _note_use(query.device.type)
-    result = _attention.forward(call, implementation or "")
+    use = implementation or ""
+    captured = () if call.score_mod is None else call.score_mod.captured
+    if not is_plain_call((call.query, call.key, call.value, *captured)):
+        result = dispatched(call, use)
+    else:
+        result = _autograd.recorded(call, use) if call.grad else outputs(call, use)
     if return_aux is not None:
         return result.out, AuxOutput(result.lse if aux.lse else None, result.max_scores)
     return (result.out, result.lse) if return_lse else result.out

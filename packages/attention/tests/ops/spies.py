@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from torchyard.dispatch import FastPath, decision_cache
-from torchyard_attention._ops._fast_path import FAST_PATH
+from torchyard_attention._ops._computation import FAST_PATH
 from torchyard_attention.contract import AttentionCall, AttentionRequest
 
 __all__ = ["Spy", "nothing_enabled", "spying"]

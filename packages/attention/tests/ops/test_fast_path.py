@@ -23,7 +23,7 @@ from torchyard_attention import (
     masks,
     scores,
 )
-from torchyard_attention._ops._fast_path import FAST_PATH, enable
+from torchyard_attention._ops._computation import FAST_PATH, enable
 from torchyard_attention.contract import AttentionCall, AttentionRequest, AttentionResult
 
 from .settings import context, deterministic, environment

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torchyard._features.levels import Evidence, EvidenceLevel, evidence_of
     from torchyard._features.maturity import Feature, PrototypeWarning, Stage, features, note_use
     from torchyard._ops.graph_call import GraphCall
-    from torchyard._ops.operators import Operators
+    from torchyard._ops.operators import Operators, sources_digest
     from torchyard._ops.transforms import (
         active_transform,
         differentiable_jvp,
@@ -51,8 +51,9 @@ if TYPE_CHECKING:
     from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
     from torchyard._registry.measured import MeasuredFile, digest_of
     from torchyard._registry.policy import Policy
-    from torchyard._registry.registry import Registry, registry, resolve, use
+    from torchyard._registry.registry import Registry, registry, resolve
     from torchyard._registry.resolver import decide, require
+    from torchyard._registry.use import use
     from torchyard.hookspecs import hookimpl
     from torchyard.optimization._api import optimize
 
@@ -127,8 +128,9 @@ _HOMES = {
     "resolve": "_registry.registry",
     "restart_count": "_environ",
     "setting": "_environ",
+    "sources_digest": "_ops.operators",
     "uncompiled": "_ops.uncompiled",
-    "use": "_registry.registry",
+    "use": "_registry.use",
     "with_accelerators": "_platforms.accelerators",
 }
 
@@ -204,6 +206,7 @@ __all__ = [
     "resolve",
     "restart_count",
     "setting",
+    "sources_digest",
     "uncompiled",
     "use",
     "with_accelerators",

@@ -9,7 +9,7 @@ once per process. Nothing else in the project reads the environment.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,14 +93,20 @@ VARIABLES: Final = (
 _BY_NAME: Final = {variable.name: variable for variable in VARIABLES}
 
 # What every decision reads, as the environment stores the names: bytes where names are bytes.
-_USE, _ENLIST, _LOCK, _TUNED = (
+DECIDING: Final = tuple(
     os.fsencode(name) if os.supports_bytes_environ else name
     for name in ("TORCHYARD_USE", "TORCHYARD_ENLIST", "TORCHYARD_LOCK", "TORCHYARD_TUNED")
 )
-_UNSET: Final = ("", "", "", "")
-# The dictionary beneath the environment, where it has one; else what makes every name be looked up.
+UNSET: Final = ("", "", "", "")
+# The dictionary beneath the environment, where it has one. A look into the environment for a
+# variable that is not there costs half a microsecond, an exception inside; into the dictionary a
+# thirtieth of that.
 _HELD: Final[Any] = getattr(os.environ, "_data", None)
-_ENVIRON: Final = os.environ if isinstance(_HELD, dict) else None
+ENVIRON: Final = os.environ if isinstance(_HELD, dict) else None
+# Whether none of some names is set in ENVIRON.
+none_set: Final[Callable[[Iterable[str | bytes]], bool]] = (
+    {}.keys() if ENVIRON is None else _HELD.keys()
+).isdisjoint
 
 # What others read and torchyard only shows: they decide how many threads a kernel gets.
 _THREADS: Final = (
@@ -141,24 +147,7 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def decision_settings(environ: Mapping[str, str] | None = None) -> tuple[str, str, str, str]:
-    """Return TORCHYARD_USE, _ENLIST, _LOCK and _TUNED, as :func:`setting` would.
-
-    Every decision reads them, cached or not, so this does as little as it can.
-    """
-    if environ is None and not configuration():
-        # A look into the environment for a variable that is not there costs half a microsecond,
-        # an exception inside; the dictionary beneath it, where it has one, a thirtieth of that.
-        if os.environ is _ENVIRON and not (
-            _USE in _HELD or _ENLIST in _HELD or _LOCK in _HELD or _TUNED in _HELD
-        ):
-            return _UNSET
-        get = os.environ.get
-        return (
-            get("TORCHYARD_USE", ""),
-            get("TORCHYARD_ENLIST", ""),
-            get("TORCHYARD_LOCK", ""),
-            get("TORCHYARD_TUNED", ""),
-        )
+    """Return TORCHYARD_USE, _ENLIST, _LOCK and _TUNED, as :func:`setting` would."""
     return (
         setting("TORCHYARD_USE", environ),
         setting("TORCHYARD_ENLIST", environ),

@@ -21,7 +21,6 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
-from torchyard._environ import decision_settings
 from torchyard._registry.policy import context_demands
 from torchyard._registry.registry import _process, registry
 from torchyard.torch_compat import (
@@ -43,6 +42,7 @@ __all__ = [
     "decision_cache",
     "is_plain_call",
     "no_active_modes",
+    "round_size",
 ]
 
 # Programs of more structures than this push all others out.
@@ -124,7 +124,7 @@ class FastPath:
         if (
             caches is not known._decision_caches
             or not known._saw_torch
-            or settings is not decision_settings()
+            or settings is not known.settings()
             or demands is not context_demands()
         ):
             cache = known.decision_cache()
@@ -220,6 +220,14 @@ class _Paths:
             self.calls[key] = (*self.calls.get(key, ()), made.try_call)
 
 
+def round_size(size: int) -> int:
+    """Return a size as requests have it: exact up to 16, above that the next power of two.
+
+    So a decision holds for all sizes of a bucket, and few requests stand for many calls.
+    """
+    return size if size <= 16 else 1 << (size - 1).bit_length()
+
+
 def decision_cache() -> dict[Any, Any]:
     """Return where to store what follows from decisions; see ``Registry.decision_cache``."""
     known = _process[0] if _process else registry()
@@ -228,7 +236,7 @@ def decision_cache() -> dict[Any, Any]:
     if (
         caches is known._decision_caches
         and known._saw_torch
-        and settings is decision_settings()
+        and settings is known.settings()
         and demands is context_demands()
     ):
         return found

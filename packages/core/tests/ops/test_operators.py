@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from torchyard._ops.operators import _digest
+from torchyard import sources_digest
 
 PACKAGES = ["some_ops", "some_programs"]
 
@@ -32,33 +33,39 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ids=["edited", "added", "of the other package"],
 )
 def test_any_change_of_a_source_gives_another_name(folder: Path, path: str, text: str) -> None:
-    before = _digest(PACKAGES)
-    assert _digest(PACKAGES) == before
+    before = sources_digest(PACKAGES)
+    assert sources_digest(PACKAGES) == before
     (folder / path).write_text(text)
-    assert _digest(PACKAGES) != before
+    assert sources_digest(PACKAGES) != before
 
 
 def test_what_is_moved_or_renamed_gives_another_name(folder: Path) -> None:
-    before = _digest(PACKAGES)
+    before = sources_digest(PACKAGES)
     source = folder / "some_ops" / "inner" / "_ops.py"
     source.rename(source.with_name("_kernels.py"))
-    assert _digest(PACKAGES) != before
+    assert sources_digest(PACKAGES) != before
 
 
 def test_what_is_no_source_changes_no_name(folder: Path) -> None:
-    before = _digest(PACKAGES)
+    before = sources_digest(PACKAGES)
     (folder / "some_ops" / "__pycache__").mkdir()
     (folder / "some_ops" / "__pycache__" / "_ops.pyc").write_bytes(b"compiled")
     (folder / "some_ops" / "torchyard.toml").write_text("")
-    assert _digest(PACKAGES) == before
+    assert sources_digest(PACKAGES) == before
 
 
 def test_nothing_of_the_package_is_imported(folder: Path) -> None:
-    _digest(PACKAGES)
+    sources_digest(PACKAGES)
     assert not set(PACKAGES) & set(sys.modules)
 
 
 def test_a_package_without_sources_is_never_the_same(folder: Path) -> None:
     for source in (folder / "some_ops").rglob("*.py"):
         source.unlink()
-    assert _digest(PACKAGES) != _digest(PACKAGES)
+    assert sources_digest(PACKAGES) != sources_digest(PACKAGES)
+
+
+@pytest.mark.parametrize("given", ["some_ops", [""], [3], None])
+def test_what_is_no_list_of_names_is_refused(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="sources_digest: packages"):
+        sources_digest(given)

@@ -80,8 +80,8 @@ def native_chain(
             stages.append((_PROGRAM, programs, _places(places), encoded, stage.rows, stage.columns))
     tensors = b"".join(_form(form) for form in (chain.output, *chain.inputs))
     read = tuple(tensor for weight in weights for tensor in weight.tensors)
-    native = _native.chain_fast_path(tensors, chain.memory, tuple(stages), read)
-    return None if native is None else native.try_call
+    functions = _native.chain_fast_path(tensors, chain.memory, tuple(stages), read)
+    return None if functions is None else functions[0]
 
 
 def _encoded(stage: Pointwise) -> Any | None:

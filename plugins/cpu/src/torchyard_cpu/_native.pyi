@@ -370,13 +370,10 @@ def connect_torch(parts: tuple[Any, ...], /) -> bool: ...
 #         are fewer than `least` bytes.
 def address(tensor: Tensor, name: str, least: int = 0, /) -> int: ...
 
-# A path of one op past torch's dispatcher: torchyard.dispatch.KernelPath, but that requests are
-# tuples of integers. The functions below return one with nothing enabled, or raise RuntimeError
-# where connect_torch did not return True.
-class FastPath:
-    def try_call(self, *arguments: Any) -> Any: ...
-    def enable(self, *request: Any) -> None: ...
-    def clear(self) -> None: ...
+# A path of one op past torch's dispatcher: try_call, enable and clear of torchyard.dispatch's
+# KernelPath, but that requests are tuples of integers. The functions below return one with nothing
+# enabled, or raise RuntimeError where connect_torch did not return True.
+PathFunctions: TypeAlias = tuple[Callable[..., Any], Callable[..., None], Callable[[], None]]
 
 # Of attention: see torchyard_attention.fast_path.AttentionPath.
 #
@@ -394,7 +391,7 @@ class FastPath:
 #     kernels: forward kernel, its tunables, decode kernel, its tunables, of each dtype in order.
 def attention_fast_path(
     kernels: tuple[tuple[str, tuple[int, ...], str, tuple[int, ...]], ...], /
-) -> FastPath: ...
+) -> PathFunctions: ...
 
 # Of topk: see torchyard_kernels.topk.contract.TopKKernel.
 #
@@ -403,7 +400,7 @@ def attention_fast_path(
 #
 # Args:
 #     kernels: a selection of each dtype, in the order of the contract's DTYPES.
-def topk_fast_path(kernels: tuple[str, ...], /) -> FastPath: ...
+def topk_fast_path(kernels: tuple[str, ...], /) -> PathFunctions: ...
 
 # Of linear: see torchyard_kernels.linear.contract.Linear.
 #
@@ -412,7 +409,7 @@ def topk_fast_path(kernels: tuple[str, ...], /) -> FastPath: ...
 #
 # Args:
 #     kernels: of float32, bfloat16 and float16.
-def linear_fast_path(kernels: tuple[str, ...], /) -> FastPath: ...
+def linear_fast_path(kernels: tuple[str, ...], /) -> PathFunctions: ...
 
 # The same of calls with functions of one structure.
 #
@@ -431,7 +428,7 @@ def fused_linear_fast_path(
     before: tuple[object, int, bytes] | None,
     after: tuple[object, int, bytes] | None,
     /,
-) -> FastPath: ...
+) -> PathFunctions: ...
 
 # The same of quantised weights of one spec. A request is: rows with the contract's rounding;
 # whether there is a bias.
@@ -442,7 +439,7 @@ def fused_linear_fast_path(
 #         not read.
 def quantised_fast_path(
     kernel: str, sizes: tuple[int, ...], read: tuple[int, ...], /
-) -> FastPath: ...
+) -> PathFunctions: ...
 
 # Of recurrent layers: see torchyard_kernels.recurrent.contract.Forward.
 #
@@ -456,7 +453,7 @@ def quantised_fast_path(
 #         functions, one for each kind.
 def recurrent_fast_path(
     kinds: tuple[object, ...], computing: tuple[str, ...] | tuple[Callable[..., Any], ...], /
-) -> FastPath: ...
+) -> PathFunctions: ...
 
 # Of foreach_map, for one program and kind of operands: see
 # torchyard_kernels.pointwise.contract.PointwiseKernel. Nothing has to be enabled.
@@ -476,7 +473,7 @@ def pointwise_fast_path(
     dtypes: bytes,
     in_place: bool,
     /,
-) -> FastPath: ...
+) -> PathFunctions: ...
 
 # Of the stages that a layer runs on one row: torchyard_kernels.linear.contract.chain. It takes the
 # chain's inputs. Nothing has to be enabled. None where a weight cannot be read.
@@ -497,4 +494,4 @@ def chain_fast_path(
     stages: tuple[tuple[Any, ...], ...],
     weights: tuple[Tensor, ...],
     /,
-) -> FastPath | None: ...
+) -> PathFunctions | None: ...

@@ -7,7 +7,6 @@ lacks it, there is no fast path, and calls go through torch's dispatcher.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -50,15 +49,13 @@ class NativePath(ABC):
     Make one only where :func:`reads_tensors`.
 
     Args:
-        native: the native path.
+        functions: of the native path.
     """
 
-    __slots__ = ("_native", "clear", "try_call")
+    __slots__ = ("_enable", "clear", "try_call")
 
-    def __init__(self, native: _native.FastPath) -> None:
-        self._native = native
-        self.try_call: Callable[..., Any] = native.try_call
-        self.clear = native.clear
+    def __init__(self, functions: _native.PathFunctions) -> None:
+        self.try_call, self._enable, self.clear = functions
 
     @abstractmethod
     def enable(self, request: Any) -> bool:

@@ -29,8 +29,7 @@ from torchyard_attention.contract import (
 )
 from torchyard_attention.fast_path import PathMask
 from torchyard_cpu import _tensor_reader
-from torchyard_cpu.attention._fast_path import NativeAttentionPath
-from torchyard_cpu.attention._forward import NativeForward
+from torchyard_cpu.attention._forward import NativeAttentionPath, NativeForward
 
 _FORWARD = NativeForward("")
 
@@ -307,7 +306,7 @@ def test_more_requests_than_there_is_room_for_push_out_others_and_nothing_else()
 def test_where_torch_lacks_the_exchange_api_there_is_none_and_calls_go_through_the_dispatcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("torchyard_cpu.attention._fast_path.reads_tensors", lambda: False)
+    monkeypatch.setattr("torchyard_cpu.attention._forward.reads_tensors", lambda: False)
     assert _FORWARD.fast_path(None) is None
     decision_cache().clear()
     query = torch.randn(1, 2, 3, 4)

@@ -23,8 +23,7 @@ from torchyard_attention._mods._trace import SCORE_INPUTS, trace
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.fast_path import PathMask
 from torchyard_attention.testing import request_of
-from torchyard_cpu.attention._fast_path import NativeAttentionPath
-from torchyard_cpu.attention._forward import NativeForward
+from torchyard_cpu.attention._forward import NativeAttentionPath, NativeForward
 
 _FORWARD = NativeForward("")
 Mod = Callable[..., Tensor]

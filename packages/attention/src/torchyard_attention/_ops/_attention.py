@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from torchyard.dispatch import is_plain_call
 from torchyard_attention._mods._trace import lse_dtype
 from torchyard_attention._ops._arguments import (
     COMMON,
@@ -16,15 +15,19 @@ from torchyard_attention._ops._arguments import (
     flattened,
     rebuilt,
 )
-from torchyard_attention._ops._autograd import recorded
-from torchyard_attention._ops._computation import gradients, outputs
-from torchyard_attention._ops._fast_path import op_outputs, try_op, with_lasting_text
+from torchyard_attention._ops._computation import (
+    gradients,
+    op_outputs,
+    outputs,
+    try_op,
+    with_lasting_text,
+)
 from torchyard_attention._ops._layout import empty_in_order
 from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._transforms import _functions
 from torchyard_attention.contract import AttentionCall, AttentionResult
 
-__all__ = ["forward"]
+__all__ = ["dispatched"]
 
 # The backward returns gradients of those captured tensors alone that captured_grad marks.
 _FORWARD_SCHEMA: Final = (
@@ -37,16 +40,13 @@ _BACKWARD_SCHEMA: Final = (
 )
 
 
-def forward(call: AttentionCall, use: str = "") -> AttentionResult:
-    """Compute the outputs, through torch's dispatcher where anything else takes part in the call.
+def dispatched(call: AttentionCall, use: str = "") -> AttentionResult:
+    """Compute the outputs by the op, through torch's dispatcher.
 
     Args:
         call: the call.
         use: the implementation that is demanded; empty: none.
     """
-    captured = () if call.score_mod is None else call.score_mod.captured
-    if is_plain_call((call.query, call.key, call.value, *captured)):
-        return recorded(call, use) if call.grad else outputs(call, use)
     found = OPERATORS["forward"](
         *flattened(call), call.lse, call.max_scores, call.grad, use, *dropout_arguments(call)
     )

@@ -14,8 +14,7 @@ from torchyard import registry
 from torchyard.dispatch import is_plain_call
 from torchyard_attention._mods._trace import IDENTITY, lse_dtype
 from torchyard_attention._ops._arguments import options_of, options_text, score_mod_of
-from torchyard_attention._ops._computation import request_of
-from torchyard_attention._ops._fast_path import op_outputs
+from torchyard_attention._ops._computation import op_outputs, request_of
 from torchyard_attention._ops._operators import OPERATORS, isolated
 from torchyard_attention._ops._transforms._refused import constant
 from torchyard_attention.contract import (

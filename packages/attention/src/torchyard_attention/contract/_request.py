@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from torchyard import ReasonCode, Verdict
+from torchyard.dispatch import round_size
 
 __all__ = ["AttentionRequest", "MaskKind", "ScoreKind", "lacking_of_score", "refused_sizes"]
 
@@ -80,7 +81,7 @@ class AttentionRequest:
 
     def __post_init__(self) -> None:
         for name in ("batch", "q_length", "kv_length"):
-            object.__setattr__(self, name, _round_up(getattr(self, name)))
+            object.__setattr__(self, name, round_size(getattr(self, name)))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.
@@ -146,7 +147,3 @@ def lacking_of_score(request: AttentionRequest, lacking_of_program: Callable[[],
     if not request.score_text:
         return "judges a score_mod by its program, and the request has no score_text"
     return lacking_of_program()
-
-
-def _round_up(size: int) -> int:
-    return size if size <= 16 else 1 << (size - 1).bit_length()

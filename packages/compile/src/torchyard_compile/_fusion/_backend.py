@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
 
 from torch import fx
 
-from torchyard import arguments, decision_digest, registry
+from torchyard import arguments, decision_digest, registry, sources_digest
 from torchyard_compile import torch_compat
 from torchyard_compile._calls import Calls, CallSite
 from torchyard_compile._choice import LeftAlone, SettledError, implementation_of
@@ -16,6 +17,8 @@ from torchyard_compile._fusion._product import Product, products_of
 from torchyard_compile._graph_nodes import place_of
 
 __all__ = ["LinearFusion"]
+
+_PARTS: Final = ("torchyard", "torchyard_compile", "torchyard_kernels", "torchyard_programs")
 
 
 class LinearFusion:
@@ -144,4 +147,14 @@ def _replace(graph: fx.Graph, product: Product) -> tuple[str, str]:
 def _key() -> str:
     from torchyard_kernels.linear.contract import LINEAR
 
-    return f"torchyard {decision_digest(LINEAR)}"
+    return f"torchyard {_sources()} {decision_digest(LINEAR)}"
+
+
+@cache
+def _sources() -> str:
+    """Return a digest of what a compiled graph has of ours besides choices.
+
+    That is which products this pass finds, and the names of ops, which follow from their package's
+    sources.
+    """
+    return sources_digest(_PARTS)

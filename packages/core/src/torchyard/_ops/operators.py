@@ -20,7 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
-__all__ = ["Operators"]
+from torchyard import arguments
+
+__all__ = ["Operators", "sources_digest"]
 
 
 class Operators:
@@ -36,7 +38,8 @@ class Operators:
         import torch  # the core does without
 
         self.namespace: Final = namespace
-        self.overload: Final = f"sources_{_digest(sources)}"
+        self.sources: Final = tuple(sources)
+        self.overload: Final = f"sources_{sources_digest(sources)}"
         # torch.library has no types of its own.
         self._library: Final = cast("Any", torch.library.Library)(namespace, "DEF")
         self._calls: Final[dict[str, Callable[..., Any]]] = {}
@@ -148,8 +151,19 @@ def _choosing(lasting: Callable[..., Any], of_sources: Callable[..., Any]) -> Ca
     return call
 
 
-def _digest(packages: Sequence[str]) -> str:
-    """Return a name for the packages' sources; another each time where there are none to read."""
+def sources_digest(packages: Sequence[str]) -> str:
+    """Return a digest of the Python sources of some packages, as 16 hexadecimal digits.
+
+    For keys of what was made by them, such as a compiled graph: the version of a package stays
+    while its sources are edited. Another digest each time where a package has no sources to read.
+
+    Args:
+        packages: their names, as they are imported.
+
+    Raises:
+        TypeError, ValueError: no sequence of names.
+    """
+    packages = arguments.sequence("sources_digest", "packages", packages, arguments.text)
     digest = hashlib.blake2b(digest_size=8)
     for package in packages:
         spec = importlib.util.find_spec(package)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torchyard._contracts.contract import ContractId
-from torchyard._environ import decision_settings
 from torchyard._errors import LockError
 from torchyard._failure import describe
 from torchyard._registry.lock import DecisionDump
@@ -93,7 +92,7 @@ def _made_with(known: Registry) -> dict[str, str]:
     for plugin in known.plugins:
         state = "" if plugin.usable else f" ({plugin.state})"
         made_with[f"plugin {plugin.name}"] = f"{plugin.source.version}{state}"
-    settings = decision_settings(known.environ)
+    settings = known.settings()
     for name, value in zip(("use", "enlist", "lock", "tuned"), settings, strict=True):
         if value:
             made_with[f"TORCHYARD_{name.upper()}"] = value

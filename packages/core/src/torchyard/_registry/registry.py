@@ -6,28 +6,32 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from torchyard import arguments
 from torchyard._contracts.contract import ContractId, Request
 from torchyard._contracts.implementation import Implementation, ReasonCode
-from torchyard._environ import decision_settings, setting
-from torchyard._errors import PolicyError
+from torchyard._environ import (
+    DECIDING,
+    ENVIRON,
+    UNSET,
+    configuration,
+    decision_settings,
+    none_set,
+    setting,
+)
 from torchyard._platforms.platform import Platform, imported_torch
 from torchyard._plugins.activation import PluginCodeError
 from torchyard._plugins.offers import Offers
 from torchyard._plugins.plugin import PluginSource
-from torchyard._registry.decision import Candidate, Decision, Source
+from torchyard._registry.decision import Candidate, Decision, Outcome, Source
 from torchyard._registry.lock import DecisionDump, read_dump
 from torchyard._registry.policy import (
     Policy,
     context_demands,
-    contract_of,
     demanded,
-    demanding,
     parse_enlisted,
 )
 from torchyard._registry.resolver import decide, require
@@ -81,7 +85,7 @@ class Registry(Offers):
         self._candidates: dict[Hashable, _Candidates] = {}
         self._tuned: TunedDecisions | None = None
         super().__init__(sources, platform=platform, environ=environ)
-        _REGISTRIES.add(self)
+        REGISTRIES.add(self)
 
     def decide(
         self, contract: str | ContractId, request: Request, *, use: str | None = None
@@ -140,7 +144,7 @@ class Registry(Offers):
         """
         if not self._saw_torch and self._probes and imported_torch() is not None:
             self._look_again()
-        settings, demands = decision_settings(self._environ), context_demands()
+        settings, demands = self.settings(), context_demands()
         # Nearly always the same objects as before, and then there is nothing to look up.
         known_settings, known_demands, cache, held = self._latest
         caches = self._decision_caches
@@ -154,6 +158,16 @@ class Registry(Offers):
                 found = caches.setdefault((settings, demands), {})
         self._latest = settings, demands, found, caches
         return found
+
+    def settings(self) -> _Settings:
+        """Return TORCHYARD_USE, _ENLIST, _LOCK and _TUNED; always the same object if none is set.
+
+        Every decision reads them, cached or not, so this does as little as it can.
+        """
+        process = self._environ is None and os.environ is ENVIRON
+        if process and none_set(DECIDING) and not configuration():
+            return UNSET
+        return decision_settings(self._environ)
 
     def record_fastest(
         self,
@@ -212,7 +226,7 @@ class Registry(Offers):
             self._check(contract, request)
         if use is not None:
             arguments.text("Registry", "use", use)
-        return contract, request, use, context_demands(), decision_settings(self._environ)
+        return contract, request, use, context_demands(), self.settings()
 
     def _check(self, contract: object, request: object) -> None:
         """Check of what kind they are; of each class of requests once, as calls are many."""
@@ -267,7 +281,7 @@ class Registry(Offers):
         self, contract: ContractId, use: str | None = None, settings: _Settings | None = None
     ) -> Policy:
         """Return what this context, or the settings that are given, ask for of a contract."""
-        uses, enlist, lock, tuned = settings or decision_settings(self._environ)
+        uses, enlist, lock, tuned = settings or self.settings()
         return Policy(
             use=demanded(contract, use, uses),
             enlist=parse_enlisted(enlist),
@@ -300,11 +314,12 @@ class Registry(Offers):
         """
         if decision.source is not Source.ORDER or len(decision.considered) == 1:
             return
-        skipped = tuple(
+        skipped = [
             candidate
-            for candidate in decision.skipped()
-            if candidate.verdict.code is not ReasonCode.PURPOSE
-        )
+            for candidate in decision.considered
+            if candidate.outcome is Outcome.REFUSED
+            and candidate.verdict.code is not ReasonCode.PURPOSE
+        ]
         if not skipped:
             return
         key = (
@@ -343,7 +358,8 @@ class Registry(Offers):
         return tuple((bucket, name) for bucket, name in buckets.items() if name is not None)
 
 
-_REGISTRIES: Final[weakref.WeakSet[Registry]] = weakref.WeakSet()
+# All of this process, made by hand or not.
+REGISTRIES: Final[weakref.WeakSet[Registry]] = weakref.WeakSet()
 _process: list[Registry] = []
 _process_lock = threading.RLock()
 
@@ -362,36 +378,11 @@ def resolve(contract: str, request: Request, *, use: str | None = None) -> Calla
     return registry().resolve(contract, request, use=use)
 
 
-@contextmanager
-def use(**implementations: str) -> Iterator[None]:
-    """Demand implementations inside a ``with`` block: ``use(attention="cpu.native")``.
-
-    A keyword is an op's name (any version) or, with ``_v`` before the version, a contract
-    (``attention_v1``). The demand never falls back: what the implementation does not support raises
-    UnsupportedError. Blocks nest; the innermost wins. Follows the current context (thread, task).
-
-    Raises:
-        PolicyError: a keyword or a name that cannot be one, or an op that no installed component
-            defines, of which a demand would be without effect.
-    """
-    known = {item for made in (registry(), *_REGISTRIES) for item in made.contracts()}
-    for keyword in implementations:
-        contract = contract_of(keyword)
-        if not any(contract in {str(item), item.op} for item in known):
-            ops = ", ".join(sorted({item.op for item in known})) or "none; install a component"
-            raise PolicyError(
-                f"use({keyword}=...): expected an op of an installed component, got {contract!r}; "
-                f"the ops are: {ops}"
-            )
-    with demanding(implementations):
-        yield
-
-
 def _renew_locks() -> None:
     """Give a forked child its own locks: a thread that it does not have may hold the old ones."""
     global _process_lock
     _process_lock = threading.RLock()
-    for known in _REGISTRIES:
+    for known in REGISTRIES:
         known._lock = threading.RLock()
 
 

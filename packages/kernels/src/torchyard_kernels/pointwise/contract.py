@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard.dispatch import round_size
 from torchyard_kernels._request_fields import parse_sizes
-from torchyard_kernels._request_sizes import rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +71,7 @@ class PointwiseRequest:
     groups: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "groups", rounded_up(self.groups))
+        object.__setattr__(self, "groups", round_size(self.groups))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.

@@ -26,8 +26,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard.dispatch import round_size
 from torchyard_kernels._request_fields import parse_flag, parse_sizes
-from torchyard_kernels._request_sizes import rounded_up
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,7 +99,7 @@ class TopKRequest:
 
     def __post_init__(self) -> None:
         for name in ("rows", "length", "k"):
-            object.__setattr__(self, name, rounded_up(getattr(self, name)))
+            object.__setattr__(self, name, round_size(getattr(self, name)))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked."""

@@ -1,5 +1,5 @@
-// One Python type, FastPath, for the paths of all ops: calls of tensors that native code reads and
-// computes by itself. See torchyard_cpu/_native.pyi.
+// The paths of all ops: calls of tensors that native code reads and computes by itself. See
+// torchyard_cpu/_native.pyi.
 //
 // An op gives a class Path with
 //   PyObject* try_call(PyObject* const* argv, Py_ssize_t argc);
@@ -17,17 +17,6 @@
 #include "bindings/tensor_reader.h"
 
 namespace torchyard {
-
-// What FastPath's methods do for an op.
-struct FastPathMethods {
-  PyObject* (*try_call)(void* path, PyObject* const* argv, Py_ssize_t argc);
-  PyObject* (*enable)(void* path, PyObject* const* argv, Py_ssize_t argc);
-  void (*clear)(void* path);
-  void (*end)(void* path);
-};
-
-// Takes the path over, whose memory is Python's; null with an exception set.
-PyObject* new_fast_path(void* path, const FastPathMethods* methods);
 
 // Makes an object of a path in Python's memory, for which the constructor's arguments are given;
 // null with an exception set.
@@ -49,22 +38,51 @@ PyObject* drop_path(Path* path) {
   return nullptr;
 }
 
+// The name of the capsules that own paths.
+constexpr char kPathCapsule[] = "torchyard_cpu._native.path";
+
+// Takes the path over: a tuple (try_call, enable, clear) of functions that share it; null with an
+// exception set.
 template <class Path>
 PyObject* make_fast_path(Path* path) {
-  static constexpr FastPathMethods methods = {
-      [](void* self, PyObject* const* argv, Py_ssize_t argc) {
-        return static_cast<Path*>(self)->try_call(argv, argc);
-      },
-      [](void* self, PyObject* const* argv, Py_ssize_t argc) {
-        return static_cast<Path*>(self)->enable(argv, argc);
-      },
-      [](void* self) { static_cast<Path*>(self)->clear(); },
-      [](void* self) {
-        static_cast<Path*>(self)->end();
-        PyMem_Free(self);
-      },
+  struct Functions {
+    static Path* path_of(PyObject* capsule) {
+      return static_cast<Path*>(PyCapsule_GetPointer(capsule, kPathCapsule));
+    }
+    static PyObject* try_call(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+      return tensor_reader().begin_call() ? path_of(self)->try_call(argv, argc) : nullptr;
+    }
+    static PyObject* enable(PyObject* self, PyObject* const* argv, Py_ssize_t argc) {
+      return path_of(self)->enable(argv, argc);
+    }
+    static PyObject* clear(PyObject* self, PyObject*) {
+      path_of(self)->clear();
+      Py_RETURN_NONE;
+    }
+    static void end(PyObject* capsule) { drop_path(path_of(capsule)); }
   };
-  return new_fast_path(path, &methods);
+  // Functions keep their definitions for good.
+  static PyMethodDef definitions[] = {
+      {"try_call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Functions::try_call)),
+       METH_FASTCALL, "Compute a call whose request was enabled; None for any other."},
+      {"enable", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(Functions::enable)),
+       METH_FASTCALL, "Compute calls that make a request from now on."},
+      {"clear", Functions::clear, METH_NOARGS, "Forget every request."},
+  };
+  if (!tensor_reader().is_connected()) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "fast path: expected connect_torch to have returned True before");
+    return drop_path(path);
+  }
+  PyObject* capsule = PyCapsule_New(path, kPathCapsule, Functions::end);
+  if (capsule == nullptr) return drop_path(path);
+  PyObject* functions = PyTuple_New(3);
+  for (Py_ssize_t i = 0; functions != nullptr && i < 3; ++i) {
+    PyObject* function = PyCFunction_New(&definitions[i], capsule);
+    if (function == nullptr || PyTuple_SetItem(functions, i, function) != 0) Py_CLEAR(functions);
+  }
+  Py_DECREF(capsule);
+  return functions;
 }
 
 // Ends a call that the path does not compute: null where an exception is set, else None.
@@ -91,7 +109,7 @@ inline bool takes_arguments(Py_ssize_t expected, Py_ssize_t given) {
 inline PyMethodDef path_maker(const char* name,
                               PyObject* (*make)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(make)), METH_FASTCALL,
-          "Return a FastPath with nothing enabled."};
+          "Return a path with nothing enabled."};
 }
 
 // Add an op's functions to the module; 0, or -1 with an exception set. See fast_paths.h.

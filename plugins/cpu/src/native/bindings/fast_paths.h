@@ -6,7 +6,7 @@
 
 namespace torchyard {
 
-// Adds the type FastPath and all ops' functions to the module; 0, or -1 with an exception set.
+// Adds all ops' functions to the module; 0, or -1 with an exception set.
 // Nothing else names an op's path, so that a module without torch's tensors leaves out this one.
 int add_fast_paths(PyObject* module);
 

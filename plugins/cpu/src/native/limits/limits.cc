@@ -11,7 +11,7 @@
 #include "base/aligned.h"
 #include "base/isa/cpu_features.h"
 #include "base/large_pages.h"
-#include "base/parallel.h"
+#include "base/threads.h"
 
 namespace torchyard {
 

@@ -6,8 +6,7 @@
 #include <new>
 
 #include "base/math.h"
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 #include "base/work_runs.h"
 
 namespace torchyard {

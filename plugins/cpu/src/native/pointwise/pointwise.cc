@@ -2,8 +2,7 @@
 
 #include <atomic>
 
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 
 namespace torchyard {
 

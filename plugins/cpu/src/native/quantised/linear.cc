@@ -2,8 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 #include "base/work_runs.h"
 #include "quantised/quantised.h"
 

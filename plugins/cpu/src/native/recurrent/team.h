@@ -7,7 +7,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "base/parallel.h"
+#include "base/threads.h"
 
 namespace torchyard {
 

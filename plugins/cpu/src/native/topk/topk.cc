@@ -4,8 +4,7 @@
 #include <new>
 
 #include "base/math.h"
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 
 namespace torchyard {
 

@@ -1,8 +1,8 @@
-"""From an attention call's tensors to the native kernel's addresses."""
+"""Attention's native forward: from a call's tensors to addresses, and the fast path."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 import torch
@@ -13,24 +13,40 @@ from torchyard_attention.contract import (
     AttentionRequest,
     AttentionResult,
     MaskBlocks,
+    MaskKind,
+    ScoreKind,
 )
+from torchyard_attention.fast_path import PathMask, PathScore
 from torchyard_cpu import _native
 from torchyard_cpu._addresses import address
 from torchyard_cpu._features import features
+from torchyard_cpu._tensor_reader import reads_tensors
 from torchyard_cpu._tuning.machine_file import tuned
 from torchyard_cpu._tuning.tunables import Tunables, frozen, with_options
 from torchyard_cpu.attention import DTYPES
-from torchyard_cpu.attention._fast_path import NativeAttentionPath, attention_path
+from torchyard_cpu.attention._path_scores import path_score
 from torchyard_cpu.attention._score_program import native_score
 
-__all__ = ["NativeForward", "call_places", "decodes", "kernels_of", "tensor_place"]
+__all__ = [
+    "NativeAttentionPath",
+    "NativeForward",
+    "call_places",
+    "decodes",
+    "kernels_of",
+    "tensor_place",
+]
 
+_Kernels: TypeAlias = Mapping[torch.dtype, tuple[str, Tunables]]
 _Dims: TypeAlias = tuple[int, int, int, int, int, int, int]
 _Place: TypeAlias = tuple[int, int, int, int]
 _PagesPlace: TypeAlias = tuple[int, int, int, int, int]
 _CallPlaces: TypeAlias = tuple[
     _Dims, _Place, _Place, _Place, _Place, int, float, tuple[int, ...] | None, Tunables
 ]
+
+# In the order of native DType.
+_PATH_DTYPES: Final = ("float32", "bfloat16", "float16")
+_PATH_MASKS: Final = (MaskKind.NONE, MaskKind.CAUSAL, MaskKind.BLOCKS)
 
 
 def decodes(query_heads: int, key_heads: int, rows: int) -> bool:
@@ -55,7 +71,7 @@ class NativeForward:
 
     def fast_path(self, request: AttentionRequest) -> NativeAttentionPath | None:
         """Return a path with nothing enabled; see ``torchyard.dispatch.OffersFastPath``."""
-        return attention_path(self._kernels, self._decode_kernels)
+        return _attention_path(self._kernels, self._decode_kernels)
 
     def __call__(self, call: AttentionCall) -> AttentionResult:
         """Compute the outputs.
@@ -92,6 +108,77 @@ class NativeForward:
         attend = _native.attention_decode if decoding else _native.attention_forward
         attend(kernel, *places, score, greatest, threads, False, pages)
         return AttentionResult(out, lse, max_scores)
+
+
+class NativeAttentionPath:
+    """``torchyard_attention.fast_path.AttentionPath`` by the native module."""
+
+    try_call: Callable[
+        [
+            Tensor,
+            Tensor,
+            Tensor,
+            PathMask | None,
+            float | None,
+            bool,
+            bool,
+            PathScore | None,
+        ],
+        Tensor | tuple[Tensor, Tensor] | None,
+    ]
+
+    def __init__(self, functions: _native.PathFunctions) -> None:
+        self.try_call, self._enable, self.clear = functions
+
+    def enable(self, request: AttentionRequest, call: AttentionCall | None = None) -> bool:
+        """Compute calls that make this request from now on, where native code alone can.
+
+        Args:
+            request: of a call.
+            call: the call; not needed where it has no score_mod.
+        """
+        if (
+            request.score is ScoreKind.GENERAL
+            or request.dtype not in _PATH_DTYPES
+            or not request.unit_stride
+            or request.max_scores
+            or request.grad
+            or request.deterministic
+            or request.page_size
+        ):
+            return True
+        words = (
+            _PATH_DTYPES.index(request.dtype),
+            request.batch,
+            request.q_heads,
+            request.kv_heads,
+            request.q_length,
+            request.kv_length,
+            request.head_dim,
+            request.value_dim,
+            _PATH_MASKS.index(request.mask),
+            *request.block_size,
+            int(request.lse),
+        )
+        if request.score is ScoreKind.NONE:
+            self._enable(words)
+        elif call is not None and call.score_mod is not None:
+            sizes = (*call.query.shape[:3], call.key.shape[2])
+            score = path_score(call.score_mod, sizes) if all(sizes) else None
+            if score is not None:
+                self._enable(words, call.score_mod.text, *score)
+        return True
+
+
+def _attention_path(kernels: _Kernels, decode_kernels: _Kernels) -> NativeAttentionPath | None:
+    """Return a path with nothing enabled; None where native code cannot read torch's tensors."""
+    if not reads_tensors():
+        return None
+    rows = tuple(
+        (*kernels[dtype], *decode_kernels[dtype])
+        for dtype in (getattr(torch, name) for name in _PATH_DTYPES)
+    )
+    return NativeAttentionPath(_native.attention_fast_path(rows))
 
 
 def kernels_of(

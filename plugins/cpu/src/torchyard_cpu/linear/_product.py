@@ -32,7 +32,7 @@ class _LinearPath(NativePath):
     __slots__ = ()
 
     def enable(self, request: LinearRequest) -> bool:
-        self._native.enable(_key(request))
+        self._enable(_key(request))
         return True
 
 
@@ -41,8 +41,8 @@ class _FusedPath(NativePath):
 
     __slots__ = ("_kind",)
 
-    def __init__(self, native: _native.FastPath, request: LinearRequest) -> None:
-        super().__init__(native)
+    def __init__(self, functions: _native.PathFunctions, request: LinearRequest) -> None:
+        super().__init__(functions)
         self._kind = _kind(request)
 
     def enable(self, request: LinearRequest) -> bool:
@@ -50,7 +50,7 @@ class _FusedPath(NativePath):
             return False
         # Native code runs functions on one batch alone.
         if request.batch == 1:
-            self._native.enable(_key(request))
+            self._enable(_key(request))
         return True
 
 

@@ -108,7 +108,7 @@ class NativePointwise:
         for kind in program.number_kinds:
             kinds.extend((_NUMBERS.index(kind.__name__), -1))
         results = request.out or tuple(str(dtype)[6:] for dtype in program.results)
-        native = _native.pointwise_fast_path(
+        try_call, _, _ = _native.pointwise_fast_path(
             self._kernel,
             program.encoded,
             kinds.tobytes(),
@@ -117,8 +117,8 @@ class NativePointwise:
             bool(request.out),
         )
         if program.computed is None:
-            return _PointwisePath(request, native.try_call)
-        return _PointwisePath(request, WithNumbers(request, program.computed, native.try_call))
+            return _PointwisePath(request, try_call)
+        return _PointwisePath(request, WithNumbers(request, program.computed, try_call))
 
     def __call__(self, call: PointwiseCall) -> tuple[list[Tensor], ...]:
         """Compute a call; see the contract. Tensors of odd layouts are copied, one by one."""

@@ -44,14 +44,14 @@ class _QuantisedPath(NativePath):
 
     __slots__ = ("_spec",)
 
-    def __init__(self, native: _native.FastPath, spec: WeightSpec) -> None:
-        super().__init__(native)
+    def __init__(self, functions: _native.PathFunctions, spec: WeightSpec) -> None:
+        super().__init__(functions)
         self._spec = spec
 
     def enable(self, request: LinearRequest) -> bool:
         if _spec(request) != self._spec:
             return False
-        self._native.enable((request.rows, int(request.bias)))
+        self._enable((request.rows, int(request.bias)))
         return True
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from torchyard_cpu._tensor_reader import NativePath
-from torchyard_cpu.recurrent._fast_path import recurrent_path
+from torchyard_cpu.recurrent._forward import recurrent_path
 from torchyard_kernels.recurrent.contract import (
     RecurrentCall,
     RecurrentKind,

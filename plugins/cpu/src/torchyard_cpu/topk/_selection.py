@@ -24,7 +24,7 @@ class _TopKPath(NativePath):
     def enable(self, request: TopKRequest) -> bool:
         # Native code reads contiguous rows alone.
         if request.unit_stride:
-            self._native.enable(
+            self._enable(
                 (
                     DTYPES.index(request.dtype),
                     request.rows,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-from torchyard._environ import VARIABLES, decision_settings, setting, unknown_settings
+from torchyard._environ import VARIABLES, setting, unknown_settings
 from torchyard._errors import TorchyardError
 from torchyard._plugins.check import Check, CheckStatus
 from torchyard._plugins.ownership import plugin_lists
@@ -27,7 +27,7 @@ def check_settings(registry: Registry) -> Iterator[Check]:
 
 
 def _mistakes(registry: Registry) -> Iterator[Check]:
-    use, enlist, lock, _ = decision_settings(registry.environ)
+    use, enlist, lock, _ = registry.settings()
     try:
         uses = parse_uses(use)
         demanded = [*uses.values(), *parse_enlisted(enlist)]

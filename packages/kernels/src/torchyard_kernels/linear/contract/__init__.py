@@ -26,8 +26,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard.dispatch import round_size
 from torchyard_kernels._request_fields import parse_flag, parse_sizes
-from torchyard_kernels._request_sizes import rounded_up
 from torchyard_kernels.linear.contract.weights import (
     PANEL_COLUMNS,
     Packed,
@@ -135,7 +135,7 @@ class LinearRequest:
     epilogue_captured: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", rounded_up(self.rows))
+        object.__setattr__(self, "rows", round_size(self.rows))
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.

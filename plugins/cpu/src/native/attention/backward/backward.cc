@@ -8,8 +8,7 @@
 
 #include "attention/extent.h"
 #include "attention/mask/mask.h"
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 
 namespace torchyard {
 

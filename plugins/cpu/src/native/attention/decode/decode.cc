@@ -7,8 +7,7 @@
 #include <new>
 
 #include "attention/mask/mask.h"
-#include "base/parallel.h"
-#include "base/scratch.h"
+#include "base/threads.h"
 #include "base/work_runs.h"
 
 namespace torchyard {

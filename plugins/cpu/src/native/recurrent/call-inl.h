@@ -1,24 +1,20 @@
+// A call of recurrent layers on some sequences of a batch: its phases, and its working memory.
+#pragma once
+
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
-#include "base/scratch.h"
+#include "base/threads.h"
 #include "recurrent/layout.h"
 #include "recurrent/team.h"
 
 namespace torchyard {
-
 namespace {
 
 // Rows of inputs that are multiplied at a time: enough that a panel of weights, once in the cache,
 // is used often, and few enough that the sums are still there when their steps come.
 constexpr int64_t kStretchRows = 384;
 constexpr int64_t kTileRows = 48;  // a multiple of each kernel's rows
-// Products of a step below which a second thread costs more than it saves.
-constexpr int64_t kWorthThreads = 32 << 10;
-// Bytes of weights per step that a second-level cache holds, near enough.
-constexpr int64_t kOwnWeights = 1 << 20;
-constexpr int64_t kOwnSequences = 4;
 // As kStretchRows, of a thread that has sequences of its own: each such thread has these sums.
 constexpr int64_t kOwnStretchRows = 96;
 
@@ -306,83 +302,5 @@ class Call {
   std::byte* between_[2] = {};
 };
 
-int shares_for(const RecurrentArgs& args, int threads) {
-  const RecurrentSizes& sizes = args.sizes;
-  const int64_t products = args.batch * sizes.gates() * sizes.hidden * sizes.outputs;
-  if (products < kWorthThreads) return 1;
-  return std::min(threads, Team::kMost);
-}
-
-// Whether each thread takes sequences of its own through all steps, and waits for no other. It then
-// reads all weights at each step, which must stay in a cache that it has for itself; and sequences
-// must be enough that a weight, once in a register, is multiplied as often as it costs to bring.
-bool by_sequences(const RecurrentArgs& args, const RecurrentKernel& kernel, int shares) {
-  const CellLayout last(args.sizes, kernel, args.sizes.layers * args.sizes.directions - 1);
-  const int64_t weights =
-      last.hh.bytes(kernel) + (args.sizes.projected ? last.hr.bytes(kernel) : 0);
-  return shares > 1 && weights <= kOwnWeights &&
-         args.batch >= shares * std::max<int64_t>(kOwnSequences, kernel.rows);
-}
-
-// A batch in parts, each a call of one thread.
-struct Parts {
-  const RecurrentArgs& args;
-  const RecurrentKernel& kernel;
-  int64_t count;
-  std::byte* block = nullptr;
-  size_t size = 0;  // of the working memory of one
-  std::atomic<int64_t> next{0};
-
-  Sequences of(int64_t part) const {
-    const int64_t first = args.batch * part / count;
-    return {first, args.batch * (part + 1) / count - first};
-  }
-
-  // The last part has the most sequences, and the first may take the most steps at a time.
-  size_t most() const {
-    return std::max(Call(args, kernel, of(0), 1).place(nullptr),
-                    Call(args, kernel, of(count - 1), 1).place(nullptr));
-  }
-
-  void work() {
-    for (int64_t part; (part = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-      Call call(args, kernel, of(part), 1);
-      call.place(block + static_cast<size_t>(part) * size);
-      call.work();
-    }
-  }
-};
-
-// Calls task(block) with so many bytes, of NaN where they are poisoned.
-template <class Task>
-Status with_memory(size_t size, bool poison, const Task& task) {
-  Scratch& scratch = thread_scratch();
-  std::byte* block = scratch.acquire(size);
-  if (block == nullptr) return Status::kOutOfMemory;
-  if (poison) std::memset(block, 0xff, size);
-  task(block);
-  scratch.release();
-  return Status::kOk;
-}
-
 }  // namespace
-
-Status recurrent_forward(const RecurrentArgs& args, const RecurrentKernel& kernel, int threads,
-                         bool poison) {
-  const int shares = shares_for(args, threads);
-  if (by_sequences(args, kernel, shares)) {
-    Parts parts{args, kernel, shares};
-    parts.size = parts.most();
-    return with_memory(parts.size * static_cast<size_t>(parts.count), poison, [&](std::byte* at) {
-      parts.block = at;
-      run_on_threads(shares, [](void* p) { static_cast<Parts*>(p)->work(); }, &parts);
-    });
-  }
-  Call call(args, kernel, {0, args.batch}, shares);
-  return with_memory(call.place(nullptr), poison, [&](std::byte* at) {
-    call.place(at);
-    run_on_threads(shares, [](void* c) { static_cast<Call*>(c)->work(); }, &call);
-  });
-}
-
 }  // namespace torchyard
