@@ -62,6 +62,7 @@ NO_USERS: Final = {
     "torchyard_attention.contract": _SPI,
     "torchyard_attention.demo": "an example with a command line",
     "torchyard_attention.fast_path": _SPI,
+    "torchyard_attention.graph_call": "what our passes of compilers put into graphs",
     "torchyard_attention.implementations": _OURS,
     "torchyard_attention.pages": _SPI,
     "torchyard_attention.programs": _SPI,
@@ -98,7 +99,7 @@ NOT_TRIED: Final = {
     **dict.fromkeys(
         (
             *("torchyard.Candidate", "torchyard.Decision", "torchyard.DecisionChange"),
-            *("torchyard.DecisionDump", "torchyard.Evidence"),
+            *("torchyard.DecisionDump", "torchyard.Evidence", "torchyard.GraphCall"),
             *("torchyard.Feature", "torchyard.Manifest"),
             *("torchyard.Accelerator", "torchyard.Platform", "torchyard.PlatformFile"),
             *("torchyard.Plugin", "torchyard.PluginSource"),
