@@ -37,11 +37,15 @@ PROJECTS: dict[str, dict[str, Any]] = {
     package: nox.project.load_toml(folder / "pyproject.toml")["project"]
     for package, folder in PACKAGES.items()
 }
-BACKENDS = {
-    package: nox.project.load_toml(folder / "pyproject.toml")["build-system"]["build-backend"]
-    for package, folder in PACKAGES.items()
-}
 FOLDER_OF = {project["name"]: package for package, project in PROJECTS.items()}
+
+# Of the core's tests those in which torch takes part; the others pass without it, and
+# `nox -s sweep` runs them with it too.
+WITH_TORCH = (
+    *("packages/core/tests/cli/test_doctor.py", "packages/core/tests/cli/test_measure.py"),
+    *("packages/core/tests/ops", "packages/core/tests/registry"),
+    *("packages/core/tests/test_arguments.py", "packages/core/tests/test_import_cost.py"),
+)
 
 # Test environment -> (packages installed as wheels, paths run). Each covers what the one before
 # cannot; cpu comes last and holds everything that needs no other device, so that the last summary
@@ -71,8 +75,8 @@ ENVIRONMENTS = {
             *("kernels", "mps", "rocm", "xpu"),
         ],
         [
-            *("packages/core/tests", "packages/programs/tests", "packages/attention/tests"),
-            "packages/kernels/tests",
+            *WITH_TORCH,
+            *("packages/programs/tests", "packages/attention/tests", "packages/kernels/tests"),
             *("plugins/cpu/tests", "plugins/cuda/tests", "plugins/mps/tests", "plugins/rocm/tests"),
             *("plugins/xpu/tests", "tests"),
         ],
@@ -89,7 +93,7 @@ EXTRAS = {
 }
 # Environments with long tests that `nox -s sweep` runs; those of release and Triton are run by the
 # sessions rehearsal and triton-interpreted.
-SWEPT = ("conformance", "collectives", "export", "cpu", "simulated")
+SWEPT = ("conformance", "collectives", "export", "cache", "cpu", "simulated")
 # What most tests import, and what is compiled once for all environments.
 SHARED_IMPORTS = (
     *("hypothesis", "matplotlib.pyplot", "pytest", "scipy.stats", "torch.distributed.tensor"),
@@ -97,10 +101,6 @@ SHARED_IMPORTS = (
 )
 # Bytes of disk below which what passed makes room for what comes, on a machine of CI.
 ROOM = 8 << 30
-# Not core, which is quick.
-IN_PARALLEL = (
-    *("release", "simulated", "conformance", "collectives", "cache", "export", "triton", "cpu"),
-)
 # Plugins that `torchyard certify` judges here, by the name of their certificate.
 CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
@@ -204,11 +204,11 @@ def build(session: nox.Session, package: str) -> Path:
     built = BUILT / f"{package}-{digest.hexdigest()[:16]}"
     if not built.is_dir():
         BUILT.mkdir(parents=True, exist_ok=True)
-        # The environment has what builds the pure ones; build refuses where it lacks a requirement.
-        # An environment for each build takes four times as long for the same bytes.
-        how = ["--no-isolation"] if BACKENDS[package] == "hatchling.build" else []
+        # The environment has what builds them; build refuses where it lacks a requirement. An
+        # environment for each build takes four times as long for the same bytes.
+        words = ("--no-isolation", "--outdir")
         with tempfile.TemporaryDirectory(dir=BUILT) as scratch:
-            session.run("python", "-m", "build", *how, "--outdir", f"{scratch}/out", str(folder))
+            session.run("python", "-m", "build", *words, f"{scratch}/out", str(folder))
             Path(scratch, "out").rename(built)
     return built
 
@@ -410,7 +410,7 @@ def docs_check(session: nox.Session) -> None:
     """Run the documentation: its marked examples, links, generated pages, numbered decisions."""
     packages = ENVIRONMENTS["cpu"][0]
     install(session, *packages, extra=[*group("test"), *group("models")])
-    pytest(session, "tests/docs")
+    pytest(session, "-m", "sweep or not sweep", "tests/docs")
 
 
 @nox.session(default=False)
@@ -483,7 +483,7 @@ def tests(session: nox.Session, environment: str) -> None:
         for target, absence in absences(session, "python").items():
             if not absence:
                 session.notify(f"hardware({target})")
-    pytest(session, *ENVIRONMENTS[environment][1], in_parallel=environment in IN_PARALLEL)
+    pytest(session, *ENVIRONMENTS[environment][1], in_parallel=True)
     if environment == "conformance" and not session.posargs:
         # By the command that authors use, and quickly: `nox -s certify` tries every law, of the
         # implementations in torch too.
@@ -689,6 +689,8 @@ def sweep(session: nox.Session, environment: str) -> None:
     """Run the long sweeps of one environment, which `nox -s tests` leaves out."""
     install_environment(session, environment)
     pytest(session, "-m", "sweep", *ENVIRONMENTS[environment][1])
+    if environment == "cpu":
+        pytest(session, *ENVIRONMENTS["core"][1], in_parallel=True)
 
 
 @nox.session(default=False, tags=["collectives", "hw-cpu", "stage-verify"])

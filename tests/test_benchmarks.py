@@ -204,6 +204,7 @@ def test_decoding_is_measured_over_scattered_pages_too() -> None:
             torch.testing.assert_close(attend(*inputs).double(), right, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.sweep
 def test_the_limit_of_decoding_is_a_plain_read_of_its_own_keys_and_values() -> None:
     case = _SHORT["decode 4096 batch 8 bfloat16"]
     with Probe() as probe:

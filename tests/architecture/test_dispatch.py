@@ -80,7 +80,10 @@ def test_only_the_settings_module_reads_the_environment() -> None:
         for path in sources()
         if module_name(path) != _SETTINGS
         for node in ast.walk(parsed(path))
-        if ast.unparse(node) in {"os.environ", "os.getenv", "os.environb"}
+        if (
+            isinstance(node, ast.Attribute)
+            and ast.unparse(node) in {"os.environ", "os.getenv", "os.environb"}
+        )
         or (isinstance(node, ast.ImportFrom) and node.module == "os")
     }
     assert not readers

@@ -175,6 +175,7 @@ def test_packed_sequences_are_what_each_of_them_is_alone(name: str) -> None:
     assert largest(packed, eager) <= _bound(eager)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["Gemma2", "GptOss"])
 def test_a_compiled_model_has_no_graph_break(name: str) -> None:
     family = FAMILIES[name]

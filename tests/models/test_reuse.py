@@ -11,6 +11,7 @@ from tests.models.architectures import Outcome
 from tests.models.reusing import reused
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "outcome"),
     [

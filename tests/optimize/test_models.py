@@ -172,6 +172,7 @@ def test_a_model_is_right_no_slower_and_given_back(name: str) -> None:
     again.undo()
 
 
+@pytest.mark.sweep
 def test_generated_tokens_and_quantised_weights() -> None:
     torch.manual_seed(0)
     model, _ = _MODELS["llama"]()
@@ -198,6 +199,7 @@ print(len(done.plan.steps), type(model.lm_head.weight).__name__)
 """
 
 
+@pytest.mark.sweep
 def test_the_command_writes_a_plan_that_a_second_process_applies(tmp_path: Path) -> None:
     model, _ = _MODELS["llama"]()
     model.to(torch.bfloat16)

@@ -11,10 +11,15 @@ from torchyard import read_platform_file
 
 # Machine -> why no fact of it decides anything yet.
 _ON_REQUEST = "Metal kernels are on request alone: torch's compositions compute"
+_QUICK = ("cpu-avx2", "h100", "m4", "mi300x")
 _WITHOUT = dict.fromkeys(("m1", "m2", "m3", "m4", "m5"), _ON_REQUEST)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    # Each takes as long as deciding everything for a machine with each of its facts left out.
+    [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.sweep]) for name in NAMES],
+)
 def test_decisions_are_the_golden_ones(name: str) -> None:
     held = golden(name).read_text(encoding="utf-8")
     assert current(name) == held, "if the change is wanted: python -m tests.platforms"

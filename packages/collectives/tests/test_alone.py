@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from torchyard import child_environ
 
 
+@pytest.mark.sweep
 def test_doctor_calls_it_sound_and_names_what_would_add_shared_memory() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "torchyard", "doctor", "--json"],

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from torchyard_collectives._torch_compat import constant
 
 
+@pytest.mark.sweep
 def test_importing_the_contract_does_not_import_the_compiler() -> None:
     program = (
         "import sys, torch, warnings; before = list(warnings.filters)\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -58,6 +59,7 @@ def test_messages_there_and_back_have_gradients() -> None:
     _check(run_ranks(2, _eager))
 
 
+@pytest.mark.sweep
 def test_compiled_messages_keep_their_order() -> None:
     _check(run_ranks(2, _compiled))
 

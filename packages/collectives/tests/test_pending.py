@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -50,6 +51,7 @@ def _both_ways() -> bool:
     return True
 
 
+@pytest.mark.sweep
 def test_waiting_later_changes_no_derivative() -> None:
     assert run_ranks(2, _both_ways) == [True, True]
 

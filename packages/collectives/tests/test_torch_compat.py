@@ -44,6 +44,7 @@ def test_a_part_that_torch_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     assert compat.missing() == ("gone", "other")
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in /proc")
 def test_a_destroyed_group_is_gone_with_its_threads() -> None:
     result = subprocess.run(

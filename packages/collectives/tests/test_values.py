@@ -311,6 +311,7 @@ def _dynamic() -> list[int]:
     return compiled
 
 
+@pytest.mark.sweep
 def test_sizes_may_change_without_compiling_again() -> None:
     assert run_ranks(2, _dynamic) == [[1], [1]]
 

@@ -65,6 +65,7 @@ def _times(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
     return say
 
 
+@pytest.mark.sweep
 def test_gradients_with_hooks_a_checkpoint_and_dropout_are_the_same(
     times: Callable[[float, float], None],
 ) -> None:
@@ -94,6 +95,7 @@ def test_gradients_with_hooks_a_checkpoint_and_dropout_are_the_same(
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.sweep
 def test_a_trial_leaves_gradients_buffers_and_random_numbers_alone(
     times: Callable[[float, float], None],
 ) -> None:
@@ -164,6 +166,7 @@ def test_where_it_is_refused_with_a_warning_the_backward_runs_as_without() -> No
     torch.compiler.reset()
 
 
+@pytest.mark.sweep
 def test_a_step_without_gradients_or_that_raises_is_refused() -> None:
     model = _Model()
     without = compiled_backward(model, lambda: None, backend="aot_eager", rounds=1)
@@ -227,6 +230,7 @@ def _rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.sweep
 def test_two_ranks_of_ddp_decide_together_and_keep_their_gradients(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(_rank, (str(tmp_path),), nprocs=2)
     first, second = ((tmp_path / f"rank-{rank}").read_text() for rank in range(2))

@@ -83,6 +83,7 @@ def _own_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     torch.compiler.reset()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_block_is_as_exact_as_inductors_and_its_functions_are_fused(dtype: torch.dtype) -> None:
     model, x = _model(), _drawn(2, 24, 32)
@@ -117,6 +118,7 @@ def test_gradients_are_those_of_eager_and_backward_products_are_chosen_too() -> 
     assert sum(site.calls for site in _chosen(fusion)) > 8
 
 
+@pytest.mark.sweep
 def test_sizes_that_change_are_of_one_graph() -> None:
     model, fusion = _model(), LinearFusion()
     compiled = torch.compile(model, backend=fusion, dynamic=True)
@@ -127,6 +129,7 @@ def test_sizes_that_change_are_of_one_graph() -> None:
     assert sum(site.calls for site in _chosen(fusion)) == 5
 
 
+@pytest.mark.sweep
 def test_a_demand_for_torchs_own_leaves_a_graph_alone() -> None:
     model, fusion = _model(), LinearFusion()
     with torch.no_grad(), torchyard.use(linear="kernels.torch"):
@@ -324,6 +327,7 @@ def _programs(draw: st.DrawFn) -> Callable[[Tensor], list[Tensor]]:
     return program
 
 
+@pytest.mark.sweep
 @settings(max_examples=150, deadline=None)
 @given(_programs())
 def test_any_graph_computes_the_same(program: Callable[[Tensor], list[Tensor]]) -> None:

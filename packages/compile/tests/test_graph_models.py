@@ -62,6 +62,7 @@ class _Block(nn.Module):
         return x + self.outward((weights @ v).transpose(1, 2).flatten(2))
 
 
+@pytest.mark.sweep
 def test_products_are_fused_by_the_inner_backend() -> None:
     torch.manual_seed(0)
     model, x = _Block(), drawn(2, 24, 32)
@@ -119,6 +120,7 @@ MODELS: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_transformers_that_write_attention_out(name: str) -> None:
     make, layers = MODELS[name]

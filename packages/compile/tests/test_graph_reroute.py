@@ -173,6 +173,7 @@ _STEPS: list[Callable[[Tensor, Tensor], Tensor]] = [
 ]
 
 
+@pytest.mark.sweep
 @settings(max_examples=25, deadline=None)
 @given(
     steps=st.lists(st.sampled_from(range(len(_STEPS))), max_size=5),
@@ -350,6 +351,7 @@ def test_a_mask_that_is_written_to_between_two_layers() -> None:
     assert sum(site.calls for site in sites if site.implementation) == 2
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("inner", ["eager", "aot_eager", None])
 def test_lengths_may_be_dynamic(inner: str | None) -> None:
     reroute = GraphReroute(inner)

@@ -44,6 +44,7 @@ def test_each_program_states_its_claim() -> None:
         compile(path.read_text(), str(path), "exec")
 
 
+@pytest.mark.sweep
 def test_what_needs_no_compiler_works_on_this_torch() -> None:
     names = ["exceptions", "mutable_mapping", "graph_break_in_loop"]
     found = {item.name: item for item in probe(names)}
@@ -52,6 +53,7 @@ def test_what_needs_no_compiler_works_on_this_torch() -> None:
     ), found
 
 
+@pytest.mark.sweep
 def test_another_torchs_outcomes_are_compared(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["exceptions", "--json"])
     assert result.exit_code == 0, result.output

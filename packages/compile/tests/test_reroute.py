@@ -240,6 +240,7 @@ def test_a_function_is_rerouted_in_every_thread() -> None:
     assert sum(site.calls for site in rerouted.explain()) == len(found) == 4
 
 
+@pytest.mark.sweep
 def test_calls_inside_of_torch_compile_are_the_compilers() -> None:
     model, x = _model(), _drawn(2, 20, 32)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)

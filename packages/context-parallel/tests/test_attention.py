@@ -45,6 +45,7 @@ def test_every_mask_gives_the_same_as_one_process(mask: str, schedule: str, back
         _check(Case(mask=mask, mod=mod, sharding=sharding, schedule=schedule), 2, backend)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("schedule", FLAT)
 @pytest.mark.parametrize("mod", MODS)
 def test_every_score_mod_gives_the_same_on_four_ranks(

@@ -16,6 +16,7 @@ from torchyard_context_parallel.demo._command import _Outcome
 from torchyard_context_parallel.demo._training import Step
 
 
+@pytest.mark.sweep
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{n} squared is {n * n}, give or take.\n" for n in range(400)))
@@ -53,6 +54,7 @@ assert not any("gloo" in task for task in tasks), tasks
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are listed in /proc")
 def test_a_rank_leaves_no_thread_of_its_group(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("".join(f"{n} squared is {n * n}.\n" for n in range(400)))

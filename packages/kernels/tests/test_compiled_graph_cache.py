@@ -63,6 +63,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the processes are forks of one")
 def test_other_sources_are_compiled_again_and_the_same_are_not(tmp_path):
     schema = (

@@ -69,6 +69,7 @@ def test_a_compiled_recording_is_the_text_of_an_eager_one(name: str) -> None:
     assert _compiled_text(fn, x) == recorded(fn, "foreach_map", ([x],))[0]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("op", _OPS)
 @pytest.mark.parametrize("name", _UNSEEN)
 @pytest.mark.parametrize("fullgraph", [True, False])

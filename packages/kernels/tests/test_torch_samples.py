@@ -96,6 +96,7 @@ def test_samples_of_torchs_operators(name: str) -> None:
     assert right > 1
 
 
+@pytest.mark.sweep
 def test_samples_of_torchs_foreach_operators() -> None:
     right: dict[str, int] = {}
     refused: set[str] = set()

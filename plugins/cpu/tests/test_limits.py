@@ -36,6 +36,7 @@ def test_an_effort_out_of_bounds_is_refused(
         measure(threads, seconds)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("module", [attention_workloads, kernel_workloads])
 def test_every_workload_runs_and_is_bounded_by_a_limit_of_the_processor(
     module: ModuleType, monkeypatch: pytest.MonkeyPatch
@@ -52,6 +53,7 @@ def test_every_workload_runs_and_is_bounded_by_a_limit_of_the_processor(
         workload.prepare()()
 
 
+@pytest.mark.sweep
 def test_the_processor_gives_its_limits_to_the_registry() -> None:
     found = torchyard.registry().speed_limits("cpu")
     assert isinstance(found, torchyard.SpeedLimits)

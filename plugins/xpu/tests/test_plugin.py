@@ -47,6 +47,7 @@ def test_torchyard_finds_the_plugin_healthy() -> None:
     assert plugin.state in {PluginState.DISCOVERED, PluginState.ACTIVE}, plugin
 
 
+@pytest.mark.sweep
 def test_importing_imports_neither_torch_nor_triton() -> None:
     _run(
         "import sys; sys.modules['torch'] = None\n"

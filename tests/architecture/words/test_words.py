@@ -23,6 +23,7 @@ def test_a_phrase_is_found_across_the_lines_of_a_comment() -> None:
     ]
 
 
+@pytest.mark.sweep
 def test_no_folder_holds_more_listed_words_than_it_may() -> None:
     most = budget()
     over = {folder for folder, count in counts().items() if count > most.get(folder, 0)}

@@ -210,6 +210,7 @@ def test_torchs_sliced_mask_is_refused_with_the_remedy():
         flex_attention(query, key, value, block_mask=mask)
 
 
+@pytest.mark.sweep
 def test_the_warning_of_a_prototype_names_the_callers_line():
     # In a process of its own, since each process is warned once.
     program = (

@@ -149,6 +149,7 @@ def test_threads_and_tiles_change_no_mask(monkeypatch):
     assert not torch.allclose(dense.load()(other).out, expected, atol=1e-2)
 
 
+@pytest.mark.sweep
 def test_gradcheck_with_a_fixed_seed():
     def function(query, key, value, slopes):
         return attend(query, key, value, score_mod=lambda s, b, h, q, k: s * slopes[h])

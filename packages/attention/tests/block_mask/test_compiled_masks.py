@@ -16,6 +16,7 @@ def _dense(query, key, visible, score):
     return scores.masked_fill(~visible, -math.inf).softmax(-1) @ key
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("backend", ["count", "inductor"])
 def test_a_score_mod_that_holds_a_size_is_compiled_once_for_every_length(backend):
     count = CompileCounter()
@@ -41,6 +42,7 @@ def test_a_score_mod_that_holds_a_size_is_compiled_once_for_every_length(backend
     assert backend != "count" or count.frame_count == 2
 
 
+@pytest.mark.sweep
 def test_a_mask_mod_that_holds_sizes_is_compiled_once_for_every_length():
     count = CompileCounter()
 

@@ -20,7 +20,7 @@ def even(b, h, q, k):
 
 
 @pytest.mark.parametrize("mod", [causal, masks.causal, masks.sliding_window(100)])
-@pytest.mark.parametrize("length", [2**31, 2**45])
+@pytest.mark.parametrize("length", [pytest.param(2**31, marks=pytest.mark.sweep), 2**45])
 def test_positions_beyond_memory_are_refused_with_what_they_take(mod, length, monkeypatch):
     monkeypatch.setattr(_cost, "_physical_memory", lambda: 8 << 30)
     before = time.process_time()

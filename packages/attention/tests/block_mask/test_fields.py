@@ -237,6 +237,7 @@ def test_a_causal_mask_that_takes_another_function_is_causal_no_longer():
     _assert_computes(mask, visible[:90])
 
 
+@pytest.mark.sweep
 def test_decoding_with_a_row_of_blocks_is_one_graph():
     whole = create_block_mask(causal, None, None, 256, 256, device="cpu")
 

@@ -70,6 +70,7 @@ def _stock(slopes: Slopes) -> Stock:
     return Stock(dense, dense, BiasRow(slopes, torch.float32), SIZE.length)
 
 
+@pytest.mark.sweep
 def test_text_is_the_same_every_time_and_holds_a_tenth_out() -> None:
     first, second = collect_text(None, 1024), collect_text(None, 1024)
     assert torch.equal(first.train, second.train)

@@ -72,24 +72,17 @@ def offered(contract: str) -> list[Implementation]:
 
 
 def pairs(contract: str) -> list[object]:
-    """Return (implementation, case) parameters, most of those that compile marked as slow."""
-    found = [
-        pytest.param(item, case, id=f"{item.name}-{case.name}")
-        for item in offered(contract)
-        for case in CASES.values()
-    ]
-    found += [
+    """Return (implementation, case) parameters, those that compile marked as slow."""
+    return [
         pytest.param(
             item,
             case,
             id=f"{item.name}-{case.name}",
-            marks=[] if case.name in COMPILED_CASES else [pytest.mark.sweep],
+            marks=[pytest.mark.sweep] if item.name in COMPILED else [],
         )
         for item in offered(contract)
-        if item.name in COMPILED
-        for case in OUT_ONLY.values()
+        for case in (*CASES.values(), *(OUT_ONLY.values() if item.name in COMPILED else ()))
     ]
-    return found
 
 
 def expected_refusal(name: str, request: AttentionRequest, contract: str) -> ReasonCode | None:

@@ -82,6 +82,7 @@ def test_tiled_and_the_reference_accept_floating_point_alone() -> None:
     assert dense.supports(replace(PLAIN, device="mps"), ARM).code == ReasonCode.DEVICE
 
 
+@pytest.mark.sweep
 def test_listing_the_implementations_loads_none_of_them() -> None:
     program = (
         "import sys\n"

@@ -85,6 +85,7 @@ def run_elsewhere(package, cases, folder, imports):
     )
 
 
+@pytest.mark.sweep
 def test_a_package_runs_in_another_process_at_other_sizes(module, package, tmp_path):
     cases = [inputs(2, LENGTH), inputs(5, 131), inputs(1, LONGEST)]
     finished = run_elsewhere(package, cases, tmp_path, "import torchyard_attention")

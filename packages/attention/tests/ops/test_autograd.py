@@ -167,6 +167,7 @@ def test_an_input_that_was_changed_in_place_is_refused(
         _gradients(inputs, outputs)
 
 
+@pytest.mark.sweep
 def test_inputs_live_no_longer_than_their_graph() -> None:
     inputs = _inputs()
     query = inputs[0] * 1.0

@@ -75,6 +75,7 @@ def test_gradients_of_all_inputs_equal_the_dense_computation(inputs, block_mask)
         torch.testing.assert_close(ours, dense)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_compiled_training_equals_eager_with_one_graph(backend, inputs, block_mask):
     compiled = torch.compile(loss_of, fullgraph=True, backend=backend)
@@ -203,6 +204,7 @@ def test_the_ops_pass_torchs_own_checks(inputs, block_mask):
     assert set(results.values()) == {"SUCCESS"}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
 def test_the_backward_is_asked_for_the_captured_gradients_that_are_wanted(
     backend, inputs, block_mask, monkeypatch

@@ -280,6 +280,7 @@ def test_register_says_what_a_transformers_lacks(monkeypatch: pytest.MonkeyPatch
         register()
 
 
+@pytest.mark.sweep
 def test_the_module_is_there_without_transformers() -> None:
     program = """
 import sys

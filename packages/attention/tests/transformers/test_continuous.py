@@ -105,6 +105,7 @@ def _check_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours.config._attn_implementation == "torchyard"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["llama", "gpt_oss"])
 def test_a_batch_continues_each_prompt_as_alone(name, registered, monkeypatch):
     _check_model(name, monkeypatch)

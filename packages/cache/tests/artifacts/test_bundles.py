@@ -174,6 +174,7 @@ print("written")
 """
 
 
+@pytest.mark.sweep
 def test_a_process_that_is_killed_at_any_write_leaves_the_old_or_the_new_file(
     tmp_path: Path,
 ) -> None:
@@ -209,6 +210,7 @@ print(artifacts.explain().to_json())
 """
 
 
+@pytest.mark.sweep
 def test_a_bundle_of_one_process_is_found_in_another_with_another_folder(
     tmp_path: Path, home: Path
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_shared_beginning_is_computed_once() -> None:
     assert stats.seconds_saved > 0
 
 
+@pytest.mark.sweep
 @settings(max_examples=15, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=1, max_size=6),

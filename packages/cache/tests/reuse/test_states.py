@@ -71,6 +71,7 @@ def test_the_turns_of_a_chat_begin_with_what_was_generated(name: str) -> None:
         assert cache.stats().tokens_reused == 20 + 28 + 40
 
 
+@pytest.mark.sweep
 @settings(max_examples=8, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=2, max_size=5),

@@ -148,6 +148,7 @@ with reuse(model, page=4, tiers=[ValkeyTier(sys.argv[1], timeout=5)]) as cache:
 """
 
 
+@pytest.mark.sweep
 def test_two_processes_share_a_server(server: _Server) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _PROGRAM, server.url]
     outputs = []

@@ -60,6 +60,7 @@ def test_experts_and_sinks_beside_a_window() -> None:
         assert cache.stats().tokens_reused == 80
 
 
+@pytest.mark.sweep
 @settings(max_examples=20, deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 30), min_size=2, max_size=5),

@@ -69,6 +69,7 @@ def test_dumps_that_are_missing_end_with_status_3(tmp_path: Path) -> None:
     assert "no dump of rank 2" in text
 
 
+@pytest.mark.sweep
 def test_nothing_to_read_ends_with_status_2(tmp_path: Path) -> None:
     # Through the command line itself, which makes one line of it.
     result = subprocess.run(
@@ -124,6 +125,7 @@ def test_a_running_job_answers(late: bool, tmp_path: Path) -> None:
         assert (document["status"], document["verdict"]) == (0, "healthy")
 
 
+@pytest.mark.sweep
 def test_a_program_runs_unchanged_under_the_recorder(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(

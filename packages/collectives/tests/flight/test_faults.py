@@ -37,6 +37,7 @@ def _table(backend: str) -> tuple[str, ...]:
     return tuple(result.stdout.splitlines())
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("backend", "fault"), _PLANTED)
 def test_a_planted_fault_is_named_with_its_rank(backend: str, fault: str) -> None:
     line = next(line for line in _table(backend) if line[7:24].strip() == fault)
@@ -58,6 +59,7 @@ dist.all_reduce(torch.ones(4))
 """
 
 
+@pytest.mark.sweep
 def test_a_rank_that_hangs_with_the_gil_held_has_its_journal(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(

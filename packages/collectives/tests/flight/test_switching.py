@@ -110,6 +110,7 @@ def test_settings_are_understood_or_refused_with_what_was_expected() -> None:
         assert expected in str(caught.value)
 
 
+@pytest.mark.sweep
 def test_importing_switches_nothing_on_unless_the_setting_says_so() -> None:
     # One process has imported torch; each of its forks imports the package with another setting.
     program = """

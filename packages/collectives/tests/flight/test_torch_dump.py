@@ -36,6 +36,7 @@ def dumped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sweep
 def test_torchs_own_analyser_cannot_read_the_dump(dumped: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", dumped / "pickle"],

@@ -61,6 +61,7 @@ def test_four_ranks_agree(name: str) -> None:
     _check(name, "sum", 4, "eager", "double")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("convention", ["sum", "replicated"])
 @pytest.mark.parametrize("name", _COMPILED)
 def test_compiled_gradients_are_those_of_the_dense_program(name: str, convention: str) -> None:

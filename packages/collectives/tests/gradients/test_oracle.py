@@ -137,6 +137,7 @@ def test_inside_of_a_group_of_that_size_the_group_is_used() -> None:
     assert run_ranks(2, _in_place, 2) == [["eager", "double", "forward", "func.grad"]] * 2
 
 
+@pytest.mark.sweep
 def test_without_a_group_processes_are_started(tmp_path: Path) -> None:
     program = (
         "import torch, torchyard_collectives as tc\n"

@@ -96,6 +96,7 @@ def _reduces(name: str, dtype: torch.dtype, sizes: tuple[int, ...]) -> str:
     return _digest(*results)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype", _FLOATS, ids=str)
 def test_sums_have_the_bits_of_sums_in_the_order_of_ranks(dtype: torch.dtype, world: int) -> None:

@@ -135,6 +135,7 @@ def _objects_and_groups() -> list[Any]:
     return [gathered, listed, at_root, mine, [total.tolist() for total in sums], row.tolist()]
 
 
+@pytest.mark.sweep
 def test_objects_travel_and_groups_are_divided_as_on_gloo() -> None:
     expected = run_ranks(4, _objects_and_groups, backend="gloo")
     assert run_ranks(4, _objects_and_groups, backend="shm") == expected
@@ -216,6 +217,7 @@ def _compiled() -> list[Any]:
     return results
 
 
+@pytest.mark.sweep
 def test_collectives_in_compiled_functions_do_what_they_do_outside() -> None:
     expected = run_ranks(2, _compiled, backend="gloo")
     assert run_ranks(2, _compiled, backend="shm") == expected

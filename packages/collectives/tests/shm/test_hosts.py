@@ -96,6 +96,7 @@ def _bools_over_hosts() -> None:
         dist.all_reduce(torch.ones(2, dtype=torch.uint16))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("hosts", ["2+2", "3+1"])
 def test_everything_else_over_hosts_is_right(hosts: str) -> None:
     run_ranks(4, _on_hosts, _HOSTS[hosts], _all_of_it, backend="shm")

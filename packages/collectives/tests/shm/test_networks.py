@@ -160,6 +160,7 @@ def test_a_job_spans_two_hosts(hosts: tuple[_Host, _Host]) -> None:
     assert [report["hosts"] for report in reports] == [[[0, 1], [2, 3]]] * 4
 
 
+@pytest.mark.sweep
 def test_a_hosts_ranks_are_named_when_they_die(started: list[subprocess.Popen[str]]) -> None:
     _ready(started)
     killed = time.time()
@@ -175,6 +176,7 @@ def test_a_hosts_ranks_are_named_when_they_die(started: list[subprocess.Popen[st
         assert float(str(report["failed"])) - killed < _TIMEOUT + 100
 
 
+@pytest.mark.sweep
 def test_a_hosts_ranks_are_named_when_the_cable_is_cut(
     hosts: tuple[_Host, _Host], started: list[subprocess.Popen[str]]
 ) -> None:

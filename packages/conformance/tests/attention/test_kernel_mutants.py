@@ -51,6 +51,7 @@ def test_every_law_has_a_fault_that_it_is_meant_for() -> None:
     assert {mutant.law for mutant in MUTANTS} == set(LAWS) - INSTALLED
 
 
+@pytest.mark.sweep
 def test_the_smallest_failing_call_is_small() -> None:
     _, broken = held("truth.attention-matches-reference", _of("WrongHeadMap"), FORWARD)
 

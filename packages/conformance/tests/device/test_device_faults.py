@@ -129,6 +129,7 @@ def _marks(check: str) -> list[pytest.MarkDecorator]:
     return [pytest.mark.sweep] if check in _SLOW else []
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("check", "fault", "words"),
     [
@@ -155,6 +156,7 @@ _run.CHECKS = table
     assert "all_reduce: expected the CPU's result" in text
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "check", [pytest.param(check, marks=_marks(check)) for check in sorted(CHECKS)]
 )

@@ -83,6 +83,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[LawResult]:
     return read_progress(found).results
 
 
+@pytest.mark.sweep
 def test_the_sound_kernel_keeps_the_laws_of_truth(results: list[LawResult]) -> None:
     sound = [item for item in results if item.case.startswith("toy.kernel@cpu/")]
     ended = Counter(item.status for item in sound)

@@ -17,6 +17,7 @@ def judged() -> dict[str, Judged]:
     return {item.mutant.name: item for item in judge_all(MUTANTS)}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_its_law_catches_it_and_no_other_does(name: str, judged: dict[str, Judged]) -> None:
     found = judged[name]

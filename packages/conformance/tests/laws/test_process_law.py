@@ -109,6 +109,7 @@ def _certify(tmp_path: Path, *words: str, at_import: str = "") -> Report:
     return environment.certify("touchy", "--profile", "smoke", *words)[1]
 
 
+@pytest.mark.sweep
 def test_what_loading_or_calling_changes_is_found_for_each_implementation(tmp_path: Path) -> None:
     report = _certify(tmp_path, "--case", _LAW)
     found = {

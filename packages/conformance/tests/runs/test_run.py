@@ -123,6 +123,7 @@ def test_what_kills_the_process_fails_its_case_and_the_others_run(certify) -> No
 _MANY = "\ndef cases(subject):\n    return {f'n{number}': number for number in range(12)}\n"
 
 
+@pytest.mark.sweep
 def test_several_processes_try_each_case_once_and_what_measures_comes_last_and_alone(  # type: ignore[no-untyped-def]
     certify, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_half_precision_gradients_are_those_of_the_wide_computation() -> None:
     torch.testing.assert_close(x.grad.double(), exact, rtol=eps, atol=eps)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_graphs_are_whole_and_agree(backend: str) -> None:
     tensors = inputs(grad=True)

@@ -46,6 +46,7 @@ def flat(result):
     return torch.utils._pytree.tree_leaves(result)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("name", "strict"), [*((name, False) for name in MODULES), ("lstm", True)], ids=str
 )
@@ -93,6 +94,7 @@ def test_an_exported_program_survives_saving(tmp_path):
     torch.testing.assert_close(loaded(longer)[0], module(longer)[0])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["lstm-projected", "gru"])
 def test_compiled_training_is_one_graph_and_equals_eager(name):
     module = MODULES[name]().double()
@@ -124,6 +126,7 @@ def test_another_number_of_steps_does_not_recompile():
     assert len(graphs) == 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", list(RecurrentKind))
 @pytest.mark.parametrize("reserve", [False, True], ids=["inference", "training"])
 def test_the_ops_pass_torchs_own_checks(kind, reserve):

@@ -27,6 +27,7 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.mark.sweep
 @given(case=cases((*FLOATS, torch.float64)))
 @settings(max_examples=120)
 def test_every_implementation_is_as_near_to_float64_as_its_dtype_allows(case):

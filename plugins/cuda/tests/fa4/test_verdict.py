@@ -113,6 +113,7 @@ def test_its_absence_is_a_verdict(name: str) -> None:
         assert verdict.hint == "pip install flash-attn-4==4.0.0b36 triton"
 
 
+@pytest.mark.sweep
 def test_its_absence_is_no_error_of_an_import() -> None:
     program = (
         "import sys\n"
