@@ -189,6 +189,7 @@ command(["--root", sys.argv[1], "inspect"])
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(1, 6))
 def test_killed_in_any_line_of_the_journal_inspecting_again_ends_the_same(
     orchard: Path, number: int

@@ -144,6 +144,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("again", [False, True], ids=["once more", "again"])
 def test_what_a_pick_left_alone_is_built_once_more(
     orchard: Path, release_json: Callable[..., Any], rounds: list[str], again: bool
@@ -172,6 +173,7 @@ def test_what_a_pick_changed_is_built_twice(
     assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
 
 
+@pytest.mark.sweep
 def test_a_build_that_reads_outside_its_folder_is_found_and_built_twice(
     orchard: Path, release_json: Callable[..., Any], rounds: list[str]
 ) -> None:

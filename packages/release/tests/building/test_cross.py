@@ -138,6 +138,7 @@ def test_each_wheel_holds_a_library_of_its_platform(source: Path, tmp_path: Path
         assert list(judge_promises(path)) == []
 
 
+@pytest.mark.sweep
 def test_two_rounds_make_the_same_bytes(source: Path, tmp_path: Path) -> None:
     rounds = [
         _build(source, tmp_path, _ARM, conditions=conditions)[f"orchard_mill-1.4.0-{_ARM}.whl"]
@@ -146,6 +147,7 @@ def test_two_rounds_make_the_same_bytes(source: Path, tmp_path: Path) -> None:
     assert rounds[0].read_bytes() == rounds[1].read_bytes()
 
 
+@pytest.mark.sweep
 def test_a_compiler_that_fails_is_quoted(source: Path, tmp_path: Path) -> None:
     (source / "mill" / "mill.c").write_text("#error the press is broken\n")
     with pytest.raises(BuildError, match=r"orchard-mill: .*(?s:.*)the press is broken"):

@@ -279,6 +279,7 @@ command(["--root", sys.argv[1], "cut", *sys.argv[4:]])
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_killed_while_making_a_further_candidate_it_is_made_once(
     orchard: Path, release: Callable[..., Result], number: int
@@ -298,6 +299,7 @@ def test_killed_while_making_a_further_candidate_it_is_made_once(
     assert [entry.data["tag"] for entry in done] == tags
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("number", "moment"),
     [*((n, moment) for n in (1, 2, 3, 4) for moment in ("before", "within")), (4, "after")],
