@@ -19,7 +19,8 @@ from torchyard_collectives.shm._rendezvous.store import fresh_store
 _PROGRAM = Path(__file__).with_name("restarted_ranks.py")
 
 
-@pytest.mark.parametrize("backend", ["shm", pytest.param("gloo", marks=pytest.mark.sweep)])
+@pytest.mark.sweep
+@pytest.mark.parametrize("backend", ["shm", "gloo"])
 def test_ranks_that_torchrun_restarts_compute_on(backend: str, tmp_path: Path) -> None:
     mark = tmp_path / "ended"
     command = [

@@ -113,6 +113,7 @@ def test_tiles_of_longer_rows_hold_no_more_bytes(
             assert length == 16 or length * head_dim * itemsize <= most * 256
 
 
+@pytest.mark.sweep
 def test_kernels_compile(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -101,6 +101,7 @@ def _worst(call: AttentionCall, module: str) -> float:
     return max(error.ratio for error in errors)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.module}-{mutant.wrong}")
 def test_mutant_is_caught(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     source = _source(mutant.module)
