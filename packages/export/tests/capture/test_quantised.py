@@ -77,6 +77,7 @@ def test_a_file_is_as_small_as_its_weights(weights: str, share: float) -> None:
     assert sizes[0] < share * sizes[1]
 
 
+@pytest.mark.sweep
 def test_a_file_is_proven_where_nothing_was_imported(tmp_path: Path) -> None:
     path = _exported(_accelerated("int8"), "pt2").save(tmp_path / "a.tya")
     script = (

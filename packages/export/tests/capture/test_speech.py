@@ -13,6 +13,7 @@ from torchyard_export._tree import flatten
 _CALLS = calls()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(_CALLS))
 def test_a_real_model_passes_and_runs(name: str) -> None:
     call = _CALLS[name]

@@ -48,6 +48,7 @@ def test_a_number_stays_what_it_was() -> None:
         torch.testing.assert_close(made(x, 2.0), scorer()(x, 2.0))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", _CELLS, ids=str)
 def test_a_recurrent_layer_is_a_loop(cell: Cell) -> None:
     forms = ("export", "decompositions", "saved", "executorch")
@@ -64,6 +65,7 @@ class _Sorted(nn.Module):
         return pad_packed_sequence(found, total_length=x.shape[0])[0], state
 
 
+@pytest.mark.sweep
 def test_sequences_that_come_sorted_keep_their_lengths() -> None:
     torch.manual_seed(0)
     model = _Sorted().eval()
@@ -95,6 +97,7 @@ def test_a_dimension_without_a_greatest_size_is_refused() -> None:
     assert "x[1]: expected a greatest size, for which ExecuTorch plans its memory" in text
 
 
+@pytest.mark.sweep
 def test_an_operator_that_the_runtime_lacks_is_named() -> None:
     found = ours(Cell("GRU", 1, False, False, False, False, True, "batch"), _TARGET)
     assert (

@@ -46,6 +46,7 @@ def gru() -> tuple[torch.nn.Module, Artifact]:
     return _exported(_GRU, "pt2", "aten", "onnx")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("cell", _ONNX, ids=str)
 def test_a_recurrent_layer_passes_as_onnx(cell: Cell) -> None:
     forms = ("export", "decompositions", "saved", "onnx")
