@@ -19,6 +19,7 @@ def test_importing_the_package_does_not_import_torch(fresh_python: FreshPython) 
     assert fresh_python(program) == "False"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "imports",
     [
@@ -71,6 +72,7 @@ print(torch.accelerator.current_accelerator(), torchyard_simulated.is_asked_for(
     assert lines == ["not loaded False", "None False", "privateuseone", "simulated True"]
 
 
+@pytest.mark.sweep
 def test_fsdp_on_the_cpu_stays_there_beside_it(fresh_python: FreshPython, tmp_path: Path) -> None:
     program = f"""
 import torch

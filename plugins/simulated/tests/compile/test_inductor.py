@@ -31,6 +31,7 @@ class _Block(nn.Module):
         return self.head(x + self.mlp(self.norm(x)))
 
 
+@pytest.mark.sweep
 def test_a_compiled_transformer_trains_as_the_cpu_does() -> None:
     torch.manual_seed(0)
     host = _Block()

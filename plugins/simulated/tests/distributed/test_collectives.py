@@ -90,6 +90,7 @@ print(z.tolist(), z.data_ptr() == y.data_ptr())
         assert text.splitlines() == ["True", "True", "[3.0, 3.0]", "[2.0, 2.0]", "[4.0, 4.0] True"]
 
 
+@pytest.mark.sweep
 def test_what_a_group_cannot_do_is_said(run_ranks: RunRanks) -> None:
     program = """
 def said(call):
@@ -109,6 +110,7 @@ print(said(captured))
         assert "is illegal while a graph is being captured" in captured
 
 
+@pytest.mark.sweep
 def test_a_group_may_hold_a_backend_for_each_device(run_ranks: RunRanks) -> None:
     program = """
 for device in ("cpu", "simulated"):

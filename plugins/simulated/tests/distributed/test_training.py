@@ -87,6 +87,7 @@ def test_a_transformer_trains_on_two_ranks_as_on_the_cpu(run_ranks: RunRanks, wa
     assert found == [f"equal {'compiled' in way}"] * 2
 
 
+@pytest.mark.sweep
 def test_a_distributed_tensor_is_spread_and_gathered(run_ranks: RunRanks) -> None:
     program = """
 from torch.distributed.device_mesh import init_device_mesh
