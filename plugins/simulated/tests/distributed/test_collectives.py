@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 RunRanks = Callable[..., list[str]]
 
 _VALUES = """
