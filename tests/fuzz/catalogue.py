@@ -151,7 +151,7 @@ NOT_TRIED: Final = {
     **dict.fromkeys(
         (
             *("torchyard.active_transform", "torchyard.differentiable_jvp"),
-            *("torchyard.is_batch_of_gradients", "torchyard.decide"),
+            *("torchyard.is_batch_of_gradients", "torchyard.decide", "torchyard.round_size"),
             *("torchyard_attention.dropout.Dropout", "torchyard_attention.dropout.philox"),
             "torchyard_attention.dropout.dropout_factors",
             "torchyard_collectives.oracle.compare_with_dense",

@@ -13,7 +13,13 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from torchyard._contracts.contract import ContractDefinition, ContractId, Request, RequestField
-    from torchyard._contracts.implementation import Claim, Implementation, ReasonCode, Verdict
+    from torchyard._contracts.implementation import (
+        Claim,
+        Implementation,
+        ReasonCode,
+        Verdict,
+        round_size,
+    )
     from torchyard._environ import child_environ, plugin_setting, restart_count, setting
     from torchyard._errors import (
         LockError,
@@ -127,6 +133,7 @@ _HOMES = {
     "require": "_registry.resolver",
     "resolve": "_registry.registry",
     "restart_count": "_environ",
+    "round_size": "_contracts.implementation",
     "setting": "_environ",
     "sources_digest": "_ops.operators",
     "uncompiled": "_ops.uncompiled",
@@ -205,6 +212,7 @@ __all__ = [
     "require",
     "resolve",
     "restart_count",
+    "round_size",
     "setting",
     "sources_digest",
     "uncompiled",

@@ -42,7 +42,6 @@ __all__ = [
     "decision_cache",
     "is_plain_call",
     "no_active_modes",
-    "round_size",
 ]
 
 # Programs of more structures than this push all others out.
@@ -218,14 +217,6 @@ class _Paths:
                 self.calls.clear()
             self._offered[key] = [*offered, (implementation, made)]
             self.calls[key] = (*self.calls.get(key, ()), made.try_call)
-
-
-def round_size(size: int) -> int:
-    """Return a size as requests have it: exact up to 16, above that the next power of two.
-
-    So a decision holds for all sizes of a bucket, and few requests stand for many calls.
-    """
-    return size if size <= 16 else 1 << (size - 1).bit_length()
 
 
 def decision_cache() -> dict[Any, Any]:

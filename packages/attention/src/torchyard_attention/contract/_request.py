@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from torchyard import ReasonCode, Verdict
-from torchyard.dispatch import round_size
+from torchyard import ReasonCode, Verdict, round_size
 
 __all__ = ["AttentionRequest", "MaskKind", "ScoreKind", "lacking_of_score", "refused_sizes"]
 

@@ -193,3 +193,11 @@ class Implementation:
                 f"report it to the author of plugin {self.plugin!r}",
             )
         return verdict
+
+
+def round_size(size: int) -> int:
+    """Return a size as requests have it: exact up to 16, above that the next power of two.
+
+    So a decision holds for all sizes of a bucket, and few requests stand for many calls.
+    """
+    return size if size <= 16 else 1 << (size - 1).bit_length()

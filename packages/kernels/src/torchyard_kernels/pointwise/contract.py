@@ -23,8 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from torchyard import ContractDefinition, RequestField
-from torchyard.dispatch import round_size
+from torchyard import ContractDefinition, RequestField, round_size
 from torchyard_kernels._request_fields import parse_sizes
 
 if TYPE_CHECKING:

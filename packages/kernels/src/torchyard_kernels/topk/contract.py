@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from torchyard import ContractDefinition, RequestField
-from torchyard.dispatch import round_size
+from torchyard import ContractDefinition, RequestField, round_size
 from torchyard_kernels._request_fields import parse_flag, parse_sizes
 
 if TYPE_CHECKING:

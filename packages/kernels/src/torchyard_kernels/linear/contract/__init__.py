@@ -25,8 +25,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Protocol
 
-from torchyard import ContractDefinition, RequestField
-from torchyard.dispatch import round_size
+from torchyard import ContractDefinition, RequestField, round_size
 from torchyard_kernels._request_fields import parse_flag, parse_sizes
 from torchyard_kernels.linear.contract.weights import (
     PANEL_COLUMNS,
