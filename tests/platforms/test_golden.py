@@ -11,15 +11,13 @@ from torchyard import read_platform_file
 
 # Machine -> why no fact of it decides anything yet.
 _ON_REQUEST = "Metal kernels are on request alone: torch's compositions compute"
-_QUICK = ("cpu-avx2", "h100", "m4", "mi300x")
 _WITHOUT = dict.fromkeys(("m1", "m2", "m3", "m4", "m5"), _ON_REQUEST)
+_QUICK = ("cpu-avx2", "h100", "m4", "mi300x")
+# Each takes as long as deciding everything again for each fact of its machine.
+_LONG = [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.sweep]) for name in NAMES]
 
 
-@pytest.mark.parametrize(
-    "name",
-    # Each takes as long as deciding everything for a machine with each of its facts left out.
-    [pytest.param(name, marks=[] if name in _QUICK else [pytest.mark.sweep]) for name in NAMES],
-)
+@pytest.mark.parametrize("name", _LONG)
 def test_decisions_are_the_golden_ones(name: str) -> None:
     held = golden(name).read_text(encoding="utf-8")
     assert current(name) == held, "if the change is wanted: python -m tests.platforms"
@@ -30,7 +28,7 @@ def test_each_golden_file_is_of_a_machine() -> None:
     assert len(NAMES) >= 12
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", _LONG)
 def test_one_fact_changes_a_decision(name: str) -> None:
     platform = read_platform_file(name).platform
     before = decisions_of(platform)

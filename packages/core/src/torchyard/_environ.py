@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,6 +103,8 @@ UNSET: Final = ("", "", "", "")
 # thirtieth of that.
 _HELD: Final[Any] = getattr(os.environ, "_data", None)
 ENVIRON: Final = os.environ if isinstance(_HELD, dict) else None
+# Return this process's environment: somebody may have put another mapping in its place.
+process_environ: Final[Callable[[], object]] = partial(getattr, os, "environ")
 # Whether none of some names is set in ENVIRON.
 none_set: Final[Callable[[Iterable[str | bytes]], bool]] = (
     {}.keys() if ENVIRON is None else _HELD.keys()

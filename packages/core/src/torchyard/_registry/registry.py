@@ -20,6 +20,7 @@ from torchyard._environ import (
     configuration,
     decision_settings,
     none_set,
+    process_environ,
     setting,
 )
 from torchyard._platforms.platform import Platform, imported_torch
@@ -164,7 +165,7 @@ class Registry(Offers):
 
         Every decision reads them, cached or not, so this does as little as it can.
         """
-        process = self._environ is None and os.environ is ENVIRON
+        process = self._environ is None and process_environ() is ENVIRON
         if process and none_set(DECIDING) and not configuration():
             return UNSET
         return decision_settings(self._environ)
