@@ -94,6 +94,7 @@ def test_the_sound_kernel_keeps_the_laws_of_truth(results: list[LawResult]) -> N
     assert passed >= INSTALLED
 
 
+@pytest.mark.sweep
 def test_the_broken_kernel_is_named_with_the_smallest_call_and_a_command(
     results: list[LawResult],
 ) -> None:

@@ -25,6 +25,7 @@ def test_its_law_catches_it_and_no_other_does(name: str, judged: dict[str, Judge
     assert found.broken[found.mutant.law], "the law does not say what it found"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", [mutant.name for mutant in MUTANTS])
 def test_its_twin_is_well(name: str, judged: dict[str, Judged]) -> None:
     found = judged[name]
