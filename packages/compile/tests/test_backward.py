@@ -115,6 +115,7 @@ def test_a_trial_leaves_gradients_buffers_and_random_numbers_alone(
         assert torch.equal(buffer, buffers[name])
 
 
+@pytest.mark.sweep
 def test_a_step_that_is_not_faster_is_refused_with_both_times(
     times: Callable[[float, float], None],
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_block_is_as_exact_as_inductors_and_its_functions_are_fused(dtype: tor
     assert fusion.cached_graphs == 0
 
 
+@pytest.mark.sweep
 def test_gradients_are_those_of_eager_and_backward_products_are_chosen_too() -> None:
     model, x = _model(), _drawn(6, 32)
     expected = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))

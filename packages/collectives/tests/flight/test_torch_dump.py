@@ -47,6 +47,7 @@ def test_torchs_own_analyser_cannot_read_the_dump(dumped: Path) -> None:
     assert "KeyError: ('0', 0)" in result.stderr
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("form", ["pickle", "json"])
 def test_missing_ranks_in_a_dump_of_gloo_are_named(form: str, dumped: Path) -> None:
     found = read_folder(dumped / form)
