@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import torchyard
 from packages.core.tests.broken_plugins import plugin
@@ -25,6 +27,7 @@ from torchyard import (
     Registry,
     UnknownContractError,
     UnsupportedError,
+    round_size,
 )
 
 
@@ -349,3 +352,20 @@ def test_two_registries_do_not_share_states(make_registry: Make) -> None:
     first.decide("toy/1", ask(device="warp"))
     assert not first.plugin("warp").usable
     assert second.plugin("warp").usable
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_size_is_rounded_up_to_the_next_of_few(size: int) -> None:
+    rounded = round_size(size)
+    assert size <= rounded <= max(16, 2 * size)
+    assert round_size(rounded) == rounded
+    assert rounded == size if size <= 16 else rounded.bit_count() == 1
+
+
+def test_settings_that_nobody_set_are_one_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether anything that decides has changed is asked by identity, at every call."""
+    known = Registry(())
+    assert known.settings() is known.settings() is Registry(()).settings()
+    monkeypatch.setenv("TORCHYARD_TUNED", "off")
+    assert known.settings() == ("", "", "", "off")
+    assert Registry((), environ={}).settings() == ("", "", "", "")
