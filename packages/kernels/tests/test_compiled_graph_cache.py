@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torchyard_kernels as tk
+from packages.core.tests.torch_features import graphs_name_sources
 from torchyard_kernels._operators import OPERATORS
 
 _PACKAGE = """
@@ -120,6 +121,8 @@ def _ours(graph):
 
 
 def test_a_compiled_graph_names_the_sources_of_every_op():
+    if not graphs_name_sources():
+        pytest.skip("this torch's compiled graphs have ops' lasting names")
     called = set()
 
     def note(graph, example_inputs):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
+from packages.core.tests.torch_features import graphs_name_sources
 from torchyard_attention import (
     BlockMask,
     PagedKVCache,
@@ -41,6 +43,8 @@ def _ours(graph):
 
 
 def test_a_compiled_graph_names_the_sources_of_every_op():
+    if not graphs_name_sources():
+        pytest.skip("this torch's compiled graphs have ops' lasting names")
     called = set()
 
     def note(graph, example_inputs):

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import torchyard
+from packages.core.tests.torch_features import graphs_name_sources
 from torchyard_kernels import PackedWeight, linear
 from torchyard_kernels._operators import OPERATORS
 from torchyard_kernels.linear.contract import LINEAR, LinearRequest
@@ -144,6 +145,8 @@ def test_functions_are_differentiated_with_what_they_capture():
 
 
 def test_compiled_functions_become_one_op_of_one_graph():
+    if not graphs_name_sources():
+        pytest.skip("this torch's compiled graphs have ops' lasting names")
     torch.compiler.reset()
     weight, scale, graphs = torch.randn(64, 48), torch.randn(32), []
 
