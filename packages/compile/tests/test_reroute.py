@@ -125,8 +125,18 @@ class _Own(Tensor):
     pass
 
 
+def _takes_both() -> bool:
+    try:
+        LEFT_ALONE["mask and causal"][0]()
+    except RuntimeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("name", LEFT_ALONE)
 def test_a_call_that_the_op_computes_otherwise_is_left_to_torch_with_the_reason(name: str) -> None:
+    if name == "mask and causal" and not _takes_both():
+        pytest.skip("this torch refuses it")
     call, reason = LEFT_ALONE[name]
     with torch.no_grad(), reroute() as rerouted:
         call()

@@ -167,6 +167,12 @@ def test_samples_of_torchs_optimisers(name: str) -> None:
                     assert kwargs.get("capturable") or kwargs.get("differentiable")
                     refused += 1
                     break
+                except ValueError as error:
+                    # A later torch has values of it that are not there in 2.13.
+                    if "adjust_lr_fn" not in str(error):
+                        raise
+                    refused += 1
+                    break
                 for step in range(3):
                     for at, param in enumerate(params):
                         param.grad = torch.sin(starts[at] * (step + 1))

@@ -2,13 +2,14 @@
 
 No other module of these packages names a private part of torch. Each entry says what it stands for
 and what happens where torch lacks it; :data:`PROBES` has a check of each, and :func:`missing` runs
-them. All were tried on torch 2.13.
+them. All were tried on torch 2.11, 2.13, 2.14 and 2.15.
 
 Importing this module imports torch, so the core imports it inside of functions.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -25,6 +26,7 @@ __all__ = [
     "any_requires_grad",
     "below_autograd",
     "break_graph_at_dependents",
+    "break_graph_at_writes",
     "deterministic_algorithms",
     "dispatch_mode_count",
     "forward_ad_level",
@@ -241,6 +243,8 @@ def break_graph_at_dependents(
         raise error(message.replace("{name}", "a builtin function"))
 
     comptime(_break_graph_at_dependents, refuse)
+    # Named once more: of what is not, torch 2.14 knows nothing while the line above is traced.
+    del inputs, results
 
 
 def _break_graph_at_dependents(context: Any) -> None:
@@ -257,17 +261,59 @@ def _break_graph_at_dependents(context: Any) -> None:
         seen.update(node.all_input_nodes)
 
 
-def _sees_dependents() -> bool:
+def break_graph_at_writes(inputs: list[torch.Tensor], message: str, error: type[Exception]) -> None:
+    """Break the graph that Dynamo traces where an element was assigned after the first of inputs.
+
+    From torch 2.14 on Dynamo shows ``x[i] = y`` to no TorchFunctionMode. Otherwise as
+    :func:`break_graph_at_dependents`.
+    """
+    from torch._dynamo.comptime import comptime
+
+    def refuse() -> None:
+        raise error(message)
+
+    comptime(_break_graph_at_writes, refuse)
+    # As above.
+    del inputs
+
+
+def _break_graph_at_writes(context: Any) -> None:
+    inputs = {proxy.node for proxy in context.get_local("inputs").as_proxy()}
+    if not inputs:
+        return
+    later = False
+    for node in next(iter(inputs)).graph.nodes:
+        later = later or node in inputs
+        if later and node.op == "call_function" and node.target is operator.setitem:
+            context.graph_break(context.get_local("message").as_python_constant())
+
+
+def _sees_writes() -> bool:
     def broken(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
-        break_graph_at_dependents([x], [y], "{name}", ValueError)
+        y[0] = 2
+        break_graph_at_writes([x], "an element was assigned", ValueError)
         return y
 
     compiled = torch.compile(broken, backend="eager", fullgraph=True)
     try:
         compiled(torch.zeros(1))
     except Exception as error:  # Dynamo's own, which it does not publish
-        return "add" in str(error)
+        return "an element was assigned" in str(error)
+    return False
+
+
+def _sees_dependents() -> bool:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        break_graph_at_dependents([x], [y], "depends by {name}", ValueError)
+        return y
+
+    compiled = torch.compile(broken, backend="eager", fullgraph=True)
+    try:
+        compiled(torch.zeros(1))
+    except Exception as error:  # Dynamo's own, which it does not publish
+        return "depends by add" in str(error)
     return False
 
 
@@ -295,6 +341,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
             and not any_requires_grad(torch.zeros(1))
         ),
         "break_graph_at_dependents": _sees_dependents,
+        "break_graph_at_writes": _sees_writes,
         "contexts": _in_contexts,
         "deterministic_algorithms": lambda: (
             deterministic_algorithms() == torch.are_deterministic_algorithms_enabled()

@@ -9,6 +9,7 @@ from torchyard_programs._errors import ProgramError
 from torchyard_programs._graph.derivative import Site
 from torchyard_programs._graph.graph import INFIX, Graph, Node, UnsupportedProgramError
 from torchyard_programs._graph.program_graph import ProgramGraph, program_graph
+from torchyard_programs._graph.ties import divides_ties
 from torchyard_programs._program.build import build
 from torchyard_programs._program.inference import Input, Traits, infer, is_pointwise
 from torchyard_programs._program.program import Operation, Program, Reference, parse
@@ -32,6 +33,7 @@ __all__ = [
     "TypedProgram",
     "UnsupportedProgramError",
     "build",
+    "divides_ties",
     "infer",
     "is_pointwise",
     "is_readable_on",

@@ -186,13 +186,25 @@ def test_an_index_out_of_range_of_a_hidden_pair_is_none(q_length: int, isa: str)
     torch.testing.assert_close(got.out, wanted.out, rtol=0, atol=0)
 
 
+def _takes_no_alpha() -> bool:
+    try:
+        torch.nn.functional.celu(torch.zeros(1), -0.0)
+    except RuntimeError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("mod", "text"),
     [
         (lambda s, b, h, q, k: torch.erfinv(s), "score_mod: has no erfinv"),
         (lambda s, b, h, q, k: torch.round(s, decimals=1), "round with decimals="),
         (lambda s, b, h, q, k: torch.nn.functional.softplus(s, beta=0), "softplus with beta=0"),
-        (lambda s, b, h, q, k: torch.nn.functional.celu(s, -0.0), "celu with alpha=0"),
+        pytest.param(
+            lambda s, b, h, q, k: torch.nn.functional.celu(s, -0.0),
+            "celu with alpha=0",
+            marks=pytest.mark.skipif(not _takes_no_alpha(), reason="this torch refuses it"),
+        ),
         (lambda s, b, h, q, k: s.double(), "computes in float64"),
         (lambda s, b, h, q, k: s + torch.zeros(4).double()[h], "captured tensor of float64"),
         (lambda s, b, h, q, k: s + LOW[h, k] * 2, "mul computes in bfloat16"),

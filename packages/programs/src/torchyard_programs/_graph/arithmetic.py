@@ -14,6 +14,7 @@ from torchyard_programs._graph.lowering import (
     refuse,
 )
 from torchyard_programs._graph.term import Term
+from torchyard_programs._graph.ties import divides_ties
 from torchyard_programs._program.program import Reference
 from torchyard_programs._program.typed import Step
 
@@ -188,10 +189,11 @@ def _clamp(lowering: Lowering, step: Step) -> Term:
         low, high = (bound, None) if step.word == "clamp_min" else (None, bound)
     dtype = computed(step.dtype)
     number = lowering.term(value, dtype)
-    if low is not None:
-        number = number.of("clamp_min", lowering.term(low, dtype))
-    if high is not None:
-        number = number.of("clamp_max", lowering.term(high, dtype))
+    for bound, clamp, extreme in ((low, "clamp_min", "maximum"), (high, "clamp_max", "minimum")):
+        if bound is not None:
+            # The second divides the gradient at ties.
+            word = extreme if divides_ties() and isinstance(bound, Reference) else clamp
+            number = number.of(word, lowering.term(bound, dtype))
     return number
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from torchyard_programs._graph.graph import FLOATS, Graph, Node
 from torchyard_programs._graph.term import Term
+from torchyard_programs._graph.ties import divides_ties
 
 __all__ = ["Differentiated", "Site", "differentiate"]
 
@@ -156,12 +157,14 @@ def _extreme(g: Term, y: Term, args: list[Term]) -> _Parts:
 
 
 def _clamp_min(g: Term, y: Term, args: list[Term]) -> _Parts:
-    yield 0, (args[1] <= args[0]).where(g, 0.0)
+    inside = args[1] < args[0] if divides_ties() else args[1] <= args[0]
+    yield 0, inside.where(g, 0.0)
     yield 1, (args[0] < args[1]).where(g, 0.0)
 
 
 def _clamp_max(g: Term, y: Term, args: list[Term]) -> _Parts:
-    yield 0, (args[0] <= args[1]).where(g, 0.0)
+    inside = args[0] < args[1] if divides_ties() else args[0] <= args[1]
+    yield 0, inside.where(g, 0.0)
     yield 1, (args[1] < args[0]).where(g, 0.0)
 
 

@@ -15,6 +15,7 @@ from torchyard_programs._graph.lowering import (
     plain,
 )
 from torchyard_programs._graph.term import Term
+from torchyard_programs._graph.ties import divides_ties
 from torchyard_programs._program.typed import Step
 
 __all__: list[str] = []
@@ -86,6 +87,9 @@ def _fmax(lowering: Lowering, step: Step) -> Term:
     x, y = lowering.term(first, dtype), lowering.term(second, dtype)
     if dtype == "bool":
         return x.of("or" if step.word == "fmax" else "and", y)
+    if divides_ties():
+        extreme = x.of("maximum" if step.word == "fmax" else "minimum", y)
+        return x.differs(x).where(y, y.differs(y).where(x, extreme))
     # Of ties x is taken, which then has the whole gradient; NaN is less than nothing.
     taken = (y <= x) if step.word == "fmax" else (x <= y)
     return (taken | y.differs(y)).where(x, y)
@@ -123,7 +127,8 @@ def _logit(lowering: Lowering, step: Step) -> Term:
     value, eps = named(step, "input", eps=None)
     x = floating(lowering, step, value)
     if eps is not None:
-        x = x.of("clamp_min", float(eps)).of("clamp_max", 1.0 - float(eps))
+        low, high = float(eps), 1.0 - float(eps)
+        x = (x < low).where(low, (x.like(high) < x).where(high, x))
     return (x / (1.0 - x)).call("log")
 
 

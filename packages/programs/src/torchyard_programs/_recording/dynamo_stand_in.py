@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from torchyard.torch_compat import break_graph_at_dependents
+from torchyard.torch_compat import break_graph_at_dependents, break_graph_at_writes
 from torchyard_programs._errors import ProgramError
 from torchyard_programs._program.functions import gather
 from torchyard_programs._recording.stand_in import word_of
-from torchyard_programs._recording.writes import run_without_writes
+from torchyard_programs._recording.writes import function_name, run_without_writes
 
 if TYPE_CHECKING:
     from torchyard_programs._recording.tracer import Tape
@@ -92,7 +92,7 @@ class GraphRecorder(TorchFunctionMode):
         tape, keywords = self._tape, kwargs or {}
         if tape.name_of(args) is None and tape.name_of(list(keywords.values())) is None:
             return run_without_writes(tape.role, func, args, keywords)
-        name = func.__name__
+        name = function_name(func)
         if name in _METADATA:
             return func(*args, **keywords)
         target = tape.name_of(args[0]) if args and isinstance(args[0], Tensor) else None
@@ -125,6 +125,18 @@ class GraphRecorder(TorchFunctionMode):
                 f"torch.compile traces; use a function of torch, such as torch.abs for abs",
                 ProgramError,
             )
+
+    def check_writes(self) -> None:
+        """Raise ProgramError, or Dynamo's error, if an element of a tensor was assigned.
+
+        Not every torch shows that to a TorchFunctionMode.
+        """
+        break_graph_at_writes(
+            self._tape.stand_ins(),
+            f"{self._tape.role}: setitem works in place, which cannot be recorded; use its "
+            "functional form",
+            ProgramError,
+        )
 
     def check_names(self, lines: list[str]) -> None:
         """Raise ProgramError if a value was changed in place and then read by its old name.

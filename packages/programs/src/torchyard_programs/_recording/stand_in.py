@@ -16,7 +16,7 @@ from torchyard_programs._program.vocabulary import (
     WORD_OF_OPERATOR,
     WORDS,
 )
-from torchyard_programs._recording.writes import refuse_write
+from torchyard_programs._recording.writes import function_name, refuse_write
 
 if TYPE_CHECKING:
     from torchyard_programs._recording.tracer import Tape
@@ -220,7 +220,7 @@ def record(func: Any, args: Any, kwargs: Any) -> Any:
 
 def word_of(role: str, func: Any, kwargs: Any) -> str:
     """Return the program's word for a torch function; refuse one that writes to a tensor."""
-    name = func.__name__
+    name = function_name(func)
     refuse_write(role, name, kwargs)
     word = WORD_OF_METHOD.get(name) if name[:2] == "__" else WORD_OF.get(func)
     if word is None:
@@ -246,7 +246,7 @@ def _general_name(role: str, func: Any) -> str:
 
     Such a function is not pointwise, or not known to be; the program is then evaluated under vmap.
     """
-    name = func.__name__
+    name = function_name(func)
     if name in _RANDOM:
         raise ProgramError(
             f"{role}: {name} cannot be recorded, since its numbers differ at each call; draw them "

@@ -110,6 +110,7 @@ def trace(
     if isinstance(recorder, GraphRecorder):
         recorder.check_names(lines)
         recorder.check_captured()
+        recorder.check_writes()
     elif not torch.compiler.is_compiling():
         part = result = None
         values.clear()

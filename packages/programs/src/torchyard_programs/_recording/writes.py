@@ -16,13 +16,23 @@ from torch import Tensor
 
 from torchyard_programs._errors import ProgramError
 
-__all__ = ["check_no_leak", "refuse_write", "run_without_writes"]
+__all__ = ["check_no_leak", "function_name", "refuse_write", "run_without_writes"]
 
 # Names of in-place operators, as tensor methods and as functions of ``operator``.
 _WRITING: Final = frozenset(
     "setitem delitem set delete iadd isub imul idiv itruediv ifloordiv imod ipow iand ior ixor "
     "ilshift irshift imatmul".split()
 )
+
+
+def function_name(function: Any) -> str:
+    """Return a torch function's name.
+
+    Dynamo of torch 2.15 names a reflected operator, such as ``__rsub__``, after the function of
+    torch's that wraps it.
+    """
+    name: str = function.__name__
+    return function.__wrapped__.__name__ if name == "wrapped" else name
 
 
 def refuse_write(role: str, name: str, kwargs: Mapping[str, Any]) -> None:
@@ -71,7 +81,7 @@ def run_without_writes(
 
     Most writes are recognised by name, before they happen; others by the version counters.
     """
-    name = function.__name__
+    name = function_name(function)
     if torch.compiler.is_compiling():
         refuse_write(role, name, kwargs)
         return function(*args, **kwargs)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchyard_cpu._programs.graph import ScoreGraph
+from torchyard_programs import divides_ties
 
 __all__ = [
     "BINARY",
@@ -155,11 +156,13 @@ def _hardsigmoid(x: Term) -> Term:
 
 def _fmax(x: Term, y: Term) -> Term:
     # NaN is less than nothing: of y it leaves x.
-    return x.is_equal(x).where((x < y).where(y, x), y)
+    greater = y.is_equal(y).where(x.of("max", y), x) if divides_ties() else (x < y).where(y, x)
+    return x.is_equal(x).where(greater, y)
 
 
 def _fmin(x: Term, y: Term) -> Term:
-    return x.is_equal(x).where((y < x).where(y, x), y)
+    less = y.is_equal(y).where(x.of("min", y), x) if divides_ties() else (y < x).where(y, x)
+    return x.is_equal(x).where(less, y)
 
 
 def _logaddexp(x: Term, y: Term) -> Term:

@@ -16,6 +16,7 @@ from typing import Final
 
 from torchyard_cpu._programs.graph import Node, ScoreGraph, float_bits
 from torchyard_cpu._programs.lowering import lower
+from torchyard_programs import divides_ties
 
 __all__ = ["DifferentiatedScore", "Site", "differentiate"]
 
@@ -225,7 +226,8 @@ class _Differentiation:
         if node.data == "relu":
             yield 0, self._where(self._compare("le", value, other), self.zero, given)
         elif node.data == "clamp":
-            yield 0, self._where(self._compare("le", high, low), given, self.zero)
+            inside = "lt" if divides_ties() else "le"
+            yield 0, self._where(self._compare(inside, high, low), given, self.zero)
             yield 1, self._where(self._compare("lt", low, high), given, self.zero)
         else:
             half = self._times(given, self._number(0.5))

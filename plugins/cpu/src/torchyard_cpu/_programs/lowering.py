@@ -29,7 +29,7 @@ from torchyard_cpu._programs.vocabulary import (
     STORED,
     TRUTHS,
 )
-from torchyard_programs import Input, Reference, Step, typed_program
+from torchyard_programs import Input, Reference, Step, divides_ties, typed_program
 
 __all__ = ["Lowering", "lower"]
 
@@ -300,7 +300,9 @@ class Lowering:
         for name, word in (("min", "max"), ("max", "min")):
             if bounds.get(name) is not None:
                 bound = self.as_dtype(bounds[name], dtype)
-                number = self.graph.add(word, (number, bound), dtype, "clamp")
+                # What became of clamp shares no gradient at ties.
+                shares = divides_ties() and isinstance(bounds[name], Reference)
+                number = self.graph.add(word, (number, bound), dtype, None if shares else "clamp")
         return number
 
     def _power(self, step: Step) -> int:
