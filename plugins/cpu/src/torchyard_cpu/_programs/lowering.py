@@ -298,11 +298,10 @@ class Lowering:
             raise self._refuse(step, "in this form")
         number = self.as_dtype(value, dtype)
         for name, word in (("min", "max"), ("max", "min")):
-            if bounds.get(name) is not None:
-                bound = self.as_dtype(bounds[name], dtype)
-                # What became of clamp shares no gradient at ties.
-                shares = divides_ties() and isinstance(bounds[name], Reference)
-                number = self.graph.add(word, (number, bound), dtype, None if shares else "clamp")
+            if (given := bounds.get(name)) is not None:
+                shares = divides_ties() and isinstance(given, Reference)
+                pair = number, self.as_dtype(given, dtype)
+                number = self.graph.add(word, pair, dtype, None if shares else "clamp")
         return number
 
     def _power(self, step: Step) -> int:
