@@ -29,6 +29,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("method", "tensor"),
     [("fork", "torch.ones(3, device='simulated')"), ("fork", "None"), ("spawn", "None")],
@@ -66,6 +67,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert fresh_python(program) == "0"
 
 
+@pytest.mark.sweep
 def test_threads_share_the_device(fresh_python: FreshPython) -> None:
     program = """
 import threading

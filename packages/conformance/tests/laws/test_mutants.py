@@ -47,6 +47,7 @@ def test_every_law_of_registration_that_a_plugin_can_break_has_a_mutant() -> Non
     assert {mutant.law for mutant in MUTANTS} <= {law.id for law in all_laws()}
 
 
+@pytest.mark.sweep
 def test_a_failure_names_the_law_its_meaning_and_a_line_that_shows_it_again(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

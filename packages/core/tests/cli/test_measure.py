@@ -79,6 +79,7 @@ def _measured(site: Path, device: str = "abacus") -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in sections[title]}
 
 
+@pytest.mark.sweep
 def test_each_workload_is_a_share_of_the_limit_that_bounds_it(tmp_path: Path) -> None:
     ABACUS.install(tmp_path)
     found = _measured(tmp_path)
@@ -90,6 +91,7 @@ def test_each_workload_is_a_share_of_the_limit_that_bounds_it(tmp_path: Path) ->
     assert found["limits, measured again"]["status"] == "pass"
 
 
+@pytest.mark.sweep
 def test_what_cannot_be_measured_is_no_pass(tmp_path: Path) -> None:
     ABACUS.install(tmp_path)
     found = _measured(tmp_path)
@@ -99,6 +101,7 @@ def test_what_cannot_be_measured_is_no_pass(tmp_path: Path) -> None:
     assert found["multiply"]["text"] == "the device gives no limit of float32"
 
 
+@pytest.mark.sweep
 def test_limits_that_move_make_the_shares_unreliable(tmp_path: Path) -> None:
     limits = "torchyard_abacus/limits.py"
     moving = ABACUS.files[limits].replace("GROWTH = 1.0", "GROWTH = 0.5")

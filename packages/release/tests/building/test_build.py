@@ -315,6 +315,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("number", range(1, 8))
 def test_killed_in_any_line_of_the_journal_it_ends_in_the_same_bytes(
     whole: Path, tmp_path: Path, number: int

@@ -247,6 +247,7 @@ def test_speed_is_judged_by_the_median_of_ratios(after: Sequence[float], outcome
     assert found.outcome is outcome
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "broken"])
 def test_a_released_plugin_is_tried_by_the_tests_of_its_tag(orchard: Path, kept: bool) -> None:
     test = "from orchard import NAME\n\n\ndef test_name():\n    assert NAME == 'orchard'\n"

@@ -56,6 +56,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[
     return root, [(said, part) for (_, said), part in zip(steps, parts, strict=True)]
 
 
+@pytest.mark.sweep
 def test_every_command_prints_what_the_page_says(
     printed: tuple[Path, list[tuple[list[str], str]]],
 ) -> None:

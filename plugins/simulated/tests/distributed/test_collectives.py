@@ -64,6 +64,7 @@ def test_every_collective_gives_its_values(run_ranks: RunRanks) -> None:
     assert found == _EXPECTED.strip().splitlines()
 
 
+@pytest.mark.sweep
 def test_results_arrive_in_the_stream_that_waits(run_ranks: RunRanks) -> None:
     """An operation reads after its stream's work; without a wait nothing arrives."""
     program = """
