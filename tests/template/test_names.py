@@ -103,6 +103,7 @@ def _importable(text: str, package: str, source: Path) -> None:
             assert (source / f"{str(node.module).partition('.')[2]}.py").is_file()
 
 
+@pytest.mark.sweep
 @settings(max_examples=15)
 @given(
     plugin=_PLUGINS,
@@ -176,6 +177,7 @@ def test_an_illegal_answer_is_named_and_explained(answers: dict[str, str], messa
         pass
 
 
+@pytest.mark.sweep
 @given(name=st.one_of(_PLUGINS, st.text(_INNER, min_size=1, max_size=33)))
 @settings(max_examples=15)
 def test_names_are_legal_where_the_manifests_and_the_installers_rules_meet(name: str) -> None:
@@ -209,6 +211,7 @@ def test_the_names_of_our_own_plugins_and_of_torchs_devices_are_taken() -> None:
     }
 
 
+@pytest.mark.sweep
 def test_a_device_whose_name_torch_uses_for_something_else_says_so(tmp_path: Path) -> None:
     """Only the torch that is there knows these names; the questions do not."""
     names = {"add": "torch", "backward": "Tensor", "train": "Module", "leaf": "Tensor.is_leaf"}

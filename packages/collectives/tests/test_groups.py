@@ -57,6 +57,7 @@ def _compiled_names() -> list[float]:
     return totals
 
 
+@pytest.mark.sweep
 def test_every_name_compiles() -> None:
     assert run_ranks(3, _compiled_names) == [[7.0] * 5] * 3
 

@@ -240,6 +240,7 @@ def test_two_ranks_of_ddp_decide_together_and_keep_their_gradients(tmp_path: Pat
     assert (refused in first) is (refused in second)
 
 
+@pytest.mark.sweep
 def test_a_context_may_be_entered_again() -> None:
     compiled = compiled_backward(backend="aot_eager")
     assert isinstance(compiled, CompiledBackward)

@@ -65,6 +65,7 @@ def test_other_lengths_of_keys_are_spread_in_their_own_way(schedule: str, backen
         )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("mesh", [(2, 2), (4, 1), (1, 4)])
 @pytest.mark.parametrize("mask", ["none", "causal", "any"])
 def test_a_mesh_of_two_dimensions_divides_heads_along_the_second(

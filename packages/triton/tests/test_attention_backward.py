@@ -14,7 +14,14 @@ from torchyard_triton.attention._captured import sum_by_place
 _TILES = Tiles(rows=32, keys=32)
 
 
-@pytest.mark.parametrize("name", CALLS)
+# Every second call, and by the sweep all.
+_CALLS = [
+    pytest.param(name, marks=[pytest.mark.sweep] if place % 2 else [])
+    for place, name in enumerate(CALLS)
+]
+
+
+@pytest.mark.parametrize("name", _CALLS)
 def test_backward(name: str) -> None:
     call = call_of(name)
     result = reference_forward(call)

@@ -307,6 +307,7 @@ def test_causal_is_recognised_through_combinations():
         assert create_block_mask(mask_mod, None, None, 64, 64, "cpu").causal
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", MASKS)
 def test_torchs_flex_attention_takes_the_mask(name):
     q_length = QUERIES.get(name, LENGTH)

@@ -95,6 +95,7 @@ def test_torchs_flex_attention_takes_the_score_mod(name):
     torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SCORES)
 def test_compiled_functions_take_the_score_mod(name):
     shape, make, formula = SCORES[name]

@@ -265,6 +265,7 @@ def test_the_commands_make_read_join_and_shrink_bundles(tmp_path: Path) -> None:
     assert "found no file" in refused.output
 
 
+@pytest.mark.sweep
 def test_a_recipe_leaves_one_bundle(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
     recipe.write_text(

@@ -244,6 +244,7 @@ def _unfinished(recorder: Recorder) -> int:
     return sum(record.state != "completed" for record in recorder.history("", Ending()).records)
 
 
+@pytest.mark.sweep
 def test_no_call_is_lost_between_the_threads_that_look_at_it(tmp_path: Path) -> None:
     assert run_ranks(1, _counts_unfinished, str(tmp_path)) == [0]
 

@@ -88,6 +88,7 @@ def _dtensor() -> list[float]:
     return _losses(model, lambda batch: batch)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("backend", ["gloo", "shm"])
 @pytest.mark.parametrize("train", [_ddp, _fsdp, _dtensor], ids=["ddp", "fsdp2", "dtensor"])
 def test_two_processes_train_as_one_does(train: Callable[[], list[float]], backend: str) -> None:

@@ -73,6 +73,7 @@ def _close(got: dict[str, Any], wanted: dict[str, Any]) -> None:
     torch.testing.assert_close(got["labels"].data, wanted["labels"].data)
 
 
+@pytest.mark.sweep
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.booleans())
 def test_packed_sequences_of_any_lengths_go_in_and_out(

@@ -122,6 +122,7 @@ def test_weights_in_another_file_are_refused(
         Onnx().load({"model.onnx": b"\xff\xff"}, tmp_path)
 
 
+@pytest.mark.sweep
 def test_the_aten_form_runs_where_this_package_is_not(
     gru: tuple[torch.nn.Module, Artifact], tmp_path: Path
 ) -> None:

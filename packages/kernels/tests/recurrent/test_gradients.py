@@ -100,6 +100,7 @@ def test_gradients_in_low_precision_are_no_worse_than_torchs_own(kind, dtype):
             assert float((ours.double() - right).abs().max()) <= allowed, name
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", list(RecurrentKind))
 @pytest.mark.parametrize("ragged", [False, True], ids=["whole", "ragged"])
 def test_gradcheck_of_every_input(kind, ragged):

@@ -107,6 +107,7 @@ def test_a_version_that_is_not_there_is_not_yanked(index: IndexServer) -> None:
         yank_plan(_remote(index), _PROJECTS, "base", "7.0")
 
 
+@pytest.mark.sweep
 def test_releases_are_installed_again_and_index_rot_is_found(
     index: IndexServer, tmp_path: Path
 ) -> None:

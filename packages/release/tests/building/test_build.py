@@ -191,6 +191,7 @@ def test_a_build_that_reads_outside_its_folder_is_found_and_built_twice(
     assert second["candidate"]["artifacts"] != first["candidate"]["artifacts"]
 
 
+@pytest.mark.sweep
 def test_a_last_candidate_without_its_files_is_not_needed(
     orchard: Path, release: Callable[..., Result], rounds: list[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_what_cannot_be_installed_says_so_in_the_installers_words(
         room.install(str(tmp_path / name))
 
 
+@pytest.mark.sweep
 def test_a_room_over_another_sees_what_is_in_it_and_leaves_it_alone(tmp_path: Path) -> None:
     base = CleanRoom(tmp_path / "base").make()
     base.install(_wheel(tmp_path, "zz-base"))

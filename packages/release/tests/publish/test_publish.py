@@ -103,6 +103,7 @@ def _takes_it_silently_and_refuses_the_duplicate(index: FaultyIndex) -> None:
     index.late[_BASE] = 1
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "fault",
     [

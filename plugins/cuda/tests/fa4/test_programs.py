@@ -56,6 +56,7 @@ def test_score_mods_and_their_gradients(name: str) -> None:
     _check_score(SCORES[name])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(40))
 def test_random_score_mods(seed: int) -> None:
     _check_score(random_score(seed))
