@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,6 +20,7 @@ from rich.progress import track
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.optimize._turns import milliseconds
 from torchyard_compile import GraphReroute
 
 _HEADS, _SIZE = 8, 64
@@ -90,13 +90,8 @@ def _row(form: str, size: int, dtype: torch.dtype, backward: bool, turns: int) -
         "rerouted": torch.compile(lambda *tensors: function(*tensors), backend=reroute),
     }
     errors = {way: _error(_results(run, inputs, backward), exact) for way, run in ways.items()}
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(turns):
-        for way in sorted(ways, reverse=bool(turn % 2)):
-            start = time.perf_counter()
-            _results(ways[way], inputs, backward)
-            times[way].append(time.perf_counter() - start)
-    taken = {way: 1e3 * statistics.median(found) for way, found in times.items()}
+    calls = {way: partial(_results, run, inputs, backward) for way, run in ways.items()}
+    taken = milliseconds(calls, turns)
     chosen = {site.implementation or f"torch: {site.reason}" for site in reroute.explain()}
     row = (
         f"| {form} | {size} | {taken['eager']:.1f} | {taken['compiled']:.1f} | "

@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -24,6 +24,7 @@ from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.optimize._turns import milliseconds
 from torchyard import child_environ
 from torchyard_compile import compile_regions
 
@@ -196,14 +197,7 @@ def _measured(name: str, way: str, turns: int) -> dict[str, float]:
     results = {key: _tensor(run(**given)) for key, run in ways.items()}
     exact = results["eager"]
     error = max(float((found - exact).norm() / exact.norm()) for found in results.values())
-    times: dict[str, list[float]] = {key: [] for key in ways}
-    for turn in range(turns + 1):
-        for key in sorted(ways, reverse=bool(turn % 2)):
-            start = time.perf_counter()
-            ways[key](**given)
-            times[key].append(time.perf_counter() - start)
-    # The first of each is left out.
-    taken = {key: 1e3 * statistics.median(found[1:]) for key, found in times.items()}
+    taken = milliseconds({key: partial(run, **given) for key, run in ways.items()}, turns)
     return {**taken, "error": error}
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import copy
-import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,6 +20,7 @@ import transformers
 from rich.progress import track
 from torch import Tensor, nn
 
+from benchmarks.optimize._turns import milliseconds
 from torchyard_compile import CallSite, reroute
 
 _TEXT: Final = (
@@ -72,13 +72,7 @@ def _row(name: str, layers: int, turns: int, left: dict[tuple[str, str], int]) -
     rerouted = reroute(other)
     ways: dict[str, Callable[..., Any]] = {"eager": model, "compiled": compiled, "rerouted": other}
     errors = {way: _error(_tensor(run(**given)), exact) for way, run in ways.items()}
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(turns + 1):
-        for way in sorted(ways, reverse=bool(turn % 2)):
-            start = time.perf_counter()
-            ways[way](**given)
-            times[way].append(time.perf_counter() - start)
-    taken = {way: 1e3 * statistics.median(found[1:]) for way, found in times.items()}
+    taken = milliseconds({way: partial(run, **given) for way, run in ways.items()}, turns)
     sites = rerouted.explain()
     for site in sites:
         if not site.implementation:
@@ -137,13 +131,8 @@ def _overhead(turns: int) -> float:
     reroute(other)
     pixels = torch.randn(1, 3, 224, 224)
     ways: dict[str, Callable[..., Any]] = {"as it is": model, "rerouted": other}
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    for turn in range(turns):
-        for way in sorted(ways, reverse=bool(turn % 2)):
-            start = time.perf_counter()
-            ways[way](pixels)
-            times[way].append(time.perf_counter() - start)
-    return statistics.median(times["rerouted"]) / statistics.median(times["as it is"])
+    taken = milliseconds({way: partial(run, pixels) for way, run in ways.items()}, turns)
+    return taken["rerouted"] / taken["as it is"]
 
 
 def _double(given: Mapping[str, Any]) -> dict[str, Any]:
