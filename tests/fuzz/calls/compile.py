@@ -57,7 +57,9 @@ CALLS: Final = (
         "torchyard_compile.reroute",
         lambda: {"model": _model(), "verify": False},
         _rerouted,
-        model=Kind(lambda v: v if v is None or isinstance(v, nn.Module) else REFUSED),
+        model=Kind(
+            lambda v: v if v is None or isinstance(v, nn.Module | torch.optim.AdamW) else REFUSED
+        ),
         verify=BOOL,
     ),
     call_of(

@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from torchyard import UnsupportedError, active_transform, arguments, registry
+from torchyard import UnsupportedError, active_transform, arguments
 from torchyard_compile._calls import Calls, CallSite
-from torchyard_compile._choice import LeftAlone, implementation_of
+from torchyard_compile._choice import LeftAlone
 from torchyard_compile._reroute._attention import attention
-from torchyard_compile._reroute._call import Rerouting
+from torchyard_compile._reroute._call import Rerouting, check_installed, choice
 from torchyard_compile._reroute._kernels import linear, recurrent, topk
+from torchyard_compile._reroute._optimizer import ReroutedSteps, note_step
 from torchyard_compile._reroute._verification import verify
 
 __all__ = ["Reroute", "reroute"]
@@ -44,30 +46,37 @@ _ROUTES: Final[Mapping[Any, tuple[str, str, _Route]]] = MappingProxyType(
 )
 
 
-def reroute(model: nn.Module | None = None, *, verify: bool = False) -> Reroute:
+def reroute(model: nn.Module | Optimizer | None = None, *, verify: bool = False) -> Reroute:
     """Send calls of torch's functions to the ops of torchyard where the registry prefers those.
 
     A context manager, or ``@reroute()`` before a function; given a model, it holds in every call of
-    the model, until ``undo()``. Rerouted are ``scaled_dot_product_attention`` and ``linear`` of
-    torch.nn.functional, ``torch.topk``, and what ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where
-    an implementation of a device's plugin is chosen; all others torch computes as before, and
-    ``explain()`` says why. Results differ by rounding, and of equal elements ``topk`` returns the
-    first ones. Calls inside of torch.compile are the compiler's.
+    the model, and given an optimiser in every step of it, until ``undo()``. Rerouted are
+    ``scaled_dot_product_attention`` and ``linear`` of torch.nn.functional, ``torch.topk``, and what
+    ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where an implementation of a device's plugin is
+    chosen; all others torch computes as before, and ``explain()`` says why. Results differ by
+    rounding, and of equal elements ``topk`` returns the first ones. Calls inside of torch.compile
+    are the compiler's. Steps of torch.optim's Adam, AdamW, Adafactor and Muon are those of
+    ``torchyard_kernels.optim``, with the same groups and state.
 
     Args:
-        model: whose calls; None: those inside of the ``with`` or of the function.
+        model: whose calls or steps; None: the calls inside of the ``with`` or of the function. An
+            optimiser is rerouted before a scheduler is made of it.
         verify: compute each rerouted call by torch as well and in float64, for tests.
 
     Raises:
         TypeError: an argument does not fit.
+        ValueError: an optimiser of another type, or one whose steps were replaced already.
         RerouteMismatchError: in calls, with ``verify``: a result is further from float64's than
             torch's own may be.
     """
     found = Reroute(verify=verify)
     if model is None:
         return found
+    if isinstance(model, Optimizer):
+        found._attach_steps(model)
+        return found
     arguments.instance(
-        *("reroute", "model", model, nn.Module, "a torch.nn.Module"),
+        *("reroute", "model", model, nn.Module, "a torch.nn.Module or a torch.optim.Optimizer"),
         remedy="before a function write @reroute()",
     )
     found._attach(model)
@@ -84,13 +93,20 @@ class Reroute:
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Self:
-        mode = _Mode(self._calls, verify=self._verify)
-        mode.__enter__()  # type: ignore[no-untyped-call]
-        self._modes().append(mode)
+        self._enter()
+        thread = threading.get_ident()
+
+        def note(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+            # The hook is of all threads.
+            if threading.get_ident() == thread:
+                note_step(optimizer, self._calls)
+
+        self._hooks_of_steps().append(register_optimizer_step_pre_hook(note))
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._modes().pop().__exit__(*exception)  # type: ignore[no-untyped-call]
+        self._hooks_of_steps().pop().remove()
+        self._leave(*exception)
 
     def __call__(self, function: _F) -> _F:
         """Return a function inside of which calls are rerouted."""
@@ -108,17 +124,17 @@ class Reroute:
         return self._calls.sites()
 
     def undo(self) -> None:
-        """Leave the model as it was."""
+        """Leave the model or the optimiser as it was."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     def _attach(self, model: nn.Module) -> None:
         def enter(module: nn.Module, args: Any) -> None:
-            self.__enter__()
+            self._enter()
 
         def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self.__exit__(None, None, None)
+            self._leave(None, None, None)
 
         # Around every other hook of the model, and after an error too.
         self._hooks = [
@@ -126,10 +142,22 @@ class Reroute:
             model.register_forward_hook(leave, always_call=True),
         ]
 
-    def _modes(self) -> list[_Mode]:
-        found: list[_Mode] | None = getattr(self._entered, "modes", None)
-        if found is None:
-            found = self._entered.modes = []
+    def _attach_steps(self, optimizer: Optimizer) -> None:
+        self._hooks = [ReroutedSteps(optimizer, self._calls, verify=self._verify)]
+
+    def _enter(self) -> None:
+        mode = _Mode(self._calls, verify=self._verify)
+        mode.__enter__()  # type: ignore[no-untyped-call]
+        self._entered_by_thread("modes").append(mode)
+
+    def _leave(self, *exception: object) -> None:
+        self._entered_by_thread("modes").pop().__exit__(*exception)
+
+    def _hooks_of_steps(self) -> list[Any]:
+        return self._entered_by_thread("hooks")
+
+    def _entered_by_thread(self, what: str) -> list[Any]:
+        found: list[Any] = vars(self._entered).setdefault(what, [])
         return found
 
 
@@ -151,8 +179,7 @@ class _Mode(TorchFunctionMode):
         name, package, make = route
         form: Any = None
         try:
-            if not _is_installed(package):
-                raise LeftAlone(f"{package.replace('_', '-')} is not installed")
+            check_installed(package)
             if transform := active_transform(args):
                 raise LeftAlone(f"inside of {transform}")
             try:
@@ -160,7 +187,7 @@ class _Mode(TorchFunctionMode):
             except TypeError as error:
                 raise LeftAlone(f"arguments that are not rerouted: {error}") from error
             form = rerouting.form
-            implementation, reason = _choice(rerouting)
+            implementation, reason = choice(rerouting)
         except LeftAlone as why:
             self._calls.note(name, form, "", str(why))
             return func(*args, **kwargs)
@@ -174,32 +201,3 @@ class _Mode(TorchFunctionMode):
         if self._verify:
             verify(name, func, args, kwargs, found)
         return found
-
-
-def _choice(rerouting: Rerouting) -> tuple[str, str]:
-    """Return what the registry chooses for a call, and why; LeftAlone where that is torch's own."""
-    cache = registry().decision_cache()
-    key = "reroute", rerouting.form, _autocast()
-    found = cache.get(key)
-    if found is None:
-        found = cache[key] = _ask(rerouting)
-    implementation, reason = found
-    if not implementation:
-        raise LeftAlone(reason)
-    return implementation, reason
-
-
-def _ask(rerouting: Rerouting) -> tuple[str, str]:
-    try:
-        return implementation_of(rerouting.decide)
-    except LeftAlone as why:
-        return "", str(why)
-
-
-@functools.cache
-def _is_installed(package: str) -> bool:
-    return find_spec(package) is not None
-
-
-def _autocast() -> bool:
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchyard import TorchyardError
 
-__all__ = ["RerouteMismatchError", "verify"]
+__all__ = ["RerouteMismatchError", "compare", "verify"]
 
 # How much further than torch's own result one may be from float64, and how far where torch's is
 # exact: sums in another order.
@@ -50,10 +50,15 @@ def verify(
         wide = {name: _widened(value) for name, value in kwargs.items()}
         exact = _tensors(function(*_widened(args), **wide))
         for right, theirs, ours in zip(exact, own, _tensors(found), strict=True):
-            _compare(name, right, theirs, ours)
+            compare(name, right, theirs, ours)
 
 
-def _compare(name: str, exact: Tensor, own: Tensor, found: Tensor) -> None:
+def compare(name: str, exact: Tensor, own: Tensor, found: Tensor) -> None:
+    """Compare a tensor with torch's, by the distance of both from float64's.
+
+    Raises:
+        RerouteMismatchError: names the call, and says both distances.
+    """
     if found.shape != own.shape or found.dtype != own.dtype:
         raise RerouteMismatchError(
             f"reroute: {name}: expected {list(own.shape)} in {own.dtype}, got "
