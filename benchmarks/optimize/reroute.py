@@ -105,6 +105,8 @@ def _built(name: str, layers: int) -> tuple[nn.Module, dict[str, Any]]:
         model = kind(kind.config_class(**sizes))
         given: dict[str, Any] = {key: torch.randn(*shape) for key, shape in _SEEN[name].items()}
     else:
+        if hasattr(kind.config_class(), "num_key_value_heads"):
+            sizes["num_key_value_heads"] = 4
         config = kind.config_class(**sizes, vocab_size=8000, pad_token_id=0)
         model, given = kind(config), {"input_ids": torch.randint(1, 8000, (1, 128))}
         if hasattr(model, "generate") and not getattr(config, "is_encoder_decoder", False):
