@@ -50,6 +50,10 @@ REROUTED: dict[str, Callable[[], Any]] = {
     "linear bfloat16": lambda: functional.linear(
         _drawn(3, 64, dtype=torch.bfloat16), _drawn(8, 64, dtype=torch.bfloat16)
     ),
+    "addmm": lambda: torch.addmm(_drawn(4), _drawn(3, 8), _drawn(8, 4)),
+    "addmm bfloat16": lambda: torch.addmm(
+        *(_drawn(*shape, dtype=torch.bfloat16) for shape in ((8,), (3, 64), (64, 8)))
+    ),
     "topk": lambda: torch.topk(_drawn(5, 100), 7),
     "topk method": lambda: _drawn(5, 100).topk(7, dim=0 - 1, largest=False),
     "topk of columns": lambda: _drawn(100, 5).topk(7, 0, sorted=False),
@@ -100,6 +104,14 @@ LEFT_ALONE: dict[str, tuple[Callable[[], Any], str]] = {
             _drawn(4, 8, 16), _drawn(4, 8, 16), _drawn(4, 8, 16)
         ),
         "expected [B, H, S, D], got 3",
+    ),
+    "addmm of a matrix": (
+        lambda: torch.addmm(_drawn(3, 4), _drawn(3, 8), _drawn(8, 4)),
+        "adds [3, 4], no bias",
+    ),
+    "addmm scaled": (
+        lambda: torch.addmm(_drawn(4), _drawn(3, 8), _drawn(8, 4), beta=2, alpha=0.5),
+        "beta 2 and alpha 0.5",
     ),
     "topk of nothing": (lambda: _drawn(3).topk(0), "k: expected 1 to 3, got 0"),
     "subclass": (

@@ -12,7 +12,7 @@ from torchyard import registry
 from torchyard_compile._choice import LeftAlone
 from torchyard_compile._reroute._call import Rerouting, check_plain
 
-__all__ = ["linear", "recurrent", "topk"]
+__all__ = ["addmm", "linear", "recurrent", "topk"]
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Rerouting:
@@ -35,6 +35,22 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Rerouti
         lambda: registry().decide(LINEAR, LinearCall(input, weight, bias).request()),
         lambda: ours(input, weight, bias),
     )
+
+
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Rerouting:
+    """Return how ``torch.addmm`` is computed where it is a linear layer; arguments as its.
+
+    Raises:
+        LeftAlone: the op of ours computes something else.
+    """
+    check_plain(input, mat1, mat2)
+    if beta != 1 or alpha != 1:
+        raise LeftAlone(f"beta {beta} and alpha {alpha} scale what is added")
+    if mat1.ndim != 2 or mat2.ndim != 2 or input.shape != mat2.shape[1:]:
+        raise LeftAlone(f"adds {list(input.shape)}, no bias of the product's columns")
+    return linear(mat1, mat2.mT, input)
 
 
 def topk(

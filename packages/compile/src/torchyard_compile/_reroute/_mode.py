@@ -19,7 +19,7 @@ from torchyard_compile._calls import Calls, CallSite
 from torchyard_compile._choice import LeftAlone
 from torchyard_compile._reroute._attention import attention
 from torchyard_compile._reroute._call import Rerouting, check_installed, choice
-from torchyard_compile._reroute._kernels import linear, recurrent, topk
+from torchyard_compile._reroute._kernels import addmm, linear, recurrent, topk
 from torchyard_compile._reroute._optimizer import ReroutedSteps, note_step
 from torchyard_compile._reroute._verification import verify
 
@@ -36,6 +36,7 @@ _ROUTES: Final[Mapping[Any, tuple[str, str, _Route]]] = MappingProxyType(
             attention,
         ),
         nn.functional.linear: ("linear", "torchyard_kernels", linear),
+        torch.addmm: ("addmm", "torchyard_kernels", addmm),
         torch.topk: ("topk", "torchyard_kernels", topk),
         Tensor.topk: ("topk", "torchyard_kernels", topk),
         **{
@@ -51,9 +52,9 @@ def reroute(model: nn.Module | Optimizer | None = None, *, verify: bool = False)
 
     A context manager, or ``@reroute()`` before a function; given a model, it holds in every call of
     the model, and given an optimiser in every step of it, until ``undo()``. Rerouted are
-    ``scaled_dot_product_attention`` and ``linear`` of torch.nn.functional, ``torch.topk``, and what
-    ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where an implementation of a device's plugin is
-    chosen; all others torch computes as before, and ``explain()`` says why. Results differ by
+    ``scaled_dot_product_attention`` and ``linear`` of torch.nn.functional, ``torch.addmm``,
+    ``torch.topk``, and what ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where an implementation of
+    a device's plugin is chosen; all others torch computes as before, and ``explain()`` says why. Results differ by
     rounding, and of equal elements ``topk`` returns the first ones. Calls inside of torch.compile
     are the compiler's. Steps of torch.optim's Adam, AdamW, Adafactor and Muon are those of
     ``torchyard_kernels.optim``, with the same groups and state.
