@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from torchyard import optimize
 from torchyard.optimization._example import ExampleCall
 from torchyard.optimization._measurement import Bench
 from torchyard.optimization._results import Judge, results_of
+from torchyard_kernels import accelerate
 
 _MEBI = 1 << 20
+_OTHERS = ("attention", "reroute", "compile", "graphs", "reuse")
 
 
 class _Timed(nn.Module):
@@ -65,6 +68,31 @@ class _Large(nn.Module):
 def test_memory_is_the_weights_once_and_the_most_that_a_call_holds() -> None:
     bench = Bench(_Large().eval(), ExampleCall((torch.zeros(1),), {}), "memory")
     assert 10 * _MEBI <= bench.memory() < 10.1 * _MEBI
+
+
+@pytest.mark.parametrize(("weights", "share"), [(None, 1.0), ("int8", 0.5), ("int4", 0.25)])
+def test_memory_of_packed_weights_is_that_of_their_numbers(
+    weights: Literal["int8", "int4"] | None, share: float
+) -> None:
+    def memory() -> int:
+        return Bench(model, ExampleCall((x,), {}), "memory").memory()
+
+    x = torch.zeros(1, 512, dtype=torch.bfloat16)
+    model = nn.Sequential(*(nn.Linear(512, 512).to(torch.bfloat16) for _ in range(2))).eval()
+    before = memory()
+    accelerate(model, weights=weights, measure=False)
+    # Scales, and what a call of the kernels makes, come on top.
+    assert 0.9 * share * before < memory() < (share + 0.15) * before
+
+
+def test_copies_of_weights_that_stay_are_counted() -> None:
+    model = nn.Sequential(nn.Embedding(512, 64), nn.Linear(64, 512, bias=False)).eval()
+    model[1].weight = model[0].weight
+    done = optimize(model, torch.zeros(1, 8, dtype=torch.long), skip=_OTHERS)
+    (packed,) = [trial for trial in done.report.trials if trial.variant == "packed"]
+    assert packed.after is not None
+    assert packed.before is not None
+    assert packed.after.memory >= packed.before.memory + 0.9 * 512 * 64 * 4
 
 
 class _Pair(NamedTuple):

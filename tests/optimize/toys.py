@@ -25,6 +25,7 @@ class Delayed(nn.Module):
         super().__init__()
         self.delay = delay
         self.layer = nn.Linear(4, 3)
+        self.register_buffer("spare", torch.zeros(10))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output."""
@@ -52,7 +53,7 @@ def variant(
     Args:
         delay: that the model then has; None: as it is.
         shift: added to its bias.
-        freed: bytes that it says it frees.
+        freed: bytes by which its spare tensor becomes smaller, at most 40.
     """
 
     def make(model: nn.Module) -> Variant:
@@ -60,6 +61,8 @@ def variant(
 
         def apply(keep: bool) -> Applied:
             undos = [setting(model, "delay", model.delay if delay is None else delay)]
+            if freed:
+                undos.append(setting(model, "spare", torch.zeros(10 - freed // 4)))
             if shift:
                 bias = nn.Parameter(model.layer.bias.detach() + shift)
                 undos.append(setting(model.layer, "bias", bias))

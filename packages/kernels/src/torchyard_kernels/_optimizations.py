@@ -72,6 +72,7 @@ def _accelerated(
     model: nn.Module, weights: _Weights, activation: Literal["int8"] | None, keep: bool
 ) -> Applied:
     from torchyard_kernels import accelerate
+    from torchyard_kernels.linear._weights.shared_weight import SharedWeight
 
     done = accelerate(
         model, weights=weights, activation=activation, keep_originals=keep, measure=False
@@ -82,7 +83,13 @@ def _accelerated(
         reasons = sorted({skipped.reason for skipped in report.skipped})
         raise NotApplicableError(f"nothing can be packed: {'; '.join(reasons)}")
     notes = tuple(f"{skipped.name}: left as it is: {skipped.reason}" for skipped in report.skipped)
-    return Applied(done.undo, report.bytes_before if keep else 0, notes=notes)
+    copies = [one.packed_copy() for one in model.parameters() if isinstance(one, SharedWeight)]
+    return Applied(
+        done.undo,
+        report.bytes_before if keep else 0,
+        held=sum(tensor.nbytes for packed in copies for tensor in packed.tensors),
+        notes=notes,
+    )
 
 
 def _graphs(model: nn.Module) -> Sequence[Variant]:

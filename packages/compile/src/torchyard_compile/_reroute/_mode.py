@@ -54,10 +54,10 @@ def reroute(model: nn.Module | Optimizer | None = None, *, verify: bool = False)
     the model, and given an optimiser in every step of it, until ``undo()``. Rerouted are
     ``scaled_dot_product_attention`` and ``linear`` of torch.nn.functional, ``torch.addmm``,
     ``torch.topk``, and what ``nn.LSTM``, ``nn.GRU`` and ``nn.RNN`` call, where an implementation of
-    a device's plugin is chosen; all others torch computes as before, and ``explain()`` says why. Results differ by
-    rounding, and of equal elements ``topk`` returns the first ones. Calls inside of torch.compile
-    are the compiler's. Steps of torch.optim's Adam, AdamW, Adafactor and Muon are those of
-    ``torchyard_kernels.optim``, with the same groups and state.
+    a device's plugin is chosen; all others torch computes as before, and ``explain()`` says why.
+    Results differ by rounding, and of equal elements ``topk`` returns the first ones. Calls inside
+    of torch.compile are the compiler's. Steps of torch.optim's Adam, AdamW, Adafactor and Muon are
+    those of ``torchyard_kernels.optim``, with the same groups and state.
 
     Args:
         model: whose calls or steps; None: the calls inside of the ``with`` or of the function. An
@@ -172,10 +172,9 @@ class _Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if torch.compiler.is_compiling():
-            return func(*args, **kwargs)
+        # First, since most calls of a model have no route.
         route = _ROUTES.get(func)
-        if route is None:
+        if route is None or torch.compiler.is_compiling():
             return func(*args, **kwargs)
         name, package, make = route
         form: Any = None

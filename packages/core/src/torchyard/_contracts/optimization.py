@@ -32,20 +32,24 @@ class Applied:
 
     Attributes:
         undo: leaves the model as it was, to the very parameters and attributes.
-        freed: bytes of weights that the model no longer reads, kept for ``undo`` alone; 0 where the
+        freed: bytes of weights that are no longer the model's, kept for ``undo`` alone; 0 where the
             originals were given up.
+        held: bytes that calls read besides the model's tensors, such as packed copies of weights
+            that stay.
         reset: forgets what earlier calls computed, so that equal calls can be timed.
         notes: what a user should know.
     """
 
     undo: Callable[[], None]
     freed: int = 0
+    held: int = 0
     reset: Callable[[], None] | None = None
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         arguments.function("Applied", "undo", self.undo)
         arguments.integer("Applied", "freed", self.freed, least=0)
+        arguments.integer("Applied", "held", self.held, least=0)
         if self.reset is not None:
             arguments.function("Applied", "reset", self.reset)
         arguments.sequence("Applied", "notes", self.notes, arguments.text)

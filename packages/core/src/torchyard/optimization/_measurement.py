@@ -80,10 +80,15 @@ class Bench:
                 f"which would show how far its own rounding goes: {type(error).__name__}: {line}"
             ) from error
 
-    def figures(self, reset: Callable[[], None] | None, weights_freed: int = 0) -> Figures:
-        """Return the seconds of a call, the median of some, and the memory of one."""
+    def figures(self, reset: Callable[[], None] | None, held: int = 0) -> Figures:
+        """Return the seconds of a call, the median of some, and the memory of one.
+
+        Args:
+            reset: forgets what earlier calls computed.
+            held: bytes that the model reads besides its own tensors.
+        """
         self.seconds(reset, most=1)
-        return Figures(self.seconds(reset), self.memory(reset) - weights_freed)
+        return Figures(self.seconds(reset), self.memory(reset) + held)
 
     def seconds(self, reset: Callable[[], None] | None = None, *, most: int = _MOST_CALLS) -> float:
         """Return the seconds of a call, the median of at least five and at most ``most``."""
@@ -160,7 +165,8 @@ def _widened(value: Any, device: torch.device) -> Any:
 def _bytes_of(model: nn.Module) -> int:
     """Return the bytes of the memory of parameters and buffers, each once."""
     sizes: dict[int, int] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
+    own = (*model.parameters(), *model.buffers())
+    for tensor in (part for one in own for part in _parts_of(one)):
         try:
             storage = tensor.untyped_storage()
             sizes[storage.data_ptr()] = storage.nbytes()
@@ -168,6 +174,16 @@ def _bytes_of(model: nn.Module) -> int:
             # A tensor of a subclass that hands out no memory.
             sizes[id(tensor)] = tensor.numel() * tensor.element_size()
     return sum(sizes.values())
+
+
+def _parts_of(tensor: Tensor) -> Iterator[Tensor]:
+    """Yield the tensors that hold a tensor's numbers: of a wrapper those inside of it."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+        return
+    for name in flatten()[0]:
+        yield from _parts_of(getattr(tensor, name))
 
 
 def _free_memory(device: torch.device) -> int | None:

@@ -167,6 +167,9 @@ class Search:
     def _is_confirmed(self, optimization: Optimization, variant: Variant, *, alone: bool) -> bool:
         """Measure without and with a variant once more; leave it applied if it is better again."""
         without = self._current if alone else self._measured()
+        if not alone and not self.steps.made:
+            # The first measurement may be of a machine that was busy, or not yet warm.
+            self._stock = without
         self.steps.apply(optimization, variant)
         after = self._measured()
         if self._is_better(after, without):
@@ -221,7 +224,7 @@ class Search:
         )
 
     def _measured(self) -> Figures:
-        return self._bench.figures(self.steps.reset, self.steps.freed)
+        return self._bench.figures(self.steps.reset, self.steps.held)
 
     def _is_better(self, new: Figures, old: Figures) -> bool:
         if self._goal == "memory":

@@ -42,6 +42,11 @@ class Steps:
         """Bytes of weights that are there for ``undo`` alone."""
         return sum(step.applied.freed for step in self.made)
 
+    @property
+    def held(self) -> int:
+        """Bytes that calls read besides the model's tensors."""
+        return sum(step.applied.held for step in self.made)
+
     def reset(self) -> None:
         """Forget what earlier calls computed."""
         for step in self.made:
