@@ -89,6 +89,7 @@ def test_copies_of_weights_that_stay_are_counted() -> None:
     model = nn.Sequential(nn.Embedding(512, 64), nn.Linear(64, 512, bias=False)).eval()
     model[1].weight = model[0].weight
     done = optimize(model, torch.zeros(1, 8, dtype=torch.long), skip=_OTHERS)
+    assert done.report is not None
     (packed,) = [trial for trial in done.report.trials if trial.variant == "packed"]
     assert packed.after is not None
     assert packed.before is not None
