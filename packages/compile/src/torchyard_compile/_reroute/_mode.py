@@ -172,9 +172,11 @@ class _Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        # First, since most calls of a model have no route.
+        # First: Dynamo, which traces this, knows no table of functions.
+        if torch.compiler.is_compiling():
+            return func(*args, **kwargs)
         route = _ROUTES.get(func)
-        if route is None or torch.compiler.is_compiling():
+        if route is None:
             return func(*args, **kwargs)
         name, package, make = route
         form: Any = None
