@@ -139,8 +139,8 @@ def _own_step(optimizer: Optimizer, closure: _Closure) -> Any:
     return own.__wrapped__(optimizer, closure)
 
 
-def _forms(optimizer: Optimizer) -> list[tuple[str, str, str, int]]:
-    """Return (name, device, dtype, how many) of the parameters that a step moves.
+def _forms(optimizer: Optimizer) -> list[tuple[str, str, int]]:
+    """Return (device, dtype, how many) of the parameters that a step moves.
 
     Raises:
         LeftAlone: ours compute the step otherwise, or not.
@@ -171,11 +171,10 @@ def _forms(optimizer: Optimizer) -> list[tuple[str, str, str, int]]:
                 raise LeftAlone("fused: its counters are on the device, and ours read them")
             key = parameter.device.type, str(parameter.dtype)[6:]
             counts[key] = counts.get(key, 0) + 1
-    name = type(optimizer).__name__
-    return [(name, device, dtype, count) for (device, dtype), count in counts.items()]
+    return [(device, dtype, count) for (device, dtype), count in counts.items()]
 
 
-def _rerouting(name: str, device: str, dtype: str, count: int) -> Rerouting:
+def _rerouting(device: str, dtype: str, count: int) -> Rerouting:
     from torchyard_kernels.pointwise.contract import POINTWISE, PointwiseRequest
 
     inputs = (dtype, 1), (dtype, 1), ("float", -1)

@@ -34,17 +34,17 @@ class Applied:
         undo: leaves the model as it was, to the very parameters and attributes.
         freed: bytes of weights that are no longer the model's, kept for ``undo`` alone; 0 where the
             originals were given up.
-        held: bytes that calls read besides the model's tensors, such as packed copies of weights
-            that stay.
         reset: forgets what earlier calls computed, so that equal calls can be timed.
         notes: what a user should know.
+        held: bytes that calls read besides the model's tensors, such as packed copies of weights
+            that stay.
     """
 
     undo: Callable[[], None]
     freed: int = 0
-    held: int = 0
     reset: Callable[[], None] | None = None
     notes: tuple[str, ...] = ()
+    held: int = 0
 
     def __post_init__(self) -> None:
         arguments.function("Applied", "undo", self.undo)
