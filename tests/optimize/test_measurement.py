@@ -48,8 +48,28 @@ def test_seconds_are_those_of_one_call(goal: str, between: int) -> None:
 def test_what_earlier_calls_left_is_forgotten_before_each() -> None:
     model, forgotten = _Timed().eval(), []
     bench = Bench(model, ExampleCall((torch.zeros(1),), {}), "latency")
-    bench.seconds(lambda: forgotten.append(model.calls), most=5)
-    assert forgotten == [0, 1, 2, 3, 4]
+    bench.seconds(lambda: forgotten.append(model.calls))
+    assert len(forgotten) >= 5
+    assert forgotten == list(range(model.calls))
+
+
+@pytest.mark.parametrize(("call", "calls"), [(0.1, 10), (0.3, 5), (3.0, 4), (6.0, 2), (60.0, 1)])
+def test_slow_calls_are_measured_less_often(
+    call: float, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    class Slow(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            now[0] += call
+            return x
+
+    monkeypatch.setattr(
+        "torchyard.optimization._measurement.time.perf_counter", lambda: round(now[0], 3)
+    )
+    seconds = Bench(Slow(), ExampleCall((torch.zeros(1),), {}), "latency").seconds()
+    assert seconds == pytest.approx(call)
+    assert now[0] == pytest.approx(calls * call)
 
 
 class _Large(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,75 @@ def test_gradients_with_hooks_a_checkpoint_and_dropout_are_the_same(
     assert len(seen) == before + 2
     for ours, theirs in zip(_gradients(model), expected, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+class _Attention(nn.Module):
+    """Softmax takes no notice of a bias of keys, whose gradient is rounding alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.query(x) @ self.key(x).mT
+        out: Tensor = torch.softmax(scores, -1) @ self.value(x)
+        return out
+
+
+def _rounded(graph: Any, inputs: Any) -> Callable[..., Any]:
+    """Compile to what rounds each result of a backward pass otherwise, by an amount as good."""
+    eps = torch.finfo(torch.float32).eps
+    return lambda *given: [
+        item + 2 * eps * torch.randn_like(item)
+        if isinstance(item, Tensor) and item.is_floating_point()
+        else item
+        for item in graph(*given)
+    ]
+
+
+@pytest.mark.sweep
+def test_a_gradient_of_rounding_alone_is_no_difference(
+    times: Callable[[float, float], None],
+) -> None:
+    torch.compiler.reset()
+    model = _Attention()
+    x = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(4))
+    kept = [parameter.detach().clone() for parameter in model.parameters()]
+
+    def step() -> None:
+        model(x).square().sum().backward()
+
+    step()
+    bias, weight = model.key.bias.grad, model.key.weight.grad
+    assert bias is not None
+    assert weight is not None
+    assert bias.abs().max() < 1e-4 * weight.abs().max()
+    times(2.0, 1.0)
+    report = compiled_backward(model, step, backend=_rounded, rounds=2).report
+    assert report.active, report.reason
+    assert all(torch.equal(p, was) for p, was in zip(model.parameters(), kept, strict=True))
+    torch.compiler.reset()
+
+
+@pytest.mark.sweep
+def test_a_step_that_rounding_decides_cannot_be_compared() -> None:
+    torch.compiler.reset()
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8, eps=0.0))
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(4))
+    for parameter in model[1].parameters():
+        parameter.requires_grad_(False)
+
+    # The mean square of a normalised vector is one, whatever the weights are.
+    report = compiled_backward(
+        model, lambda: model(x).square().mean().backward(), backend="aot_eager", rounds=1
+    ).report
+
+    assert not report.active
+    assert re.match(
+        r"one rounding of the parameters changes a gradient by .* of the largest", report.reason
+    )
+    torch.compiler.reset()
 
 
 @pytest.mark.sweep

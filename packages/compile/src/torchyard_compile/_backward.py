@@ -25,6 +25,10 @@ _Backend = str | Callable[..., Any]
 _CHOICES: Final = ("raise", "warn")
 # Of a gradient's largest value: sums in another order.
 _ROUNDINGS: Final = 256.0
+# Of what one rounding of the parameters changes: a step rounds in many places.
+_CHANGES: Final = 8.0
+# Of the model's largest gradient: where one rounding changes more, equal gradients cannot be told.
+_LARGEST_CHANGE: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +62,14 @@ def compiled_backward(
     First a small model with hooks, a checkpoint and accumulated gradients is tried with the
     backend on this torch. Given a model and a step, the step is then run with and without: where
     gradients differ by more than rounding, or the compiled step is not the faster one, it is
-    refused with the reason. Ranks of a process group decide together.
+    refused with the reason. What rounding does to each gradient is measured by one run whose
+    parameters are changed by one rounding. Ranks of a process group decide together.
 
     Args:
-        model: whose gradients are compared; its gradients and buffers, and the generators of random
-            numbers, are afterwards as they were.
+        model: whose gradients are compared; its parameters, gradients and buffers, and the
+            generators of random numbers, are afterwards as they were.
         step: one forward and backward pass of it, without a step of an optimiser. Run
-            ``2 * rounds + 3`` times.
+            ``2 * rounds + 4`` times.
         backend: as of torch.compile.
         rounds: timed runs of each.
         on_refusal: ``raise``, or ``warn`` and run the backward passes as without.
@@ -162,7 +167,7 @@ class CompiledBackward:
             except Exception as error:
                 line = (str(error).strip().splitlines() or [""])[0][:200]
                 return f"a small model's backward ends in {type(error).__name__}: {line}"
-            off = _difference(_gradients(model), wanted)
+            off = _difference(_gradients(model), wanted, {})
         return f"a small model's gradients differ by {off:.1e} of the largest" if off else ""
 
     def _measured(
@@ -180,10 +185,22 @@ class CompiledBackward:
         wanted = _gradients(model)
         if not wanted:
             return BackwardReport(False, "step: it leaves the model's parameters no gradient")
+        with _rounded_otherwise(model):
+            restart()
+            step()
+            changes = _changes(_gradients(model), wanted)
+        largest = max(_largest(gradient) for gradient in wanted.values())
+        if not max(changes.values()) <= _LARGEST_CHANGE * largest:
+            reason = (
+                "one rounding of the parameters changes a gradient by "
+                f"{max(changes.values()) / (largest or 1.0):.1e} of the largest, so that "
+                "gradients of two ways cannot be compared"
+            )
+            return BackwardReport(False, reason, eager)
         try:
             with self._compiling():
                 first = run()
-                off = _difference(_gradients(model), wanted)
+                off = _difference(_gradients(model), wanted, changes)
                 run()
                 compiled = statistics.median(run() for _ in range(self._rounds))
         except Exception as error:
@@ -224,8 +241,46 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
-    """Return the largest difference over the largest value, 0 where it is rounding."""
+@contextmanager
+def _rounded_otherwise(model: nn.Module) -> Iterator[None]:
+    """Change every parameter by one rounding."""
+    kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.mul_(1.0 + torch.finfo(parameter.dtype).eps)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.copy_(kept[name])
+
+
+def _changes(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, float]:
+    """Return by how much each gradient differs; infinity where there is none, or of other shape."""
+    changes = dict.fromkeys(wanted, float("inf"))
+    for name, gradient in wanted.items():
+        other = found.get(name)
+        if other is not None and other.shape == gradient.shape:
+            changes[name] = _largest(other.double() - gradient.double())
+    return changes
+
+
+def _largest(gradient: Tensor) -> float:
+    return float(gradient.abs().max()) if gradient.numel() else 0.0
+
+
+def _difference(
+    found: dict[str, Tensor], wanted: dict[str, Tensor], changes: dict[str, float]
+) -> float:
+    """Return the largest difference over the largest value, 0 where it is rounding.
+
+    Args:
+        found: the gradients that are judged.
+        wanted: those that they have to be.
+        changes: by how much one rounding of the parameters changes a gradient.
+    """
     if found.keys() != wanted.keys():
         return float("inf")
     worst = 0.0
@@ -233,11 +288,10 @@ def _difference(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> float:
         other = found[name]
         if other.shape != gradient.shape or other.dtype != gradient.dtype:
             return float("inf")
-        if not gradient.numel():
-            continue
-        scale = float(gradient.abs().max()) or 1.0
-        off = float((other.double() - gradient.double()).abs().max()) / scale
-        if not off <= _ROUNDINGS * torch.finfo(gradient.dtype).eps:
+        scale = _largest(gradient) or 1.0
+        off = _largest(other.double() - gradient.double()) / scale
+        rounding = _CHANGES * changes.get(name, 0.0) / scale
+        if not off <= max(_ROUNDINGS * torch.finfo(gradient.dtype).eps, rounding):
             worst = max(worst, off) if off == off else float("nan")
     return worst
 

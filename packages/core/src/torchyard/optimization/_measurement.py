@@ -28,6 +28,8 @@ _LEAST_CALLS: Final = 5
 _MOST_CALLS: Final = 50
 # Of one measurement, behind calls that compile, pack and wake threads.
 _SECONDS: Final = 1.0
+# Of one measurement with fewer calls than the least: the budget is for trials of more than one.
+_MOST_SECONDS: Final = 10.0
 # Calls between two waits for the device, where throughput is asked for.
 _BACK_TO_BACK: Final = 8
 
@@ -87,19 +89,21 @@ class Bench:
             reset: forgets what earlier calls computed.
             held: bytes that the model reads besides its own tensors.
         """
-        self.seconds(reset, most=1)
-        return Figures(self.seconds(reset), self.memory(reset) + held)
+        # Its call is the one that wakes threads and fills caches.
+        memory = self.memory(reset) + held
+        return Figures(self.seconds(reset), memory)
 
-    def seconds(self, reset: Callable[[], None] | None = None, *, most: int = _MOST_CALLS) -> float:
-        """Return the seconds of a call, the median of at least five and at most ``most``."""
+    def seconds(self, reset: Callable[[], None] | None = None) -> float:
+        """Return the seconds of a call, the median of at least five, of slow calls of fewer."""
         times: list[float] = []
         begin = time.perf_counter()
-        while len(times) < min(_LEAST_CALLS, most) or (
-            len(times) < most and time.perf_counter() - begin < _SECONDS
-        ):
+        while len(times) < _MOST_CALLS:
+            spent = time.perf_counter() - begin
+            if times and spent >= (_MOST_SECONDS if len(times) < _LEAST_CALLS else _SECONDS):
+                break
             if reset is not None:
                 reset()
-            with self._prepared(self._calls if most > 1 else 1) as calls:
+            with self._prepared(self._calls) as calls:
                 self._wait()
                 start = time.perf_counter()
                 for call in calls:
