@@ -7,17 +7,24 @@ times both, and keeps the compiled one where it is the faster. The forward pass 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
+import os
+import statistics
 import sys
+import tempfile
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import torch
+from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from torchyard_compile import compiled_backward
+from torchyard_compile import BackwardReport, compiled_backward
 
 _Case = tuple[nn.Module, Callable[[], Any]]
 
@@ -53,22 +60,25 @@ def _deep() -> nn.Sequential:
 
 
 def _step(model: nn.Module, x: Tensor) -> _Case:
+    # The mean square of what a LayerNorm gives has no gradient but rounding.
+    target = torch.randn_like(x)
+
     def step() -> None:
-        model(x).square().mean().backward()
+        nn.functional.mse_loss(model(x), target).backward()
 
     return model, step
 
 
 def _hooked() -> _Case:
-    model, step = _step(_deep(), torch.randn(16, 64))
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.Tanh()) for _ in range(4)))
     for parameter in model.parameters():
-        parameter.register_hook(lambda gradient: gradient.clamp(-1, 1) * 0.5)  # type: ignore[no-untyped-call]
-    return model, step
+        parameter.register_hook(lambda gradient: gradient.clamp(-1, 1) * 0.5 + gradient.tanh())  # type: ignore[no-untyped-call]
+    return _step(model, torch.randn(16, 1024))
 
 
-def _layers() -> nn.Sequential:
+def _layer() -> nn.Sequential:
     return nn.Sequential(
-        *(nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True) for _ in range(4))
+        nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True),
     )
 
 
@@ -82,7 +92,7 @@ def _llama() -> _Case:
             vocab_size=1000,
             hidden_size=256,
             intermediate_size=688,
-            num_hidden_layers=24,
+            num_hidden_layers=2,
             num_attention_heads=4,
         )
     )
@@ -97,34 +107,92 @@ def _llama() -> _Case:
 MODELS: Final[Mapping[str, Callable[[], _Case]]] = {
     "elementwise": lambda: _step(_Pointwise(), torch.randn(512, 512)),
     "deep and narrow": lambda: _step(_deep(), torch.randn(16, 64)),
-    "the same, a hook for each parameter": _hooked,
-    "transformer layers, checkpointed": lambda: _step(
-        _Checkpointed(_layers()), torch.randn(4, 64, 256)
+    "hooks of elementwise operations": _hooked,
+    "transformer layer": lambda: _step(_layer(), torch.randn(4, 64, 256)),
+    "transformer layer, checkpointed": lambda: _step(
+        _Checkpointed(_layer()), torch.randn(4, 64, 256)
     ),
-    "llama, 24 layers": _llama,
+    "llama, 2 layers": _llama,
 }
+_RANKS: Final[Mapping[str, bool]] = {
+    "two ranks of DistributedDataParallel": False,
+    "the same, forward pass compiled": True,
+}
+
+
+def _row(name: str, report: BackwardReport, seconds: float | None = None) -> str:
+    outcome = "used" if report.active else f"refused: {report.reason}"
+    eager = report.eager_seconds if seconds is None else seconds
+    return (
+        f"| {name} | {1e3 * eager:.1f} | {1e3 * report.compiled_seconds:.1f} | "
+        f"{report.first_seconds:.1f} | {outcome} |"
+    )
+
+
+def _rank(rank: int, folder: str, name: str, rounds: int) -> None:
+    """Print the row of two ranks: beside torch's reducer in C++, which is what is replaced."""
+    warnings.simplefilter("ignore")
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/ranks", rank=rank, world_size=2
+    )
+    torch.manual_seed(0)
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(8)))
+    torch.manual_seed(rank + 1)
+    x, target = torch.randn(2, 64, 256)
+
+    def stepping(ranks: nn.Module) -> Callable[[], float]:
+        forward = torch.compile(ranks) if _RANKS[name] else ranks
+
+        def step() -> float:
+            ranks.zero_grad()
+            start = time.perf_counter()
+            nn.functional.mse_loss(forward(x), target).backward()
+            return time.perf_counter() - start
+
+        return step
+
+    stock = nn.parallel.DistributedDataParallel(copy.deepcopy(layers))
+    stock_step = stepping(stock)
+    stock_step()
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    model = nn.parallel.DistributedDataParallel(layers)
+    step = stepping(model)
+    backward = compiled_backward(model, step, rounds=rounds, on_refusal="warn")
+    seconds: tuple[list[float], list[float]] = [], []
+    for _ in range(rounds):
+        seconds[0].append(stock_step())
+        with backward:
+            seconds[1].append(step())
+    for parameter, other in zip(model.parameters(), stock.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad)
+    if not rank:
+        eager, compiled = (statistics.median(times) for times in seconds)
+        report = dataclasses.replace(backward.report, compiled_seconds=compiled)
+        print(_row(name, report, eager), flush=True)
+    torch.distributed.destroy_process_group()
 
 
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="benchmarks.optimize.backward", description=__doc__)
-    parser.add_argument("models", nargs="*", default=list(MODELS), help="names; all of them")
+    parser.add_argument("models", nargs="*", default=[*MODELS, *_RANKS], help="names; all of them")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    rows = []
-    for name in track(options.models, "models", transient=True):
+    print("| model | step, ms | backward compiled | first, s | outcome |")
+    print("| --- " * 5 + "|", flush=True)
+    for name in track(options.models, "models", console=Console(stderr=True), transient=True):
+        if name in _RANKS:
+            with tempfile.TemporaryDirectory() as folder:
+                torch.multiprocessing.spawn(_rank, (folder, name, options.rounds), nprocs=2)
+            continue
+        torch.compiler.reset()
         torch.manual_seed(0)
         model, step = MODELS[name]()
         report = compiled_backward(model.train(), step, rounds=options.rounds).report
-        outcome = "used" if report.active else f"refused: {report.reason}"
-        rows.append(
-            f"| {name} | {1e3 * report.eager_seconds:.1f} | {1e3 * report.compiled_seconds:.1f} | "
-            f"{report.first_seconds:.1f} | {outcome} |"
-        )
-    print("| model | step, ms | backward compiled | first, s | outcome |")
-    print("| --- " * 5 + "|")
-    print(*rows, sep="\n")
+        print(_row(name, report), flush=True)
     return 0
 
 
