@@ -1,4 +1,4 @@
-"""Where bundles are: a file, a folder, or what fsspec reaches."""
+"""Where bundles are: a file, a folder, a registry of OCI, or what fsspec reaches."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from torchyard import arguments
 from torchyard.evidence.files import read_file
 from torchyard_cache._errors import BundleError, CacheError
+from torchyard_cache.artifacts._registries import SCHEME, pull_bundle, push_bundle
 
 __all__ = ["MOST_BYTES", "read_bundle", "replace_file", "write_bundle"]
 
@@ -24,8 +25,15 @@ def read_bundle(of: str, where: str | os.PathLike[str], most: int = MOST_BYTES) 
 
     Raises:
         BundleError: there is none, or it is larger.
-        CacheError: fsspec is needed and absent.
+        CacheError: fsspec or oras is needed and absent.
     """
+    if _is_in_registry(where):
+        try:
+            return pull_bundle(str(where), most)
+        except CacheError:
+            raise
+        except Exception as error:
+            raise BundleError(f"{of}: path: {where} cannot be read: {error}") from error
     if _is_url(where):
         filesystem, path = _remote(str(where))
         try:
@@ -51,6 +59,14 @@ def write_bundle(of: str, where: str | os.PathLike[str], data: bytes) -> None:
     Raises:
         BundleError: it cannot be written.
     """
+    if _is_in_registry(where):
+        try:
+            push_bundle(str(where), data)
+        except CacheError:
+            raise
+        except Exception as error:
+            raise BundleError(f"{of}: path: {where} cannot be written: {error}") from error
+        return
     if _is_url(where):
         filesystem, path = _remote(str(where))
         try:
@@ -90,6 +106,10 @@ def replace_file(path: Path, data: bytes) -> None:
 def _file(of: str, where: str | os.PathLike[str]) -> Path:
     path = arguments.path(of, "path", where)
     return path / _NAME if path.is_dir() else path
+
+
+def _is_in_registry(where: object) -> bool:
+    return isinstance(where, str) and where.startswith(SCHEME)
 
 
 def _is_url(where: object) -> bool:
