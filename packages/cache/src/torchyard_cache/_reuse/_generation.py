@@ -44,6 +44,7 @@ def reuse(
     ttl: float | None = None,
     tenant: str = "",
     verify: float = 0.0,
+    strict: bool = False,
 ) -> Reuse:
     """Let ``model.generate`` reuse keys and values of prompts that begin alike.
 
@@ -64,12 +65,16 @@ def reuse(
         tenant: pages of one are never found by another; in memory too.
         verify: share of hits that are computed again without the cache, where nothing is drawn at
             random; pages that gave other tokens are dropped, and the right tokens returned.
+        strict: whether logits are the same to the last bit, whatever is found. Every prompt is then
+            computed page by page, so that each page is a result of equal shapes wherever it is
+            computed, and what was generated is not kept. A prompt of which nothing is found takes
+            longer. Its kernels have to be deterministic, as torch's are on CPUs.
 
     Raises:
         TypeError, ValueError: an argument does not fit.
         CacheError: the model is none whose keys and values can be reused; says why.
     """
-    return Reuse(model, budget, tiers, policy, page, ttl, tenant, verify)
+    return Reuse(model, budget, tiers, policy, page, ttl, tenant, verify, strict)
 
 
 def _tier(of: str, name: str, value: object) -> Tier:
@@ -94,6 +99,7 @@ class Reuse:
         ttl: float | None,
         tenant: str,
         verify: float,
+        strict: bool,
     ) -> None:
         of = "reuse"
         arguments.instance(of, "model", model, nn.Module, "a model of transformers")
@@ -103,6 +109,7 @@ class Reuse:
         self._ttl = math.inf if ttl is None else arguments.number(of, "ttl", ttl, least=0.0)
         self._tenant: str = arguments.instance(of, "tenant", tenant, str, "a string")
         self._verify = arguments.number(of, "verify", verify, least=0.0, most=1.0)
+        self._strict = arguments.boolean(of, "strict", strict)
         self._tiers: tuple[Tier, ...] = arguments.sequence(of, "tiers", tiers, _tier)
         self._keyword, sample = _probed(model)
         self._model: Any = model
@@ -172,7 +179,7 @@ class Reuse:
         cache = RecordingCache.restored(self._model.config, found.pages, self._page, found.states)
         with self._store.leased(keys):
             begun = time.perf_counter()
-            states = self._states_on_the_way(cache, tokens, found, most) if self._stateful else {}
+            states = self._on_the_way(cache, tokens, found, most)
             watch = StateWatch(cache, self._page)
             given = watch.added_to(kwargs) if self._stateful else kwargs
             result = self._generate(*args, **given, **{self._keyword: cache})
@@ -181,27 +188,44 @@ class Reuse:
         if found.pages and self._is_verified(kwargs):
             with self._lock:
                 self._stats.verified += 1
-            expected = self._generate(*args, **kwargs)
+            expected = self._recomputed(tokens, most, args, kwargs)
             if not torch.equal(sequences_of(expected), drawn):
                 self._store.drop(keys)
                 return expected
-        self._keep(cache, drawn[0].tolist(), len(found.pages), seconds, states | watch.last)
+        kept = drawn[0, : most * self._page + 1] if self._strict else drawn[0]
+        states |= {} if self._strict else watch.last
+        self._keep(cache, kept.tolist(), len(found.pages), seconds, states)
         self._count(tokens.shape[1], len(found.pages) * self._page)
         return result
 
-    def _states_on_the_way(
+    def _recomputed(
+        self, tokens: Tensor, most: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return what a call gives where nothing is found."""
+        if not self._strict:
+            return self._generate(*args, **kwargs)
+        from torchyard_cache._reuse._recording import RecordingCache
+
+        cache = RecordingCache.restored(self._model.config, [], self._page, {})
+        self._on_the_way(cache, tokens, Found([], {}, 0), most)
+        return self._generate(*args, **kwargs, **{self._keyword: cache})
+
+    def _on_the_way(
         self, cache: RecordingCache, tokens: Tensor, found: Found, most: int
     ) -> dict[int, States]:
         """Compute a prompt up to where states are worth a copy; return them by pages before.
 
         That is the last whole page, for this prompt's next turn, and the end of what is held of
-        another prompt, from where on others may differ, too.
+        another prompt, from where on others may differ, too. Where bits have to be the same, it is
+        computed page by page.
         """
+        worth = {found.known, most} if self._stateful else set()
         states = {}
-        for place in sorted({found.known, most}):
+        for place in range(1, most + 1) if self._strict else sorted(worth):
             if place > len(found.pages):
                 fill(self._generate, self._keyword, cache, tokens[:, : place * self._page])
-                states[place] = cache.states()
+                if place in worth:
+                    states[place] = cache.states()
         return states
 
     def _chain(self, tokens: list[int]) -> list[str]:
@@ -209,7 +233,9 @@ class Reuse:
         state = state_of(self._model)
         if self._identity is None or self._identity[0] != state:
             self._store.entries.clear()
-            self._identity = state, fingerprint(self._model, self._tenant)
+            # Pages that were computed otherwise have other bits.
+            salt = f"strict:{self._tenant}" if self._strict else f":{self._tenant}"
+            self._identity = state, fingerprint(self._model, salt)
         last, keys = self._identity[1], []
         for begin in range(0, len(tokens) - self._page + 1, self._page):
             text = ",".join(map(str, tokens[begin : begin + self._page]))
