@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +16,7 @@ from rich.table import Table
 from torchyard import TorchyardError
 from torchyard_cache import artifacts
 from torchyard_cache._top import top
-from torchyard_cache.artifacts import Manifest
+from torchyard_cache.artifacts import Artifact, Manifest
 from torchyard_cache.artifacts._warming import warm_recipe
 
 __all__ = ["command"]
@@ -154,9 +154,17 @@ def _show(manifest: Manifest, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(asdict(manifest), indent=1))
         return
-    table: Any = Table("kind", "artifacts", "bytes")
-    for kind in sorted({item.kind for item in manifest.artifacts}):
-        chosen = [item for item in manifest.artifacts if item.kind == kind]
-        table.add_row(kind, str(len(chosen)), f"{sum(item.size for item in chosen):,}")
+    console = Console()
+    console.print(_totals(manifest, "kind", lambda item: item.kind))
+    if any(item.graph for item in manifest.artifacts):
+        console.print(_totals(manifest, "graph", lambda item: item.graph or "not known"))
+
+
+def _totals(manifest: Manifest, head: str, group_of: Callable[[Artifact], str]) -> Any:
+    """Return a table of how many artifacts, of how many bytes, each group has."""
+    table: Any = Table(head, "artifacts", "bytes")
+    for group in sorted({group_of(item) for item in manifest.artifacts}):
+        chosen = [item for item in manifest.artifacts if group_of(item) == group]
+        table.add_row(group, str(len(chosen)), f"{sum(item.size for item in chosen):,}")
     table.add_row("all", str(len(manifest.artifacts)), f"{manifest.size:,}")
-    Console().print(table)
+    return table

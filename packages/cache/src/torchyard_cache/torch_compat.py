@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -18,10 +18,15 @@ from torchyard_cache._errors import CacheError
 __all__ = [
     "compile_counters",
     "compile_events",
+    "graphs_of_artifacts",
     "inductor_folder",
     "made_artifacts",
     "put_artifacts",
+    "watch_compilations",
 ]
+
+# Kind and key -> torch's number of the graph whose compilation made or found it.
+_GRAPHS: Final[dict[tuple[str, str], str]] = {}
 
 
 def made_artifacts() -> Iterator[tuple[str, str, bytes]]:
@@ -63,6 +68,38 @@ def put_artifacts(artifacts: Iterable[tuple[str, str, bytes]]) -> int:
         grouped.setdefault(kind, []).append(artifact)
     manager.populate_caches(grouped)
     return sum(map(len, grouped.values()))
+
+
+def watch_compilations() -> None:
+    """Note from now on which graph's compilation an artifact comes from.
+
+    Torch without such callbacks, or whose new artifacts are elsewhere, is left as it is: which
+    graph an artifact belongs to is then not known.
+    """
+    try:
+        from torch._dynamo.callback import callback_handler
+    except ImportError:
+        return
+    callbacks = getattr(callback_handler, "end_callbacks", None)
+    if callbacks is not None and _note_artifacts not in callbacks:
+        callback_handler.register_end_callback(_note_artifacts)
+
+
+def _note_artifacts(compilation: Any) -> None:
+    """Note the graph of the artifacts that are new since the compilation before."""
+    made: Any = getattr(_manager(), "_new_cache_artifacts", {})
+    for kind, artifacts in made.items():
+        # The newest come last.
+        for artifact in reversed(artifacts):
+            name = kind, artifact.key
+            if name in _GRAPHS:
+                break
+            _GRAPHS[name] = str(compilation.compile_id)
+
+
+def graphs_of_artifacts() -> Mapping[tuple[str, str], str]:
+    """Return torch's number of the graph of each artifact, by kind and key, as far as noted."""
+    return _GRAPHS
 
 
 def inductor_folder() -> Path:

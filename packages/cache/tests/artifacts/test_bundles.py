@@ -248,6 +248,33 @@ def test_a_bundle_of_one_process_is_found_in_another_with_another_folder(
             assert libraries[name] == content
 
 
+@pytest.mark.sweep
+def test_an_artifact_names_the_graph_that_it_is_of(tmp_path: Path) -> None:
+    recipe, path = tmp_path / "recipe.py", tmp_path / "w.bundle"
+    recipe.write_text(
+        "import torch\n"
+        "def one(x):\n    return (x * 2).sin().sum()\n"
+        "def two(x):\n    return (x @ x).cos().sum()\n"
+        "def warm_both():\n"
+        "    torch.compile(one)(torch.ones(3, 3, requires_grad=True)).backward()\n"
+        "    torch.compile(two)(torch.ones(3, 3))\n"
+    )
+    result = CliRunner().invoke(command, ["warm", str(recipe), "-o", str(path)])
+    assert result.exit_code == 0, result.output
+
+    graphs = {kind: set() for kind in ("inductor", "aot_autograd", "cpp")}
+    for item in artifacts.inspect(path).manifest.artifacts:
+        graphs.setdefault(item.kind, set()).add(item.graph)
+    both = {"0/0 one (recipe.py:2)", "1/0 two (recipe.py:4)"}
+    assert graphs["inductor"] == both
+    assert graphs["aot_autograd"] == both
+    # Libraries of several graphs may be one file.
+    assert graphs["cpp"] == {""}
+    shown = CliRunner().invoke(command, ["inspect", str(path)]).output
+    assert "0/0 one (recipe.py:2)" in shown
+    assert "not known" in shown
+
+
 def test_the_commands_make_read_join_and_shrink_bundles(tmp_path: Path) -> None:
     def run(*words: object) -> str:
         result = CliRunner().invoke(command, [str(word) for word in words])

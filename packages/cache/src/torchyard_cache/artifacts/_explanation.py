@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from pathlib import PurePath
 from typing import Any, Final
 
 from torchyard_cache import torch_compat
 from torchyard_cache.artifacts._process import LOADED
 
-__all__ = ["CompiledGraph", "Explanation", "Lookup", "explain"]
+__all__ = ["CompiledGraph", "Explanation", "Lookup", "explain", "graph_names"]
 
 
 # Group of torch's counters -> the one that counts what its cache was not asked for.
@@ -103,6 +104,25 @@ def explain() -> Explanation:
         tuple(LOADED.skipped),
         bypasses,
     )
+
+
+def graph_names() -> dict[tuple[str, str], str]:
+    """Return the graph of each artifact of this process, by kind and key, as far as it is known.
+
+    Names have no folders: a bundle goes to other machines.
+    """
+    functions = {
+        str(event.get("compile_id")): (
+            f"{event.get('co_name')} ({PurePath(str(event.get('co_filename'))).name}"
+            f":{event.get('co_firstlineno')})"
+        )
+        for event in torch_compat.compile_events()
+        if event.get("co_name")
+    }
+    return {
+        name: f"{number} {functions.get(number, '')}".rstrip()
+        for name, number in torch_compat.graphs_of_artifacts().items()
+    }
 
 
 def _graph(event: Any, bypasses: dict[str, int]) -> CompiledGraph | None:

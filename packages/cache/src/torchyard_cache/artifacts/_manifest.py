@@ -30,6 +30,8 @@ class Artifact:
         sha256: of the content, in hexadecimal.
         made: when it was first saved, in seconds since 1970.
         used: when a process that saved it had compiled it or found it compiled.
+        graph: whose it is: torch's number, and name, file and line of the function; empty where
+            that is not known, as of files.
     """
 
     kind: Annotated[str, AtMost(80)]
@@ -38,6 +40,7 @@ class Artifact:
     sha256: Annotated[str, AtMost(64)]
     made: float
     used: float
+    graph: Annotated[str, AtMost(_TEXT)] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from torchyard.evidence.keys import PublicKey
 from torchyard_cache import torch_compat
 from torchyard_cache._errors import BundleError
 from torchyard_cache.artifacts._bundle import Bundle, check_key, parse_bundle
+from torchyard_cache.artifacts._explanation import graph_names
 from torchyard_cache.artifacts._keys import signing_key, trusted_keys
 from torchyard_cache.artifacts._kinds import LIBRARIES, TORCH, folder_kinds, put_file, saved_files
 from torchyard_cache.artifacts._manifest import (
@@ -109,9 +110,11 @@ def save(
     title = Path(str(path)).stem if name is None else arguments.text("save", "name", name)
     found: _Found = {k: v for k, v in LOADED.artifacts.items() if k[0] in chosen}
     now = time.time()
+    names = graph_names() if chosen & TORCH else {}
     for kind, artifact_key, content in torch_compat.made_artifacts() if chosen & TORCH else ():
         if kind in chosen:
-            _add(found, kind, artifact_key, content, now)
+            graph = names.get((kind, artifact_key), "")
+            _add(found, kind, artifact_key, content, now, graph)
     folders = folder_kinds()
     for kind in sorted(chosen - TORCH):
         for artifact_key, content, used in saved_files(kind, folders[kind]):
@@ -177,6 +180,7 @@ def _put(bundle: Bundle, chosen: frozenset[str] | None) -> Loading:
             skipped.append(f"{item.kind} {item.key}: no kind of that name is registered")
         else:
             wanted.append((item, bundle.contents[item.sha256]))
+    torch_compat.watch_compilations()
     torchs = [(item.kind, item.key, data) for item, data in wanted if item.kind in TORCH]
     loaded = torch_compat.put_artifacts(torchs) if torchs else 0
     present = 0
@@ -317,12 +321,13 @@ def _kinds(of: str, kinds: Sequence[str] | None) -> frozenset[str]:
     )
 
 
-def _add(found: _Found, kind: str, key: str, content: bytes, used: float) -> None:
+def _add(found: _Found, kind: str, key: str, content: bytes, used: float, graph: str = "") -> None:
     check_key(kind, key)
     digest = hashlib.sha256(content).hexdigest()
     known = found.get((kind, key))
     made = known[0].made if known is not None and known[0].sha256 == digest else used
-    found[kind, key] = Artifact(kind, key, len(content), digest, made, used), content
+    graph = graph or (known[0].graph if known is not None else "")
+    found[kind, key] = Artifact(kind, key, len(content), digest, made, used, graph), content
 
 
 def _bundle(name: str, found: _Found) -> Bundle:

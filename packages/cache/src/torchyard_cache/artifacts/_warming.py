@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.progress import Progress
 
 from torchyard import child_environ
+from torchyard_cache import torch_compat
 from torchyard_cache._errors import CacheError
 from torchyard_cache.artifacts._manifest import Manifest
 from torchyard_cache.artifacts._saving import merge, save
@@ -80,6 +81,7 @@ def warm_recipe(recipe: Path, out: str, *, jobs: int = 1, key: str | None = None
 
 def _main(words: list[str]) -> None:
     recipe, name, part = words
+    torch_compat.watch_compilations()
     functions_of(Path(recipe))[name]()
     save(part)
 
