@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from benchmarks.language.shape import SHAPE
 
-__all__ = ["api", "write_model"]
+__all__ = ["Session", "api", "write_model"]
 
 _MODULES: Final = ("llama_cpp", "ik_llama_cpp._ctypes_api")
 
@@ -108,8 +108,14 @@ def write_model(path: Path, kind: str, layers: int) -> tuple[int, int]:
     return total, numbers
 
 
-class _Session:
-    """A loaded model and its context."""
+class Session:
+    """A loaded model and its context.
+
+    Args:
+        path: of the file.
+        threads: that compute.
+        context: tokens that it has room for.
+    """
 
     def __init__(self, path: Path, threads: int, context: int) -> None:
         self.c = c = api()
@@ -138,6 +144,10 @@ class _Session:
         """Leave the first tokens of what was read, and read them where they were not."""
         if self.positions < length:
             self.read(length)
+        self.drop(length)
+
+    def drop(self, length: int) -> None:
+        """Leave the first tokens of what was read."""
         c = self.c
         if hasattr(c, "llama_memory_seq_rm"):
             kept = c.llama_memory_seq_rm(c.llama_get_memory(self.context), 0, length, -1)
@@ -168,6 +178,11 @@ class _Session:
         if not math.isfinite(self.c.llama_get_logits_ith(self.context, -1)[0]):
             raise RuntimeError("llama_decode: expected finite logits")
 
+    def likeliest(self, vocabulary: int) -> int:
+        """Return the token with the largest logit."""
+        logits = self.c.llama_get_logits_ith(self.context, -1)
+        return max(range(vocabulary), key=logits[:vocabulary].__getitem__)
+
     def read(self, length: int) -> float:
         """Return the seconds that a prompt takes."""
         self.clear()
@@ -180,7 +195,7 @@ def _main(kind: str, layers: int, threads: int, context: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.gguf")
         total, numbers = write_model(path, kind, layers)
-        session = _Session(path, threads, context)
+        session = Session(path, threads, context)
         per_key = 2 * SHAPE["num_key_value_heads"] * SHAPE["head_dim"] * 2
         found = {
             "weight_bytes": total,

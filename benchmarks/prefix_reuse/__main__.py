@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 
-from torchyard_cache import chat_trace, prompt_trace, reuse, simulate
+from benchmarks.prefix_reuse.contestants import ANSWER, CONTESTANTS, Contestant
+from torchyard_cache import chat_trace, prompt_trace, simulate
 from torchyard_cache._reuse._entries import Entries
 from torchyard_cache._reuse._policies import POLICIES
-
-_ANSWER = 16
 
 
 def main(words: list[str]) -> int:
@@ -30,17 +29,29 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.prefix_reuse")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument(
+        "--contestants", nargs="*", default=list(CONTESTANTS)[:3], choices=list(CONTESTANTS)
+    )
     options = parser.parse_args(words)
     model, rows = _model(), []
     for name, requests in _requests(options.quick).items():
-        row = _race(model, name, requests)
-        rows.append(row)
-        print(
-            f"{name:24} {row['requests']:4} requests: first token {row['first_before'] * 1e3:7.1f} "
-            f"-> {row['first_after'] * 1e3:6.1f} ms, all {row['before']:6.1f} -> "
-            f"{row['after']:5.1f} s; {row['reused']:,} of {row['tokens']:,} tokens reused; "
-            f"{'tokens equal' if row['right'] else 'TOKENS DIFFER'}"
-        )
+        expected: list[torch.Tensor] = []
+        for contestant in options.contestants:
+            row = {"name": name, "contestant": contestant}
+            row |= _race(model, requests, CONTESTANTS[contestant])
+            found = row.pop("found")
+            expected = expected or found
+            row["equal"] = sum(map(_same, expected, found))
+            # Others round otherwise.
+            row["right"] = row["equal"] == row["requests"] or "reuse" not in contestant
+            rows.append(row)
+            reused = "" if row["reused"] is None else f", {row['reused']:,} tokens found"
+            print(
+                f"{name:20} {contestant:34} {row['requests']:4} requests of {row['prompts']:,} "
+                f"tokens: first token {row['first'] * 1e3:7.1f} ms, all {row['seconds']:6.1f} s"
+                f"{reused}; answers equal: {row['equal']}",
+                flush=True,
+            )
     for name, trace in (("prompts", prompt_trace(400)), ("chats", chat_trace(60))):
         for replay in simulate(trace, budget=400):
             rows.append({"trace": name, "policy": replay.policy, "saved": replay.tokens_saved})
@@ -76,17 +87,26 @@ def _model() -> Any:
         pad_token_id=0,
         max_position_embeddings=8192,
     )
-    return build(config).eval()
+    model = build(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                # Wide enough that an answer depends on all of its prompt.
+                parameter.normal_(std=0.08)
+    return model
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Return whether answers are equal; prompts of later turns have other answers in them."""
+    return torch.equal(one[:, -ANSWER:], other[:, -ANSWER:])
 
 
 def _tokens(count: int, seed: int) -> torch.Tensor:
     return torch.randint(1, 2000, (1, count), generator=torch.Generator().manual_seed(seed))
 
 
-# Answers a prompt: returns the tokens, and seconds to the first and to the last.
-_Answer = Callable[[torch.Tensor], tuple[torch.Tensor, float, float]]
-# A conversation, given the function that answers.
-_Request = Callable[[_Answer], list[torch.Tensor]]
+# A conversation, given the function that answers a prompt; returns each prompt with its answer.
+_Request = Callable[[Callable[[torch.Tensor], torch.Tensor]], list[torch.Tensor]]
 
 
 def _requests(quick: bool) -> dict[str, list[_Request]]:
@@ -94,13 +114,13 @@ def _requests(quick: bool) -> dict[str, list[_Request]]:
     documents = [_tokens(400, 100 + number) for number in range(4)]
 
     def shared(seed: int) -> _Request:
-        return lambda answer: [answer(torch.cat([system, _tokens(40, 1000 + seed)], 1))[0]]
+        return lambda answer: [answer(torch.cat([system, _tokens(40, 1000 + seed)], 1))]
 
     def chat(seed: int) -> _Request:
-        def run(answer: _Answer) -> list[torch.Tensor]:
+        def run(answer: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
             said, answers = _tokens(100, 2000 + seed), []
             for turn in range(10):
-                said = answer(said)[0]
+                said = answer(said)
                 answers.append(said)
                 said = torch.cat([said, _tokens(30, 3000 + 10 * seed + turn)], 1)
             return answers
@@ -109,7 +129,7 @@ def _requests(quick: bool) -> dict[str, list[_Request]]:
 
     def retrieved(seed: int) -> _Request:
         chosen = random.Random(seed).sample(documents, 2)
-        return lambda answer: [answer(torch.cat([*chosen, _tokens(30, 4000 + seed)], 1))[0]]
+        return lambda answer: [answer(torch.cat([*chosen, _tokens(30, 4000 + seed)], 1))]
 
     return {
         "one system prompt": [shared(seed) for seed in range(share)],
@@ -118,46 +138,27 @@ def _requests(quick: bool) -> dict[str, list[_Request]]:
     }
 
 
-def _race(model: Any, name: str, requests: list[_Request]) -> dict[str, Any]:
+def _race(model: Any, requests: list[_Request], contestant: Contestant) -> dict[str, Any]:
+    """Return what a contestant takes for all requests, and its tokens."""
     firsts: list[float] = []
+    counts: dict[str, int] = {}
+    with contestant(model, counts) as answer:
 
-    def answer(tokens: torch.Tensor) -> tuple[torch.Tensor, float, float]:
+        def timed(tokens: torch.Tensor) -> torch.Tensor:
+            out, first = answer(tokens)
+            firsts.append(first)
+            return out
+
         begun = time.perf_counter()
-        first: list[float] = []
-
-        class Streamer:
-            def put(self, value: Any) -> None:
-                # The prompt itself comes first.
-                first.append(time.perf_counter() - begun)
-
-            def end(self) -> None:
-                pass
-
-        out = model.generate(tokens, max_new_tokens=_ANSWER, do_sample=False, streamer=Streamer())
-        firsts.append(first[1])
-        return out, first[1], time.perf_counter() - begun
-
-    def run() -> tuple[list[torch.Tensor], float, float]:
-        firsts.clear()
-        begun = time.perf_counter()
-        found = [out for request in requests for out in request(answer)]
-        return found, time.perf_counter() - begun, sorted(firsts)[len(firsts) // 2]
-
-    expected, before, first_before = run()
-    with reuse(model) as cache:
-        found, after, first_after = run()
-        stats = cache.stats()
+        found = [out for request in requests for out in request(timed)]
+        seconds = time.perf_counter() - begun
     return {
-        "name": name,
         "requests": len(found),
-        "before": before,
-        "after": after,
-        "first_before": first_before,
-        "first_after": first_after,
-        "reused": stats.tokens_reused,
-        "tokens": stats.tokens_reused + stats.tokens_computed,
-        "bytes": stats.bytes,
-        "right": all(map(torch.equal, expected, found)),
+        "seconds": seconds,
+        "first": sorted(firsts)[len(firsts) // 2],
+        "reused": counts.get("reused"),
+        "prompts": sum(out.shape[1] - ANSWER for out in found),
+        "found": found,
     }
 
 
