@@ -10,14 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from tests.optimize.conftest import Offering
-from tests.optimize.toys import FAST, FASTER, SLOW, Delayed, example, offer, setting, variant
+from tests.optimize.toys import (
+    FAST,
+    FASTER,
+    SLOW,
+    Delayed,
+    delayed,
+    example,
+    offer,
+    outcomes,
+    setting,
+    variant,
+)
 from torchyard import optimize
 from torchyard.optimization import (
     Applied,
     NotApplicableError,
     OptimizationStage,
     OptimizeError,
-    Report,
     TrialOutcome,
     Variant,
 )
@@ -25,29 +35,15 @@ from torchyard.optimization._measurement import Bench
 from torchyard.optimization._snapshot import Snapshot
 
 
-def _outcomes(report: Report | None) -> dict[str, TrialOutcome]:
-    assert report is not None
-    return {
-        f"{trial.optimization} {trial.variant}".rstrip()
-        + (" alone" if trial.alone else ""): trial.outcome
-        for trial in report.trials
-    }
-
-
-def _model(delay: float = SLOW) -> Delayed:
-    torch.manual_seed(0)
-    return Delayed(delay).eval()
-
-
 def test_the_fastest_variant_of_each_is_kept_and_undo_is_exact(offering: Offering) -> None:
     offering(
         offer("second", variant("slower", delay=SLOW), stage=OptimizationStage.EXECUTION),
         offer("first", variant("fast", delay=FAST), variant("faster", delay=FASTER)),
     )
-    model = _model()
+    model = delayed()
     before, expected = Snapshot(model), model(example())
     done = optimize(model, example())
-    assert _outcomes(done.report) == {
+    assert outcomes(done.report) == {
         "first fast": TrialOutcome.NOT_BETTER,
         "first faster": TrialOutcome.KEPT,
         "second slower": TrialOutcome.NOT_BETTER,
@@ -64,9 +60,9 @@ def test_the_fastest_variant_of_each_is_kept_and_undo_is_exact(offering: Offerin
 
 def test_wrong_results_are_refused_however_fast(offering: Offering) -> None:
     offering(offer("weights", variant("wrong", delay=FASTER, shift=1e-3)))
-    model = _model()
+    model = delayed()
     done = optimize(model, example())
-    assert _outcomes(done.report) == {"weights wrong": TrialOutcome.WRONG}
+    assert outcomes(done.report) == {"weights wrong": TrialOutcome.WRONG}
     assert done.report is not None
     (trial,) = done.report.trials
     assert trial.error > 1e-5
@@ -80,10 +76,10 @@ def test_a_tolerance_bounds_what_rounding_may_cost(
 ) -> None:
     rounded = offer("weights", variant("int4", delay=FASTER, shift=shift, lossy=True))
     offering(rounded)
-    without = optimize(_model(), example())
-    assert _outcomes(without.report) == {"weights int4": TrialOutcome.NOT_TRIED}
-    within = optimize(_model(), example(), tolerance=0.01)
-    assert _outcomes(within.report) == {"weights int4": outcome}
+    without = optimize(delayed(), example())
+    assert outcomes(without.report) == {"weights int4": TrialOutcome.NOT_TRIED}
+    within = optimize(delayed(), example(), tolerance=0.01)
+    assert outcomes(within.report) == {"weights int4": outcome}
     if outcome == "kept":
         assert within.report is not None
         assert 1e-5 < within.report.error < 0.01
@@ -96,7 +92,7 @@ def test_integers_have_to_be_equal_but_for_the_tolerance(offering: Offering) -> 
         found: Tensor = model(example()).argmax(-1)
         return found
 
-    moved = _model()
+    moved = delayed()
     with torch.no_grad():
         moved.layer.bias[0] -= 50.0
 
@@ -104,9 +100,9 @@ def test_integers_have_to_be_equal_but_for_the_tolerance(offering: Offering) -> 
         found: Tensor = (model(example()) > 20).long()
         return found
 
-    assert _outcomes(optimize(moved, largest).report) == {"weights wrong": TrialOutcome.KEPT}
-    done = optimize(_model(), first_of_shifted)
-    assert _outcomes(done.report) == {"weights wrong": TrialOutcome.WRONG}
+    assert outcomes(optimize(moved, largest).report) == {"weights wrong": TrialOutcome.KEPT}
+    done = optimize(delayed(), first_of_shifted)
+    assert outcomes(done.report) == {"weights wrong": TrialOutcome.WRONG}
     assert done.report is not None
     assert "of its elements differ" in done.report.trials[0].reason
 
@@ -136,8 +132,8 @@ def test_what_raises_is_taken_back_and_told(offering: Offering) -> None:
         offer("weights", failing, wrong, variant("fast", delay=FASTER)),
         type(none)(none.name, OptimizationStage.REUSE, none.summary, refused),
     )
-    done = optimize(_model(), example())
-    assert _outcomes(done.report) == {
+    done = optimize(delayed(), example())
+    assert outcomes(done.report) == {
         "weights broken": TrialOutcome.FAILED,
         "weights raises": TrialOutcome.FAILED,
         "weights fast": TrialOutcome.KEPT,
@@ -158,7 +154,7 @@ def test_an_optimization_that_leaves_its_mark_is_named(offering: Offering) -> No
 
     offering(offer("weights", marking))
     with pytest.raises(OptimizeError, match=r"weights marks failed and left the model changed"):
-        optimize(_model(), example())
+        optimize(delayed(), example())
 
     def forgetting(model: nn.Module) -> Variant:
         def apply(keep: bool) -> Applied:
@@ -169,7 +165,7 @@ def test_an_optimization_that_leaves_its_mark_is_named(offering: Offering) -> No
 
     offering(offer("weights", forgetting))
     with pytest.raises(OptimizeError, match=r"undo of weights stays: .* a change: delay"):
-        optimize(_model(), example())
+        optimize(delayed(), example())
 
 
 def test_an_interrupted_search_leaves_the_model_as_it_was(offering: Offering) -> None:
@@ -179,48 +175,11 @@ def test_an_interrupted_search_leaves_the_model_as_it_was(offering: Offering) ->
     first = offer("weights", variant("fast", delay=FASTER))
     last = offer("late", stage=OptimizationStage.REUSE)
     offering(first, type(last)(last.name, last.stage, last.summary, interrupted))
-    model = _model()
+    model = delayed()
     before = Snapshot(model)
     with pytest.raises(KeyboardInterrupt):
         optimize(model, example())
     assert before.change(model) == ""
-
-
-def test_a_compiler_is_tried_on_the_original_too(offering: Offering) -> None:
-    def compiled(model: nn.Module) -> Variant:
-        def apply(keep: bool) -> Applied:
-            # It gains nothing on top of the other, and more than that on its own.
-            assert isinstance(model, Delayed)
-            return Applied(setting(model, "delay", FASTER if model.delay == SLOW else SLOW))
-
-        return Variant("whole", apply)
-
-    offering(
-        offer("weights", variant("fast", delay=FAST)),
-        offer("compile", compiled, stage=OptimizationStage.COMPILATION),
-    )
-    model = _model()
-    done = optimize(model, example())
-    assert _outcomes(done.report) == {
-        "weights fast": TrialOutcome.NOT_BETTER,
-        "compile whole": TrialOutcome.NOT_BETTER,
-        "compile whole alone": TrialOutcome.KEPT,
-    }
-    assert "compile alone is better" in str(done.report)
-    assert [step.optimization for step in done.plan.steps] == ["compile"]
-    done.undo()
-    assert model.delay == SLOW
-
-
-def test_what_is_kept_stays_where_a_compiler_alone_is_worse(offering: Offering) -> None:
-    offering(
-        offer("weights", variant("fast", delay=FASTER)),
-        offer("compile", variant("whole", delay=FAST), stage=OptimizationStage.COMPILATION),
-    )
-    model = _model()
-    done = optimize(model, example())
-    assert [step.optimization for step in done.plan.steps] == ["weights"]
-    assert model.delay == FASTER
 
 
 def test_a_gain_that_does_not_come_again_is_no_gain(offering: Offering) -> None:
@@ -230,9 +189,9 @@ def test_a_gain_that_does_not_come_again_is_no_gain(offering: Offering) -> None:
         return Variant("lucky", lambda keep: Applied(setting(model, "delay", next(delays))))
 
     offering(offer("weights", once))
-    model = _model()
+    model = delayed()
     done = optimize(model, example())
-    assert _outcomes(done.report) == {"weights lucky": TrialOutcome.NOT_BETTER}
+    assert outcomes(done.report) == {"weights lucky": TrialOutcome.NOT_BETTER}
     assert "but not when it is measured again" in str(done.report)
     assert model.delay == SLOW
     assert not done.plan.steps
@@ -254,7 +213,7 @@ def test_what_is_no_better_at_the_end_is_taken_back(
         type(last)(last.name, last.stage, last.summary, slowed),
     )
     monkeypatch.setattr(Bench, "seconds", lambda bench, *_, **__: seconds[bench._model.delay])
-    model = _model()
+    model = delayed()
     done = optimize(model, example())
     stays = late == FAST
     assert bool(done.plan.steps) == stays
@@ -266,8 +225,8 @@ def test_what_is_no_better_at_the_end_is_taken_back(
 
 def test_after_the_budget_nothing_new_is_tried_and_all_is_listed(offering: Offering) -> None:
     offering(offer("weights", variant("fast", delay=FASTER)), offer("late", variant()))
-    done = optimize(_model(), example(), budget=0.0)
-    assert _outcomes(done.report) == {
+    done = optimize(delayed(), example(), budget=0.0)
+    assert outcomes(done.report) == {
         "weights": TrialOutcome.NOT_TRIED,
         "late": TrialOutcome.NOT_TRIED,
     }
@@ -277,9 +236,9 @@ def test_after_the_budget_nothing_new_is_tried_and_all_is_listed(offering: Offer
 
 def test_skipped_optimizations_are_listed_and_unknown_ones_refused(offering: Offering) -> None:
     offering(offer("weights", variant("fast", delay=FASTER)))
-    model = _model()
+    model = delayed()
     done = optimize(model, example(), skip=["weights"])
-    assert _outcomes(done.report) == {"weights": TrialOutcome.NOT_TRIED}
+    assert outcomes(done.report) == {"weights": TrialOutcome.NOT_TRIED}
     assert model.delay == SLOW
     with pytest.raises(ValueError, match=r"skip: expected names of optimizations \(weights\)"):
         optimize(model, example(), skip=["wheels"])
@@ -287,9 +246,9 @@ def test_skipped_optimizations_are_listed_and_unknown_ones_refused(offering: Off
 
 def test_for_memory_the_originals_are_given_up(offering: Offering) -> None:
     offering(offer("weights", variant("small", freed=40)), offer("others", variant("same")))
-    model = _model(FASTER)
+    model = delayed(FASTER)
     done = optimize(model, example(), goal="memory")
-    assert _outcomes(done.report) == {
+    assert outcomes(done.report) == {
         "weights small": TrialOutcome.KEPT,
         "others same": TrialOutcome.NOT_BETTER,
     }
@@ -299,8 +258,8 @@ def test_for_memory_the_originals_are_given_up(offering: Offering) -> None:
 
 def test_memory_is_not_bought_with_more_than_a_quarter_of_the_time(offering: Offering) -> None:
     offering(offer("weights", variant("small", delay=SLOW, freed=40)))
-    done = optimize(_model(FASTER), example(), goal="memory")
-    assert _outcomes(done.report) == {"weights small": TrialOutcome.NOT_BETTER}
+    done = optimize(delayed(FASTER), example(), goal="memory")
+    assert outcomes(done.report) == {"weights small": TrialOutcome.NOT_BETTER}
 
 
 def test_every_call_gets_its_inputs_as_they_were(offering: Offering) -> None:
@@ -330,7 +289,7 @@ def test_generators_are_as_they_were_and_draw_alike_in_each_call(offering: Offer
     model = Noisy().eval()
     before = torch.get_rng_state()
     done = optimize(model, example(), tolerance=1e-6)
-    assert _outcomes(done.report) == {"weights fast": TrialOutcome.KEPT}
+    assert outcomes(done.report) == {"weights fast": TrialOutcome.KEPT}
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -348,8 +307,12 @@ class _Counting(Delayed):
     ("model", "given", "words"),
     [
         (_Counting().eval(), example(), "example: expected equal results of two equal calls"),
-        (_model(), lambda model: "text", "example: expected a call that returns a tensor"),
-        (_model(), torch.zeros(2, 3), "example: expected a call that the model takes, got Runtime"),
+        (delayed(), lambda model: "text", "example: expected a call that returns a tensor"),
+        (
+            delayed(),
+            torch.zeros(2, 3),
+            "example: expected a call that the model takes, got Runtime",
+        ),
     ],
 )
 def test_results_that_nothing_can_be_judged_by_are_refused(
@@ -371,7 +334,7 @@ def test_a_model_that_does_not_run_in_float64_needs_a_tolerance(offering: Offeri
     with pytest.raises(OptimizeError, match=r"tolerance: expected one, .*: TypeError: no float64"):
         optimize(Narrow().eval(), example())
     done = optimize(Narrow().eval(), example(), tolerance=1e-6)
-    assert _outcomes(done.report) == {"weights fast": TrialOutcome.KEPT}
+    assert outcomes(done.report) == {"weights fast": TrialOutcome.KEPT}
 
 
 @pytest.mark.parametrize(
@@ -392,4 +355,4 @@ def test_what_does_not_fit_is_named(
 ) -> None:
     offering()
     with pytest.raises(error, match=words):
-        optimize(**{"model": _model(), "example": example(), **given})
+        optimize(**{"model": delayed(), "example": example(), **given})

@@ -10,9 +10,28 @@ import torch
 from torch import Tensor, nn
 
 from torchyard import Plugin, PluginSource
-from torchyard.optimization import Applied, Optimization, OptimizationStage, Variant
+from torchyard.optimization import (
+    Applied,
+    Optimization,
+    OptimizationStage,
+    Report,
+    TrialOutcome,
+    Variant,
+)
 
-__all__ = ["FAST", "FASTER", "SLOW", "Delayed", "example", "offer", "plugin", "setting", "variant"]
+__all__ = [
+    "FAST",
+    "FASTER",
+    "SLOW",
+    "Delayed",
+    "delayed",
+    "example",
+    "offer",
+    "outcomes",
+    "plugin",
+    "setting",
+    "variant",
+]
 
 # Seconds.
 SLOW, FAST, FASTER = 8e-3, 3e-3, 1e-3
@@ -31,6 +50,22 @@ class Delayed(nn.Module):
         """Return the layer's output."""
         found: Tensor = self.layer(x)
         return found
+
+
+def delayed(delay: float = SLOW) -> Delayed:
+    """Return a model, in evaluation, with the same weights each time."""
+    torch.manual_seed(0)
+    return Delayed(delay).eval()
+
+
+def outcomes(report: Report | None) -> dict[str, TrialOutcome]:
+    """Return what came of each trial, by its optimization and variant."""
+    assert report is not None
+    return {
+        f"{trial.optimization} {trial.variant}".rstrip()
+        + (" alone" if trial.alone else ""): trial.outcome
+        for trial in report.trials
+    }
 
 
 def setting(module: nn.Module, name: str, value: Any) -> Callable[[], None]:

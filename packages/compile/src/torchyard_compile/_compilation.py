@@ -13,6 +13,7 @@ from torch import nn
 
 from torchyard import arguments
 from torchyard_compile import torch_compat
+from torchyard_compile._dispatch_modes import eager_in_modes
 from torchyard_compile._errors import FallbackError, RecompileBudgetError, RegionWarning
 from torchyard_compile._report import Compilation, Region, Report
 from torchyard_compile._search import repeated_blocks
@@ -113,9 +114,14 @@ class _Watch:
     def _watched(
         self, name: str, region: Region, compiled: Callable[..., Any]
     ) -> Callable[..., Any]:
+        in_modes = eager_in_modes(compiled)
+
         def forward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return compiled(*args, **kwargs)
+            if torch_compat.in_dispatch_mode():
+                self._refuse_mode(name)
+                return in_modes(*args, **kwargs)
             limit = torch_compat.failing_at_limit() if self._strict else contextlib.nullcontext()
             try:
                 with limit:
@@ -131,6 +137,17 @@ class _Watch:
             return result
 
         return forward
+
+    def _refuse_mode(self, name: str) -> None:
+        text = (
+            f"{name} would run uncompiled: a TorchDispatchMode is active, in which torch does not "
+            "compile"
+        )
+        if self._strict:
+            raise FallbackError(
+                f'compile_regions: {text}; on_fallback="warn" runs it so, and compiles after it'
+            )
+        self._say(f"compile_regions: {text}")
 
     def _look(self, region: Region) -> None:
         """Add what torch compiled in a call of a region to the report."""

@@ -75,8 +75,10 @@ def _regions(model: nn.Module) -> Applied:
 def _whole(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> Applied:
     import torch
 
+    from torchyard_compile._dispatch_modes import eager_in_modes
+
     undo = _restoring(model, "forward")
-    model.__dict__["forward"] = torch.compile(model.forward, backend=backend)
+    model.__dict__["forward"] = eager_in_modes(torch.compile(model.forward, backend=backend))
     return Applied(undo)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "compiled_autograd",
     "failing_at_limit",
     "graph_breaks",
+    "in_dispatch_mode",
     "newest",
     "recent_compilations",
     "refusals",
@@ -53,6 +54,12 @@ def newest() -> object:
     """Return what stands for the newest compilation: another one where torch compiled since."""
     events = _part("torch._dynamo.utils", "get_compilation_metrics")()
     return events[-1] if events else None
+
+
+def in_dispatch_mode() -> bool:
+    """Return whether a TorchDispatchMode is active in which torch does not compile."""
+    found = _part("torch.utils._python_dispatch", "is_in_torch_dispatch_mode")
+    return bool(found(include_infra_modes=False))
 
 
 def graph_breaks() -> Mapping[str, int]:

@@ -15,7 +15,7 @@ from torchyard.optimization._example import ExampleCall
 from torchyard.optimization._measurement import Bench
 from torchyard.optimization._report import Figures, Report, Trial, TrialOutcome
 from torchyard.optimization._results import Judge, has_rounding
-from torchyard.optimization._steps import Steps
+from torchyard.optimization._steps import Step, Steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,6 +57,8 @@ class Search:
         self._progress = progress
         self._bench = Bench(model, example, goal)
         self._trials: list[Trial] = []
+        # Of what a compiler alone has replaced: the steps, and the trials until then.
+        self._replaced: tuple[list[Step], list[Trial]] | None = None
         self.steps = Steps(model)
         progress.step("the model as it is")
         try:
@@ -125,6 +127,7 @@ class Search:
         undone = self.steps.undo()
         before = list(self._trials)
         if self._keep_best(optimization, variants, alone=True):
+            self._replaced = undone, before
             reason = f"{optimization.name} alone is better"
             self._trials[: len(before)] = [
                 replace(trial, outcome=TrialOutcome.NOT_BETTER, reason=reason)
@@ -271,6 +274,8 @@ class Search:
             for step in undone:
                 self.steps.apply(step.optimization, step.variant)
             return after
+        if self._replaced is not None and (found := self._restored(*self._replaced)):
+            return found
         reason = "at the end the model was no better than as it came"
         self._trials = [
             replace(trial, outcome=TrialOutcome.NOT_BETTER, reason=reason)
@@ -279,6 +284,24 @@ class Search:
             for trial in self._trials
         ]
         return self._stock
+
+    def _restored(self, steps: Sequence[Step], trials: Sequence[Trial]) -> Figures | None:
+        """Apply again what a compiler alone had replaced; None, and undone, if it is no better."""
+        for step in steps:
+            self.steps.apply(step.optimization, step.variant)
+        found = self._measured()
+        if not self._is_better(found, self._stock):
+            self.steps.undo()
+            return None
+        reason = "at the end it was no better than the model as it came"
+        later = [
+            replace(trial, outcome=TrialOutcome.NOT_BETTER, reason=reason)
+            if trial.outcome is TrialOutcome.KEPT
+            else trial
+            for trial in self._trials[len(trials) :]
+        ]
+        self._trials = [*trials, *later]
+        return found
 
 
 def _line(error: Any) -> str:

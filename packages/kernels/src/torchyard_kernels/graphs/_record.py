@@ -74,7 +74,8 @@ def record(
             the caller's code.
     """
     operators = _Operators(inputs, state)
-    with _Methods(), operators:
+    # A compiled function that is called in such a mode torch would run uncompiled from then on.
+    with torch.compiler.set_stance("force_eager"), _Methods(), operators:
         outputs = run()
     return tuple(operators.steps), outputs
 

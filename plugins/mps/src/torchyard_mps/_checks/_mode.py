@@ -32,7 +32,8 @@ def checked() -> Iterator[None]:
         IndexRangeError: when the block ends, for faults in it that nobody has read.
     """
     mode: Any = _Checking
-    with mode():
+    # A compiled function that is called in such a mode torch would run uncompiled from then on.
+    with torch.compiler.set_stance("force_eager"), mode():
         yield
     raise_pending()
 
