@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -260,6 +261,36 @@ def test_a_function_is_rerouted_in_every_thread() -> None:
     for result in found:
         torch.testing.assert_close(result, expected)
     assert sum(site.calls for site in rerouted.explain()) == len(found) == 4
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("of", ["with", "model"])
+def test_what_torch_leaves_uncompiled_in_a_compiled_model_is_rerouted(of: str) -> None:
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.LSTM(4, 5, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.layers(x + 1)[0] * 2
+
+    torch.compiler.reset()
+    model, x = Layers().eval(), torch.randn(2, 3, 4)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = model(x)
+        if of == "model":
+            routes: Any = reroute(model)
+            found = torch.compile(model.forward, backend="aot_eager")
+            model.__dict__["forward"] = found
+            torch.testing.assert_close(model(x), expected)
+        else:
+            routes = reroute()
+            compiled = torch.compile(model, backend="aot_eager")
+            with routes:
+                torch.testing.assert_close(compiled(x), expected)
+    assert [site.function for site in routes.explain()] == ["lstm"]
+    torch.compiler.reset()
 
 
 @pytest.mark.sweep

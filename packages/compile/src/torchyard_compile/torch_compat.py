@@ -30,6 +30,7 @@ __all__ = [
     "recent_compilations",
     "refusals",
     "size_hint",
+    "skip_frame",
     "version_of",
 ]
 
@@ -60,6 +61,22 @@ def in_dispatch_mode() -> bool:
     """Return whether a TorchDispatchMode is active in which torch does not compile."""
     found = _part("torch.utils._python_dispatch", "is_in_torch_dispatch_mode")
     return bool(found(include_infra_modes=False))
+
+
+def skip_frame(function: Callable[..., Any]) -> None:
+    """Compile neither a function that is called uncompiled nor what it calls.
+
+    Traced inside of a compiled one it is as before. Where a compiled function calls one that torch
+    leaves uncompiled, such as ``nn.LSTM``, torch would compile what a function mode does in there,
+    and hand out a dtype as a number. Of torch's function for this it is the part in C, since the
+    other imports Dynamo; without it nothing is done.
+    """
+    frames: Any = getattr(torch._C, "_dynamo", None)
+    frames = getattr(frames, "eval_frame", None)
+    strategy = getattr(frames, "set_code_exec_strategy", None)
+    if strategy is not None:
+        action = frames._FrameAction
+        strategy(function.__code__, frames._FrameExecStrategy(action.SKIP, action.SKIP))
 
 
 def graph_breaks() -> Mapping[str, int]:

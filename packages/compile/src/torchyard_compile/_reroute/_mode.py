@@ -15,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from torchyard import UnsupportedError, active_transform, arguments
+from torchyard_compile import torch_compat
 from torchyard_compile._calls import Calls, CallSite
 from torchyard_compile._choice import LeftAlone
 from torchyard_compile._reroute._attention import attention
@@ -203,3 +204,6 @@ class _Mode(TorchFunctionMode):
         if self._verify:
             verify(name, func, args, kwargs, found)
         return found
+
+
+torch_compat.skip_frame(_Mode.__torch_function__)
