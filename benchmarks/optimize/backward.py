@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
 from torch.utils.checkpoint import checkpoint
 
 from torchyard_compile import BackwardReport, compiled_backward
@@ -64,7 +65,7 @@ def _step(model: nn.Module, x: Tensor) -> _Case:
     target = torch.randn_like(x)
 
     def step() -> None:
-        nn.functional.mse_loss(model(x), target).backward()
+        nn.functional.mse_loss(model(x), target).backward()  # type: ignore[no-untyped-call]
 
     return model, step
 
@@ -148,7 +149,8 @@ def _rank(rank: int, folder: str, name: str, rounds: int) -> None:
         def step() -> float:
             ranks.zero_grad()
             start = time.perf_counter()
-            nn.functional.mse_loss(forward(x), target).backward()
+            loss = nn.functional.mse_loss(forward(x), target)
+            loss.backward()  # type: ignore[no-untyped-call]
             return time.perf_counter() - start
 
         return step
@@ -186,7 +188,7 @@ def main() -> int:
     for name in track(options.models, "models", console=Console(stderr=True), transient=True):
         if name in _RANKS:
             with tempfile.TemporaryDirectory() as folder:
-                torch.multiprocessing.spawn(_rank, (folder, name, options.rounds), nprocs=2)
+                spawn(_rank, (folder, name, options.rounds), nprocs=2)  # type: ignore[no-untyped-call]
             continue
         torch.compiler.reset()
         torch.manual_seed(0)
