@@ -249,7 +249,7 @@ def test_a_step_without_gradients_or_that_raises_is_refused() -> None:
     def failing() -> None:
         runs.append(1)
         step()
-        if len(runs) > 2:
+        if len(runs) > 3:  # Two uncompiled ones, and one with other roundings.
             raise RuntimeError("lost")
 
     refused = compiled_backward(model, failing, backend="aot_eager", rounds=1)
