@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
 from torchyard_compile import FallbackError, RegionWarning, compile_regions
@@ -111,3 +113,18 @@ def test_a_model_that_optimize_compiled_is_compiled_after_its_graphs_are_undone(
             assert torch.equal(model(x), expected)
     assert any("Torch-Compiled Region" in event.key for event in profile.key_averages())
     applied.undo()
+
+
+def test_regions_run_compiled_inside_of_selective_checkpoints() -> None:
+    runs = _Runs()
+    model = compile_regions(nn.Sequential(*(_Block() for _ in range(2))), backend=runs)
+    x = torch.ones(2, 8, requires_grad=True)
+    model(x).sum().backward()
+    expected, x.grad = x.grad, None
+    before = runs.count
+    contexts = partial(create_selective_checkpoint_contexts, [torch.ops.aten.addmm.default])
+    checkpoint(model, x, use_reentrant=False, context_fn=contexts).sum().backward()
+    assert runs.count > before
+    assert expected is not None
+    assert x.grad is not None
+    assert torch.equal(x.grad, expected)

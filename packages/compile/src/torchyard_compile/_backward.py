@@ -183,20 +183,13 @@ class CompiledBackward:
         run()
         eager = statistics.median(run() for _ in range(self._rounds))
         wanted = _gradients(model)
-        if not wanted:
-            return BackwardReport(False, "step: it leaves the model's parameters no gradient")
         with _rounded_otherwise(model):
             restart()
             step()
             changes = _changes(_gradients(model), wanted)
-        largest = max(_largest(gradient) for gradient in wanted.values())
-        if not max(changes.values()) <= _LARGEST_CHANGE * largest:
-            reason = (
-                "one rounding of the parameters changes a gradient by "
-                f"{max(changes.values()) / (largest or 1.0):.1e} of the largest, so that "
-                "gradients of two ways cannot be compared"
-            )
-            return BackwardReport(False, reason, eager)
+        # A rank that went on alone would wait for the others in its compiled step.
+        if refused := _agreed(_incomparable(wanted, changes)):
+            return BackwardReport(False, refused, eager)
         try:
             with self._compiling():
                 first = run()
@@ -243,18 +236,18 @@ def _gradients(model: nn.Module) -> dict[str, Tensor]:
 
 @contextmanager
 def _rounded_otherwise(model: nn.Module) -> Iterator[None]:
-    """Change every parameter by one rounding."""
-    kept = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    """Change every parameter that is trained by one rounding."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    kept = [parameter.detach().clone() for parameter in trained]
     with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.mul_(1.0 + torch.finfo(parameter.dtype).eps)
+        for parameter in trained:
+            parameter.mul_(1.0 + torch.finfo(parameter.dtype).eps)
     try:
         yield
     finally:
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(kept[name])
+            for parameter, before in zip(trained, kept, strict=True):
+                parameter.copy_(before)
 
 
 def _changes(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, float]:
@@ -265,6 +258,19 @@ def _changes(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, f
         if other is not None and other.shape == gradient.shape:
             changes[name] = _largest(other.double() - gradient.double())
     return changes
+
+
+def _incomparable(wanted: dict[str, Tensor], changes: dict[str, float]) -> str:
+    """Return why gradients of two ways cannot be compared; empty where they can."""
+    if not wanted:
+        return "step: it leaves the model's parameters no gradient"
+    largest, most = max(map(_largest, wanted.values())), max(changes.values())
+    if most <= _LARGEST_CHANGE * largest:
+        return ""
+    return (
+        f"one rounding of the parameters changes a gradient by {most / (largest or 1.0):.1e} of "
+        "the largest, so that gradients of two ways cannot be compared"
+    )
 
 
 def _largest(gradient: Tensor) -> float:

@@ -1,7 +1,7 @@
 """Compiled functions inside of a TorchDispatchMode, such as a counter of operations.
 
 torch does not compile there. A compiled function that is called in such a mode it runs uncompiled
-for good, after the mode is left too, without a word.
+for good until torch 2.13, after the mode is left too, without a word.
 """
 
 from __future__ import annotations

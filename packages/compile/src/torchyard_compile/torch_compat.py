@@ -59,8 +59,7 @@ def newest() -> object:
 
 def in_dispatch_mode() -> bool:
     """Return whether a TorchDispatchMode is active in which torch does not compile."""
-    found = _part("torch.utils._python_dispatch", "is_in_torch_dispatch_mode")
-    return bool(found(include_infra_modes=False))
+    return bool(_part("torch.utils._python_dispatch", "any_torch_dispatch_mode_on_stack")())
 
 
 def skip_frame(function: Callable[..., Any]) -> None:

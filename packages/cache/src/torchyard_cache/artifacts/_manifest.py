@@ -14,7 +14,7 @@ from torchyard.evidence.documents import AtMost, Between
 
 __all__ = ["SCHEMA", "Artifact", "Machine", "Manifest", "packages_here", "this_machine"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _TEXT: Final = 400
 
 

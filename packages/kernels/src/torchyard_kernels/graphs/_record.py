@@ -74,7 +74,7 @@ def record(
             the caller's code.
     """
     operators = _Operators(inputs, state)
-    # A compiled function that is called in such a mode torch would run uncompiled from then on.
+    # What is compiled and called in such a mode runs uncompiled from then on, until torch 2.13.
     with torch.compiler.set_stance("force_eager"), _Methods(), operators:
         outputs = run()
     return tuple(operators.steps), outputs

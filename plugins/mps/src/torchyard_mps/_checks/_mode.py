@@ -32,7 +32,7 @@ def checked() -> Iterator[None]:
         IndexRangeError: when the block ends, for faults in it that nobody has read.
     """
     mode: Any = _Checking
-    # A compiled function that is called in such a mode torch would run uncompiled from then on.
+    # What is compiled and called in such a mode runs uncompiled from then on, until torch 2.13.
     with torch.compiler.set_stance("force_eager"), mode():
         yield
     raise_pending()
