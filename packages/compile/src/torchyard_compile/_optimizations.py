@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,12 @@ def _whole(model: nn.Module, backend: str | Callable[..., Any] = "inductor") -> 
     from torchyard_compile._dispatch_modes import eager_in_modes
 
     undo = _restoring(model, "forward")
-    model.__dict__["forward"] = eager_in_modes(torch.compile(model.forward, backend=backend))
+    compiler: Any = torch.compile
+    # Each trial compiles the same functions: together they would reach torch's limit, behind which
+    # it runs them uncompiled.
+    known = inspect.signature(compiler).parameters
+    alone = {"isolate_recompiles": True} if "isolate_recompiles" in known else {}
+    model.__dict__["forward"] = eager_in_modes(compiler(model.forward, backend=backend, **alone))
     return Applied(undo)
 
 

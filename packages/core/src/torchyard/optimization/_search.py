@@ -249,12 +249,12 @@ class Search:
 
     def _report(self) -> Report:
         self._progress.step("the model as it is now")
-        difference, wrong = self._judge.check(self._bench.results())
-        if wrong:
-            raise OptimizeError(f"optimize: what was kept gives wrong results together: {wrong}")
         after = self._measured() if self.steps.made else self._stock
         if self.steps.made and not self.steps.final and not self._is_better(after, self._stock):
             after = self._reconsidered(after)
+        difference, wrong = self._judge.check(self._bench.results())
+        if wrong:
+            raise OptimizeError(f"optimize: what was kept gives wrong results together: {wrong}")
         kept = [trial for trial in self._trials if trial.outcome is TrialOutcome.KEPT]
         return Report(
             self._goal,
