@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-__all__ = ["MODELS"]
+__all__ = ["MODELS", "build", "tensors_of"]
 
 _WIDTH: Final = 512
 _TEXT: Final = {
@@ -125,3 +125,20 @@ MODELS: Final[Mapping[str, Callable[[], _Built]]] = MappingProxyType(
         "lstm": lambda: _text(_Recurrent()),
     }
 )
+
+
+def build(name: str, dtype: str) -> _Built:
+    """Return a model in evaluation, with the same weights each time, and a call of it."""
+    torch.manual_seed(0)
+    model, given = MODELS[name]()
+    kind = getattr(torch, dtype)
+    return model.eval().to(kind), {
+        key: value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for key, value in given.items()
+    }
+
+
+def tensors_of(output: object) -> list[Tensor]:
+    """Return the tensors of what a model gave."""
+    values = [output] if isinstance(output, Tensor) else getattr(output, "values", list)()
+    return [value for value in values if isinstance(value, Tensor)]

@@ -117,7 +117,8 @@ def _ggml(model: Any, counts: dict[str, int]) -> Iterator[Answer]:
             assert process.stdout is not None
             # The library writes empty lines between those of JSON.
             lines = (json.loads(line) for line in process.stdout if line.strip())
-            next(lines)
+            if next(lines, None) is None:
+                raise RuntimeError("llama.cpp did not start: pip install ik-llama-cpp-python gguf")
 
             def answer(tokens: Tensor) -> tuple[Tensor, float]:
                 assert process.stdin is not None

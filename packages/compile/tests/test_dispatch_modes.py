@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -12,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 from torch.utils.flop_counter import FlopCounterMode
 
+from packages.compile.tests.counted import Runs
 from torchyard_compile import FallbackError, RegionWarning, compile_regions
 from torchyard_compile._dispatch_modes import eager_in_modes
 from torchyard_compile._optimizations import torchyard_optimizations
@@ -24,20 +24,6 @@ def fresh() -> Iterator[None]:
     torch.compiler.reset()
 
 
-class _Runs:
-    """A backend that counts the runs of what it compiled."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, graph: Any, inputs: Any) -> Callable[..., Any]:
-        def run(*values: Any) -> Any:
-            self.count += 1
-            return graph(*values)
-
-        return run
-
-
 class _Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +34,7 @@ class _Block(nn.Module):
 
 
 def test_a_function_is_compiled_before_and_after_a_mode_and_not_in_it() -> None:
-    runs = _Runs()
+    runs = Runs()
     square = eager_in_modes(torch.compile(lambda x: (x @ x).sin(), backend=runs))
     x = torch.ones(3, 3)
     expected = square(x)
@@ -62,7 +48,7 @@ def test_a_function_is_compiled_before_and_after_a_mode_and_not_in_it() -> None:
 
 @pytest.mark.parametrize("first", ["mode", "call"])
 def test_regions_are_compiled_after_a_mode(first: str) -> None:
-    runs = _Runs()
+    runs = Runs()
     model = compile_regions(
         nn.Sequential(*(_Block() for _ in range(3))), backend=runs, on_fallback="warn"
     )
@@ -78,7 +64,7 @@ def test_regions_are_compiled_after_a_mode(first: str) -> None:
 
 
 def test_regions_refuse_a_mode_and_are_compiled_after_it() -> None:
-    runs = _Runs()
+    runs = Runs()
     model = compile_regions(nn.Sequential(*(_Block() for _ in range(3))), backend=runs)
     x = torch.ones(2, 8)
     model(x)
@@ -116,7 +102,7 @@ def test_a_model_that_optimize_compiled_is_compiled_after_its_graphs_are_undone(
 
 
 def test_regions_run_compiled_inside_of_selective_checkpoints() -> None:
-    runs = _Runs()
+    runs = Runs()
     model = compile_regions(nn.Sequential(*(_Block() for _ in range(2))), backend=runs)
     x = torch.ones(2, 8, requires_grad=True)
     model(x).sum().backward()

@@ -57,7 +57,8 @@ def pull_bundle(where: str, most: int) -> bytes:
     found = [layer for layer in layers if layer.get("mediaType") == _MEDIA_TYPE]
     if len(found) != 1:
         raise BundleError(
-            f"expected one layer of type {_MEDIA_TYPE}, got {len(found)} of {len(layers)}"
+            f"expected one layer of type {_MEDIA_TYPE}, got {len(found)} of {len(layers)}: the tag "
+            "names something else; save the bundle under another"
         )
     digest, size = str(found[0].get("digest")), int(found[0].get("size") or 0)
     if size > most:
@@ -71,7 +72,7 @@ def pull_bundle(where: str, most: int) -> bytes:
             if len(data) > size:
                 break
     if f"sha256:{hashlib.sha256(data).hexdigest()}" != digest:
-        raise BundleError(f"expected the digest {digest}, got another")
+        raise BundleError(f"expected the digest {digest}, got another: save the bundle again")
     return bytes(data)
 
 
