@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from torchyard_cache._reuse import (
         CompressedTier,
         DiskTier,
+        MemoryTier,
+        PrefixCache,
         Replay,
         Reuse,
         ReusedModule,
@@ -30,6 +32,8 @@ __all__ = [
     "CacheError",
     "CompressedTier",
     "DiskTier",
+    "MemoryTier",
+    "PrefixCache",
     "Replay",
     "Reuse",
     "ReusedModule",

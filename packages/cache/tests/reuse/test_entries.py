@@ -79,6 +79,28 @@ def test_an_entry_that_others_need_or_that_is_read_stays() -> None:
     assert entries.drop("parent") == 1
 
 
+def test_a_chain_longer_than_the_stack_of_python_is_dropped() -> None:
+    entries = _entries("lru", 5_000)
+    for number in range(5_000):
+        entries.put(str(number), 0, 1, 1.0, str(number - 1) if number else "")
+    assert entries.drop("10") == 4_990
+    assert entries.bytes == len(entries) == 10
+
+
+def test_what_is_evicted_is_read_and_needed_by_nobody() -> None:
+    entries = _entries("lru", 10)
+    for key, parent in (("a", ""), ("b", "a"), ("c", "")):
+        entries.put(key, 0, 1, 1.0, parent)
+    with entries.leased(["b"]):
+        assert entries.evict()
+        assert "c" not in entries
+        assert not entries.evict()
+    assert entries.evict()
+    assert entries.evict()
+    assert not entries.evict()
+    assert entries.evictions == 3
+
+
 def test_an_entry_expires() -> None:
     entries = _entries("lru", 10, ttl=0.01)
     entries.put("a", 0, 1, 1.0)
@@ -117,7 +139,7 @@ def test_after_any_steps_the_counts_hold(steps: list[tuple[str, int, int]], poli
         assert entries.bytes == sum(entry.use.size for entry in held) <= 20
         for entry in held:
             assert not entry.parent or entry.parent in entries
-            assert entry.children == sum(other.parent == entry.key for other in held)
+            assert entry.children == {other.key for other in held if other.parent == entry.key}
 
 
 def test_ten_thousand_operations_by_threads_stay_within_the_budget() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -62,6 +62,11 @@ class PagedKVCache:
         layers: how many layers' keys and values a page holds.
         dtype, device: of the pool. Memory that was never written is not touched on cpu.
 
+    Attributes:
+        reclaim: called with how many pages are missing before a call is refused for want of them;
+            it may close and truncate sequences that the call does not extend. None: nothing is
+            called. ``torchyard_cache.PrefixCache`` sets it.
+
     A layer's keys lie in one tensor [Hkv, pages, page_size, D], its values in one of size V.
     """
 
@@ -95,6 +100,7 @@ class PagedKVCache:
                 f"pages of {bytes_each} bytes; a page holds page_size * kv_heads * (head_dim + "
                 f"value_dim) * layers values"
             )
+        self.reclaim: Callable[[int], None] | None = None
         self._book = PageBook(pages, page_size)
         self._device = device
 
@@ -298,6 +304,9 @@ class PagedKVCache:
         return numbers, lengths
 
     def _grow(self, sequences: list[int], counts: tuple[int, ...]) -> None:
+        missing = self._book.missing(sequences, counts)
+        if missing and self.reclaim is not None:
+            self.reclaim(missing)
         copies = self._book.grow(sequences, counts)
         if not copies:
             return

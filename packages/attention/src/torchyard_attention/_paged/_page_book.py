@@ -108,6 +108,10 @@ class PageBook:
         self._lengths[sequence] = length
         self.changes += 1
 
+    def missing(self, sequences: Sequence[int], counts: Sequence[int]) -> int:
+        """Return how many pages more than are free sequences that were checked need to grow."""
+        return max(0, self._need(sequences, counts).pages - self.free)
+
     def grow(self, sequences: Sequence[int], counts: Sequence[int]) -> list[tuple[int, int]]:
         """Lengthen sequences that were checked; all or none.
 

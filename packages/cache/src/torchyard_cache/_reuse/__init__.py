@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from torchyard_cache._reuse._generation import Reuse, reuse
 from torchyard_cache._reuse._module import ReusedModule, reuse_module
+from torchyard_cache._reuse._prefixes import PrefixCache
 from torchyard_cache._reuse._simulation import Replay, chat_trace, prompt_trace, simulate
 from torchyard_cache._reuse._stats import Stats
-from torchyard_cache._reuse._tiers import CompressedTier, DiskTier, ValkeyTier
+from torchyard_cache._reuse._tiers import CompressedTier, DiskTier, MemoryTier, ValkeyTier
 
 __all__ = [
     "CompressedTier",
     "DiskTier",
+    "MemoryTier",
+    "PrefixCache",
     "Replay",
     "Reuse",
     "ReusedModule",

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from torchyard_cache._reuse._policies import Priority, Use
@@ -27,7 +27,7 @@ class Entry(Generic[_T]):
         use: size, cost and uses.
         parent: key of the entry without which this one cannot be found; empty for none.
         expires: on the clock of time.monotonic; infinity for never.
-        children: how many entries need this one.
+        children: keys of the entries that need this one.
         leases: how many calls read it now.
         version: of its place in the heap: older places are ignored.
     """
@@ -37,7 +37,7 @@ class Entry(Generic[_T]):
     use: Use
     parent: str
     expires: float
-    children: int = 0
+    children: set[str] = field(default_factory=set)
     leases: int = 0
     version: int = 0
 
@@ -110,7 +110,7 @@ class Entries(Generic[_T]):
             self._entries[key] = entry
             self.bytes += size
             if parent:
-                self._entries[parent].children += 1
+                self._entries[parent].children.add(key)
             self._place(entry)
             return True
 
@@ -127,7 +127,7 @@ class Entries(Generic[_T]):
             with self._lock:
                 for entry in held:
                     entry.leases -= 1
-                    if entry.key in self._entries:
+                    if self._entries.get(entry.key) is entry:
                         self._place(entry)
 
     def drop(self, key: str) -> int:
@@ -135,11 +135,21 @@ class Entries(Generic[_T]):
         with self._lock:
             if key not in self._entries:
                 return 0
-            count = 0
-            for child in [e.key for e in self._entries.values() if e.parent == key]:
-                count += self.drop(child)
-            self._remove(self._entries[key])
-            return count + 1
+            # A chain may be longer than Python's stack.
+            found = [self._entries[key]]
+            for entry in found:
+                found += [self._entries[child] for child in entry.children]
+            for entry in reversed(found):
+                self._remove(entry)
+            return len(found)
+
+    def evict(self) -> bool:
+        """Drop the entry that goes first; return whether there is one that nobody needs or reads.
+
+        It counts as an eviction.
+        """
+        with self._lock, self._deferring() as deferred:
+            return self._evict("", deferred)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -153,33 +163,44 @@ class Entries(Generic[_T]):
     def _make_room(self, size: int, keep: str) -> bool:
         if size > self.budget:
             return False
-        deferred = []
-        try:
+        with self._deferring() as deferred:
             while self.bytes + size > self.budget:
-                if not self._heap:
+                if not self._evict(keep, deferred):
                     return False
-                priority, _, version, key = heapq.heappop(self._heap)
-                entry = self._entries.get(key)
-                if entry is None or entry.version != version or entry.children:
-                    # Of an entry that others need, the place comes back with the last of them.
-                    continue
-                if entry.leases or key == keep:
-                    deferred.append(entry)
-                    continue
-                self._clock = max(self._clock, priority)
-                self._remove(entry)
-                self.evictions += 1
             return True
+
+    @contextmanager
+    def _deferring(self) -> Iterator[list[Entry[_T]]]:
+        """Collect entries that are passed over, and give them their places back."""
+        deferred: list[Entry[_T]] = []
+        try:
+            yield deferred
         finally:
             for entry in deferred:
                 self._place(entry)
+
+    def _evict(self, keep: str, deferred: list[Entry[_T]]) -> bool:
+        while self._heap:
+            priority, _, version, key = heapq.heappop(self._heap)
+            entry = self._entries.get(key)
+            if entry is None or entry.version != version or entry.children:
+                # Of an entry that others need, the place comes back with the last of them.
+                continue
+            if entry.leases or key == keep:
+                deferred.append(entry)
+                continue
+            self._clock = max(self._clock, priority)
+            self._remove(entry)
+            self.evictions += 1
+            return True
+        return False
 
     def _remove(self, entry: Entry[_T]) -> None:
         del self._entries[entry.key]
         self.bytes -= entry.use.size
         parent = self._entries.get(entry.parent)
         if parent is not None:
-            parent.children -= 1
+            parent.children.discard(entry.key)
             if not parent.children:
                 self._place(parent)
         self._dropped(entry)

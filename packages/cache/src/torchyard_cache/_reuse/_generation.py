@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import threading
@@ -17,6 +16,7 @@ from torchyard import arguments
 from torchyard_cache._errors import CacheError
 from torchyard_cache._reuse._calls import prompt_of, reason_to_bypass, sequences_of, setting_of
 from torchyard_cache._reuse._identity import fingerprint, length_limit, state_of
+from torchyard_cache._reuse._pages import page_keys
 from torchyard_cache._reuse._policies import POLICIES
 from torchyard_cache._reuse._probe import cache_keyword, fill, probe
 from torchyard_cache._reuse._stats import Stats, write_stats
@@ -236,12 +236,7 @@ class Reuse:
             # Pages that were computed otherwise have other bits.
             salt = f"strict:{self._tenant}" if self._strict else f":{self._tenant}"
             self._identity = state, fingerprint(self._model, salt)
-        last, keys = self._identity[1], []
-        for begin in range(0, len(tokens) - self._page + 1, self._page):
-            text = ",".join(map(str, tokens[begin : begin + self._page]))
-            last = hashlib.sha256(f"{last}:{text}".encode()).hexdigest()
-            keys.append(last)
-        return keys
+        return page_keys(self._identity[1], tokens, self._page)
 
     def _keep(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from torch import Tensor
 
-__all__ = ["TOKENS", "Page", "States", "bytes_of", "fits"]
+__all__ = ["TOKENS", "Page", "States", "bytes_of", "fits", "page_keys"]
 
 # By the letter of a kind and the layer's number: keys and values [1, heads, tokens, size], and of
 # layers that choose what is attended to, the keys by which they choose [1, tokens, size] and their
@@ -29,6 +30,22 @@ _LEAST: Final = 256
 def bytes_of(page: Page | States) -> int:
     """Return the size of an entry."""
     return _LEAST + sum(tensor.numel() * tensor.element_size() for tensor in page.values())
+
+
+def page_keys(identity: str, tokens: Sequence[int], size: int) -> list[str]:
+    """Return a key for each whole page of ``size`` tokens; it covers everything before, too.
+
+    Args:
+        identity: of what computes the pages, and of who may find them.
+        tokens: of a prompt, from its beginning.
+        size: tokens of a page.
+    """
+    last, keys = identity, []
+    for begin in range(0, len(tokens) - size + 1, size):
+        text = ",".join(map(str, tokens[begin : begin + size]))
+        last = hashlib.sha256(f"{last}:{text}".encode()).hexdigest()
+        keys.append(last)
+    return keys
 
 
 def fits(page: Page | States, sample: Page | States, size: int) -> bool:
