@@ -57,7 +57,7 @@ def main() -> int:
             pairs = zip(tensors_of(model(**given)), expected, strict=True)
             status |= not all(torch.equal(one, other) for one, other in pairs)
         seconds, off = _second_process(name, options.dtype, done.plan, now)
-        # Both are this far from the model at most, so that twice as much may lie between them.
+        # Each is this far from the model at most: they may be twice as far from each other.
         status |= off > 2 * max(report.error, torch.finfo(torch.float32).eps)
         before, after = report.before, report.after
         used = ", ".join(f"{one.optimization} {one.variant}" for one in report.in_use) or "nothing"

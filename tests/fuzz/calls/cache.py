@@ -28,6 +28,7 @@ _PATHS: Final = Kind(
 )
 _NONE: Final = Kind(lambda v: v if v is None else REFUSED)
 _TIERS: Final = Kind(lambda v: v if isinstance(v, list | tuple | range) else REFUSED, free=True)
+_IDS: Final = Kind(lambda v: v if isinstance(v, list | tuple | range) else REFUSED, free=True)
 _POLICIES: Final = ("gdsf", "lfu", "lru", "slru")
 _FREE: Final = Kind(lambda v: v if isinstance(v, str | Path) else REFUSED, free=True)
 
@@ -80,6 +81,27 @@ def _reused_module(**given: Any) -> Any:
 def _on_disk(**given: Any) -> None:
     with _inside():
         torchyard_cache.DiskTier(**given).put("a", b"a")
+
+
+def _prefixes(**given: Any) -> None:
+    with torchyard_cache.PrefixCache(**given) as found:
+        found.open([1, 2])
+
+
+def _paged() -> Any:
+    from torchyard_attention import PagedKVCache
+
+    return PagedKVCache(8, 4, kv_heads=1, head_dim=4)
+
+
+def _on_prefixes(name: str) -> Callable[..., Any]:
+    def run(**given: Any) -> Any:
+        cache = _paged()
+        with torchyard_cache.PrefixCache(cache, nn.Linear(1, 1)) as found:
+            cache.extend(found.open([1, 2]), 2)
+            return getattr(found, name)(**given)
+
+    return run
 
 
 class _Nowhere:
@@ -186,6 +208,7 @@ CALLS: Final = (
             "ttl": 10.0,
             "tenant": "a",
             "verify": 0.0,
+            "strict": False,
         },
         _reused,
         model=OTHER,
@@ -196,6 +219,7 @@ CALLS: Final = (
         ttl=optional(number(0)),
         tenant=Kind(lambda v: v if isinstance(v, str) else REFUSED),
         verify=number(0, 1),
+        strict=BOOL,
     ),
     call_of(
         "torchyard_cache.simulate",
@@ -245,6 +269,42 @@ CALLS: Final = (
         _on_disk,
         folder=_FREE,
         budget=integer(1),
+    ),
+    call_of(
+        "torchyard_cache.MemoryTier",
+        {"budget": 100},
+        lambda **given: torchyard_cache.MemoryTier(**given).put("a", b"a"),
+        budget=integer(1),
+    ),
+    call_of(
+        "torchyard_cache.PrefixCache",
+        lambda: {
+            "cache": _paged(),
+            "model": nn.Linear(1, 1),
+            "policy": "lru",
+            "pages": 2,
+            "ttl": 10.0,
+        },
+        _prefixes,
+        cache=OTHER,
+        model=OTHER,
+        policy=choice(*_POLICIES),
+        pages=optional(integer(1, 8)),
+        ttl=optional(number(0)),
+    ),
+    call_of(
+        "torchyard_cache.PrefixCache.open",
+        {"tokens": [1, 2], "tenant": "a"},
+        _on_prefixes("open"),
+        tokens=_IDS,
+        tenant=Kind(lambda v: v if isinstance(v, str) else REFUSED),
+    ),
+    call_of(
+        "torchyard_cache.PrefixCache.keep",
+        {"sequence": 0, "tokens": [1, 2]},
+        _on_prefixes("keep"),
+        sequence=integer(0, 0),
+        tokens=_IDS,
     ),
     call_of(
         "torchyard_cache.ValkeyTier",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packages.cache.tests.reuse.models import llama, prompt
-from torchyard_cache import CompressedTier, DiskTier, reuse
+from torchyard_cache import CompressedTier, DiskTier, MemoryTier, reuse
 from torchyard_cache._reuse._tiers import pack, unpack
 
 # What rounding to 255 steps, and to four bits of a number, leaves of a vector of normal numbers.
@@ -19,27 +19,8 @@ _MOST = {"int8": 0.012, "fp8": 0.04}
 _FORMS = sorted(_MOST)
 
 
-class _Memory:
-    """A tier that holds entries in a dictionary."""
-
-    name = "memory"
-    errors = 0
-
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def get(self, key: str) -> bytes | None:
-        return self.held.get(key)
-
-    def put(self, key: str, data: bytes) -> None:
-        self.held[key] = data
-
-    def delete(self, key: str) -> None:
-        self.held.pop(key, None)
-
-
 def _there_and_back(tensors: dict[str, torch.Tensor], form: Any) -> dict[str, torch.Tensor]:
-    tier = CompressedTier(_Memory(), form)
+    tier = CompressedTier(MemoryTier(1 << 30), form)
     tier.put("page", pack(tensors))
     data = tier.get("page")
     assert data is not None
@@ -95,7 +76,7 @@ def test_a_vector_of_zeros_stays_one(form: str) -> None:
 
 @pytest.mark.parametrize(("form", "dtype"), [("int8", torch.float32), ("fp8", torch.bfloat16)])
 def test_the_error_and_the_share_of_bytes_are_told(form: Any, dtype: torch.dtype) -> None:
-    tier = CompressedTier(_Memory(), form)
+    tier = CompressedTier(MemoryTier(1 << 30), form)
     assert (tier.error, tier.share) == (0.0, 1.0)
     exact = torch.randn(1, 4, 64, 128, generator=torch.Generator().manual_seed(0)).to(dtype)
     tier.put("page", pack({"k0": exact}))
@@ -111,7 +92,7 @@ def test_the_error_and_the_share_of_bytes_are_told(form: Any, dtype: torch.dtype
 
 
 def test_exact_entries_and_those_of_another_form_are_left_alone() -> None:
-    memory = _Memory()
+    memory = MemoryTier(1 << 30)
     memory.put("page", b"exact")
     tiers = [CompressedTier(memory, form) for form in ("int8", "fp8")]
     for tier in tiers:
@@ -166,10 +147,35 @@ def test_a_damaged_entry_is_dropped_and_computed(tmp_path: Path) -> None:
     ("tier", "form", "said"),
     [
         (None, "int8", r"CompressedTier: tier: expected a tier, such as DiskTier"),
-        (_Memory(), "int4", r"CompressedTier: form: expected .*int8.*fp8"),
-        (_Memory(), None, r"CompressedTier: form: expected"),
+        (MemoryTier(1 << 30), "int4", r"CompressedTier: form: expected .*int8.*fp8"),
+        (MemoryTier(1 << 30), None, r"CompressedTier: form: expected"),
     ],
 )
 def test_what_is_no_tier_or_form_is_refused(tier: Any, form: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         CompressedTier(tier, form)
+
+
+def test_memory_of_compressed_pages_answers_where_exact_ones_were_dropped() -> None:
+    model, first, second = llama(), prompt(40), prompt(41).flip(1)
+    tier = CompressedTier(MemoryTier(1 << 20), "int8")
+    # Room for the exact pages of one prompt.
+    with reuse(model, page=8, budget=12_000, tiers=[tier]) as cache:
+        for tokens in (first, second, first):
+            model.generate(tokens, max_new_tokens=2, do_sample=False)
+        assert cache.stats().tier_hits["memory-int8"] > 0
+        assert tier.share < 0.75
+
+
+def test_memory_stays_within_its_budget_and_drops_what_was_used_last_long_ago() -> None:
+    tier = MemoryTier(100)
+    for key in "abc":
+        tier.put(key, bytes(40))
+        tier.get("a")
+    assert tier.size == 80
+    assert tier.get("b") is None
+    assert tier.get("a") == tier.get("c") == bytes(40)
+    tier.put("large", bytes(101))
+    assert tier.get("large") is None
+    tier.delete("a")
+    assert tier.size == 40

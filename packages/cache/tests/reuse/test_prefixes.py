@@ -156,7 +156,7 @@ def test_what_was_computed_before_clear_is_not_kept_after_it() -> None:
         assert prefixes.keep(sequence, prompt) == 0
 
 
-def test_at_most_the_pages_that_are_asked_for_are_kept() -> None:
+def test_at_most_as_many_pages_as_allowed_are_held() -> None:
     model, cache = _Model(), _cache()
     with PrefixCache(cache, model, pages=3, policy="lru") as prefixes:
         prompt = _prompt(17)

@@ -63,9 +63,9 @@ class PagedKVCache:
         dtype, device: of the pool. Memory that was never written is not touched on cpu.
 
     Attributes:
-        reclaim: called with how many pages are missing before a call is refused for want of them;
-            it may close and truncate sequences that the call does not extend. None: nothing is
-            called. ``torchyard_cache.PrefixCache`` sets it.
+        reclaim: called with how many pages are missing, before a call is refused for that; it may
+            close and truncate sequences that the call does not extend. None: nothing is called.
+            ``torchyard_cache.PrefixCache`` sets it.
 
     A layer's keys lie in one tensor [Hkv, pages, page_size, D], its values in one of size V.
     """

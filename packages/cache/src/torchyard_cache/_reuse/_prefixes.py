@@ -65,9 +65,9 @@ class PrefixCache:
 
     A page that a sequence has filled is kept when the sequence is closed, and found again by all
     tokens in it and before: :meth:`open` returns a sequence that has the longest beginning of a
-    prompt that is kept, and the model computes the rest. Nothing is copied. Kept pages are sequences
-    of the cache, and are dropped where it has too few free pages for a call, those first that
-    ``policy`` says; pages of open sequences stay.
+    prompt that is kept, and the model computes the rest. Nothing is copied. Kept pages are
+    sequences of the cache, and are dropped where it has too few free pages for a call, those first
+    that ``policy`` says; pages of open sequences stay.
 
     It is used by one thread, as the cache is. Close it, or use it as a context manager: all kept
     pages are free then.
