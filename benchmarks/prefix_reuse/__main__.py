@@ -8,6 +8,7 @@ eviction grows with the number of entries.
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
 import json
 import random
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -53,12 +54,19 @@ def main(words: list[str]) -> int:
                 f"{reused}; answers equal: {row['equal']}",
                 flush=True,
             )
+    pages = {begin: _seconds_of_page(model, begin) for begin in (0, 1024, 4096)}
+    rows.append({"page": {str(begin): seconds for begin, seconds in pages.items()}})
+    for begin, seconds in pages.items():
+        print(f"a page of {_PAGE} tokens after {begin:5,}: {seconds * 1e3:.1f} ms")
     for name, trace in (("prompts", prompt_trace(400)), ("chats", chat_trace(60))):
         for replay in simulate(trace, budget=400):
+            # The simulator's costs are in tokens at the beginning of a prompt.
+            saved = replay.cost_saved * pages[0] / _PAGE
             rows.append({"trace": name, "policy": replay.policy, "saved": replay.tokens_saved})
+            rows[-1]["seconds"] = saved
             print(
                 f"{name:8} {replay.policy:5} {replay.tokens_saved / replay.tokens:6.1%} of tokens, "
-                f"cost {replay.cost_saved:,.0f}, {replay.evictions:,} evictions"
+                f"{saved * 1e3:,.0f} ms, {replay.evictions:,} evictions"
             )
     for count in (1_000, 10_000, 100_000):
         put, get = _growth(count)
@@ -105,6 +113,8 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _tokens(count: int, seed: int) -> torch.Tensor:
     return torch.randint(1, 2000, (1, count), generator=torch.Generator().manual_seed(seed))
 
+
+_PAGE: Final = 64
 
 # A conversation, given the function that answers a prompt; returns each prompt with its answer.
 _Request = Callable[[Callable[[torch.Tensor], torch.Tensor]], list[torch.Tensor]]
@@ -161,6 +171,22 @@ def _race(model: Any, requests: list[_Request], contestant: Contestant) -> dict[
         "prompts": sum(out.shape[1] - ANSWER for out in found),
         "found": found,
     }
+
+
+@torch.no_grad()
+def _seconds_of_page(model: Any, begin: int) -> float:
+    """Return the seconds that a model takes for a page after other tokens: the least of five."""
+    from transformers import DynamicCache
+
+    cache, least = DynamicCache(config=model.config), float("inf")
+    if begin:
+        model(_tokens(begin, 1), past_key_values=cache)
+    for _ in range(5):
+        own = copy.deepcopy(cache)
+        begun = time.perf_counter()
+        model(_tokens(_PAGE, 2), past_key_values=own)
+        least = min(least, time.perf_counter() - begun)
+    return least
 
 
 def _growth(count: int) -> tuple[float, float]:
