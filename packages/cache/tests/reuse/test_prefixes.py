@@ -146,6 +146,17 @@ def test_tenants_and_other_weights_find_nothing() -> None:
         assert prefixes.stats().tenants == {"a": 8, "b": 0}
 
 
+def test_a_tenant_named_as_a_key_finds_no_page_of_another() -> None:
+    cache = _cache(page_size=1)
+    with PrefixCache(cache, nn.Linear(1, 1)) as prefixes:
+        sequence = prefixes.open([1, 2, 3], tenant="a")
+        cache.extend(sequence, 3)
+        prefixes.keep(sequence, [1, 2, 3])
+        for key in list(prefixes._entries._entries):
+            assert cache.length(prefixes.open([2, 9], tenant=key)) == 0
+            assert cache.length(prefixes.open([3, 9], tenant=key)) == 0
+
+
 def test_what_was_computed_before_clear_is_not_kept_after_it() -> None:
     model, cache = _Model(), _cache()
     prompt = _prompt(9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -63,8 +64,8 @@ class _Opened:
 class PrefixCache:
     """Sequences of a :class:`torchyard_attention.PagedKVCache` that begin alike share pages.
 
-    A page that a sequence has filled is kept when the sequence is closed, and found again by all
-    tokens in it and before: :meth:`open` returns a sequence that has the longest beginning of a
+    Whole pages of what :meth:`keep` is given stay when their sequence is closed, and are found by
+    all tokens in them and before: :meth:`open` returns a sequence that has the longest beginning of a
     prompt that is kept, and the model computes the rest. Nothing is copied. Kept pages are
     sequences of the cache, and are dropped where it has too few free pages for a call, those first
     that ``policy`` says; pages of open sequences stay.
@@ -156,7 +157,7 @@ class PrefixCache:
         size = self._cache.page_size
         found: list[Entry[int]] = []
         state = self._checked_state()
-        for key in page_keys(tenant, ids[: len(ids) - 1], size):
+        for key in page_keys(_identity(tenant), ids[: len(ids) - 1], size):
             entry = self._entries.get(key)
             if entry is None:
                 break
@@ -206,7 +207,7 @@ class PrefixCache:
         if opened.state != self._checked_state():
             return 0
         size, kept, parent = self._cache.page_size, 0, ""
-        for place, key in enumerate(page_keys(opened.tenant, ids, size)):
+        for place, key in enumerate(page_keys(_identity(opened.tenant), ids, size)):
             if key not in self._entries:
                 held = self._cache.fork(sequence)
                 self._cache.truncate(held, (place + 1) * size)
@@ -242,6 +243,11 @@ class PrefixCache:
 
     def _dropped(self, entry: Entry[int]) -> None:
         self._cache.close(entry.value)
+
+
+def _identity(tenant: str) -> str:
+    """Return what a tenant's keys begin with: hashed, so that none can be named as a key is."""
+    return hashlib.sha256(f"tenant {tenant}".encode()).hexdigest()
 
 
 def _ids(of: str, tokens: object) -> Sequence[int]:
