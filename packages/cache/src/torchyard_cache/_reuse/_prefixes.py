@@ -65,8 +65,8 @@ class PrefixCache:
     """Sequences of a :class:`torchyard_attention.PagedKVCache` that begin alike share pages.
 
     Whole pages of what :meth:`keep` is given stay when their sequence is closed, and are found by
-    all tokens in them and before: :meth:`open` returns a sequence that has the longest beginning of a
-    prompt that is kept, and the model computes the rest. Nothing is copied. Kept pages are
+    all tokens in them and before: :meth:`open` returns a sequence that has the longest beginning of
+    a prompt that is kept, and the model computes the rest. Nothing is copied. Kept pages are
     sequences of the cache, and are dropped where it has too few free pages for a call, those first
     that ``policy`` says; pages of open sequences stay.
 
