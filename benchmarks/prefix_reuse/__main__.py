@@ -22,8 +22,7 @@ import torch
 
 from benchmarks.prefix_reuse.contestants import ANSWER, CONTESTANTS, Contestant
 from torchyard_cache import chat_trace, prompt_trace, simulate
-from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._eviction import POLICIES, Entries, TokenCosts
 
 
 def main(words: list[str]) -> int:
@@ -58,10 +57,15 @@ def main(words: list[str]) -> int:
     rows.append({"page": {str(begin): seconds for begin, seconds in pages.items()}})
     for begin, seconds in pages.items():
         print(f"a page of {_PAGE} tokens after {begin:5,}: {seconds * 1e3:.1f} ms")
+    costs = TokenCosts()
+    for begin, seconds in pages.items():
+        costs.note(begin, _PAGE, seconds)
+    rows.append({"doubling": costs.doubling})
+    print(f"a token costs twice as much after {costs.doubling:,.0f} others")
     for name, trace in (("prompts", prompt_trace(400)), ("chats", chat_trace(60))):
-        for replay in simulate(trace, budget=400):
+        for replay in simulate(trace, budget=400, doubling=costs.doubling):
             # The simulator's costs are in tokens at the beginning of a prompt.
-            saved = replay.cost_saved * pages[0] / _PAGE
+            saved = replay.cost_saved * costs.seconds(0, 1)
             rows.append({"trace": name, "policy": replay.policy, "saved": replay.tokens_saved})
             rows[-1]["seconds"] = saved
             print(

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._eviction import POLICIES, Entries
 
 _FOREVER = float("inf")
 

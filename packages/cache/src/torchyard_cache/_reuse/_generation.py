@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 import threading
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -15,14 +14,14 @@ from torch import Tensor, nn
 from torchyard import arguments
 from torchyard_cache._errors import CacheError
 from torchyard_cache._reuse._calls import prompt_of, reason_to_bypass, sequences_of, setting_of
+from torchyard_cache._reuse._eviction import POLICIES
 from torchyard_cache._reuse._identity import fingerprint, length_limit, state_of
 from torchyard_cache._reuse._pages import page_keys
-from torchyard_cache._reuse._policies import POLICIES
 from torchyard_cache._reuse._probe import cache_keyword, fill, probe
 from torchyard_cache._reuse._stats import Stats, write_stats
 from torchyard_cache._reuse._store import Found, Store
 from torchyard_cache._reuse._tiers import Tier
-from torchyard_cache._reuse._watch import StateWatch
+from torchyard_cache._reuse._watch import GenerationWatch
 
 if TYPE_CHECKING:
     from torchyard_cache._reuse._pages import Page, States
@@ -154,6 +153,15 @@ class Reuse:
         self._store.entries.clear()
         self._identity = None
 
+    @property
+    def doubling(self) -> float:
+        """Tokens before a token at which the model takes twice as long for it as without any.
+
+        It is learned from calls whose prompts have different lengths; before, it is 4,096. Give it
+        to :func:`simulate`.
+        """
+        return self._store.costs.doubling
+
     def stats(self) -> Stats:
         """Return the counts."""
         with self._lock:
@@ -178,12 +186,10 @@ class Reuse:
         keys = chain[: len(found.pages)]
         cache = RecordingCache.restored(self._model.config, found.pages, self._page, found.states)
         with self._store.leased(keys):
-            begun = time.perf_counter()
+            watch = GenerationWatch(cache, self._page)
             states = self._on_the_way(cache, tokens, found, most)
-            watch = StateWatch(cache, self._page)
-            given = watch.added_to(kwargs) if self._stateful else kwargs
+            given = watch.added_to(kwargs)
             result = self._generate(*args, **given, **{self._keyword: cache})
-            seconds = time.perf_counter() - begun
         drawn = sequences_of(result)
         if found.pages and self._is_verified(kwargs):
             with self._lock:
@@ -194,8 +200,12 @@ class Reuse:
                 return expected
         kept = drawn[0, : most * self._page + 1] if self._strict else drawn[0]
         states |= {} if self._strict else watch.last
-        self._keep(cache, kept.tolist(), len(found.pages), seconds, states)
-        self._count(tokens.shape[1], len(found.pages) * self._page)
+        length, used = tokens.shape[1], len(found.pages) * self._page
+        if watch.seconds is not None:
+            with self._lock:
+                self._store.costs.note(used, length - used, watch.seconds)
+        self._keep(cache, kept.tolist(), len(found.pages), states)
+        self._count(length, used)
         return result
 
     def _recomputed(
@@ -243,17 +253,12 @@ class Reuse:
         cache: RecordingCache,
         drawn: list[int],
         known: int,
-        seconds: float,
         states: dict[int, States],
     ) -> None:
         """Hold the pages that were computed, of the prompt and of what was generated."""
         # The last token was drawn, and not computed with.
         cache.length = len(drawn) - 1
         length = cache.get_seq_length()
-        computed = max(1, length - known * self._page)
-        with self._lock:
-            pace, old = seconds / computed, self._store.pace
-            self._store.pace = pace if not old else 0.9 * old + 0.1 * pace
         chain = self._chain(drawn[: int(min(length, self._limit))])
         for place, page in enumerate(cache.pages(known, len(chain), self._page), known):
             if not self._store.hold(chain, place, page):
@@ -272,7 +277,7 @@ class Reuse:
             stats.hits += used > 0
             stats.tokens_reused += used
             stats.tokens_computed += length - used
-            stats.seconds_saved += used * self._store.pace
+            stats.seconds_saved += self._store.costs.seconds(0, used)
             stats.tenants[self._tenant or "all"] += used
         write_stats("reuse", self.stats())
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from torchyard import arguments
-from torchyard_cache._reuse._entries import Entries
+from torchyard_cache._reuse._eviction import POLICIES, Entries
 from torchyard_cache._reuse._identity import digest_of_tensor, state_of
-from torchyard_cache._reuse._policies import POLICIES
 from torchyard_cache._reuse._stats import Stats, write_stats
 
 __all__ = ["ReusedModule", "reuse_module"]

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from torchyard import arguments
 from torchyard_cache._errors import CacheError
-from torchyard_cache._reuse._entries import Entries, Entry
+from torchyard_cache._reuse._eviction import POLICIES, Entries, Entry, page_cost
 from torchyard_cache._reuse._identity import state_of
 from torchyard_cache._reuse._pages import page_keys
-from torchyard_cache._reuse._policies import POLICIES, page_cost
 from torchyard_cache._reuse._stats import Stats, write_stats
 
 __all__ = ["PagedCache", "PrefixCache"]

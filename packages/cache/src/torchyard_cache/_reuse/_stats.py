@@ -24,7 +24,7 @@ class Stats:
         calls: of the model.
         hits: calls of which something was found.
         tokens_reused, tokens_computed: of prompts.
-        seconds_saved: an estimate, by the seconds that a computed token of a prompt took.
+        seconds_saved: an estimate, by the seconds that computed tokens of prompts took.
         bytes, entries: held in memory.
         evictions: entries that were dropped for others.
         tier_hits: by tier, entries that were found below memory.

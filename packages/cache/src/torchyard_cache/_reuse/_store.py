@@ -9,9 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from torchyard_cache._reuse._entries import Entries
+from torchyard_cache._reuse._eviction import POLICIES, Entries, TokenCosts
 from torchyard_cache._reuse._pages import Page, States, bytes_of, fits
-from torchyard_cache._reuse._policies import POLICIES, page_cost
 from torchyard_cache._reuse._stats import Stats
 from torchyard_cache._reuse._tiers import Tier, pack, unpack
 
@@ -59,8 +58,7 @@ class Store:
         lock: threading.Lock,
     ) -> None:
         self.entries: Entries[Page] = Entries(budget, POLICIES[policy], ttl)
-        # Seconds that computing a token takes.
-        self.pace = 0.0
+        self.costs = TokenCosts()
         self._tiers = tiers
         self._size = size
         self._page, self._states = sample
@@ -148,7 +146,7 @@ class Store:
         return True
 
     def _put(self, key: str, place: int, parent: str, tensors: Page | States) -> bool:
-        cost = page_cost(place * self._size, self._size) * max(self.pace, 1e-9)
+        cost = self.costs.seconds(place * self._size, self._size)
         return self.entries.put(key, tensors, bytes_of(tensors), cost, parent)
 
 

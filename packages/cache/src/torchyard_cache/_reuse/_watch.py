@@ -1,24 +1,27 @@
-"""``StateWatch``: the states after the last whole page that a call generates."""
+"""``GenerationWatch``: when a call's prompt was computed, and states on the way."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from torchyard_cache._reuse._pages import States
     from torchyard_cache._reuse._recording import RecordingCache
 
-__all__ = ["StateWatch"]
+__all__ = ["GenerationWatch"]
 
 
-class StateWatch:
+class GenerationWatch:
     """A processor of logits that leaves them as they are.
 
-    ``generate`` calls it with all tokens that its cache has: where they are whole pages, it copies
-    the states. The next turn of a chat begins there.
+    ``generate`` calls it with all tokens that its cache has. The first call tells what the prompt
+    took. Where the tokens are whole pages of a model that has states, it copies the states: the
+    next turn of a chat begins there.
 
     Args:
         cache: of the call.
@@ -28,14 +31,22 @@ class StateWatch:
     def __init__(self, cache: RecordingCache, page: int) -> None:
         self._cache = cache
         self._page = page
+        self._begun = time.perf_counter()
+        # Until the first logits; None before them.
+        self.seconds: float | None = None
         # Number of pages -> states after them.
         self.last: dict[int, States] = {}
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores."""
+        if self.seconds is None:
+            if scores.device.type != "cpu" and torch.accelerator.is_available():
+                # Kernels may be in a queue.
+                torch.accelerator.synchronize()
+            self.seconds = time.perf_counter() - self._begun
         pages, rest = divmod(input_ids.shape[1], self._page)
-        if not rest:
-            self.last = {pages: self._cache.states()}
+        if not rest and (states := self._cache.states()):
+            self.last = {pages: states}
         return scores
 
     def added_to(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from torchyard import arguments
-from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._eviction import POLICIES, Entries
 from torchyard_cache.artifacts._stores import replace_file
 
 __all__ = ["DiskTier"]

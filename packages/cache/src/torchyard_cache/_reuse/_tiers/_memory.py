@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from torchyard import arguments
-from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES
+from torchyard_cache._reuse._eviction import POLICIES, Entries
 
 __all__ = ["MemoryTier"]
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["POLICIES", "Priority", "Use", "page_cost"]
+__all__ = ["POLICIES", "Priority", "Use"]
 
-# Tokens before a page at which attending to them costs as much as all else that is computed.
-_EVEN: Final = 4096
 # Uses between which a frequency halves.
 _HALF_LIFE: Final = 10_000
 # Of SLRU: an entry that was used again is protected.
@@ -32,16 +30,6 @@ class Use:
     cost: float
     uses: float = 1.0
     last: int = 0
-
-
-def page_cost(begin: int, tokens: int) -> float:
-    """Return what computing a page costs, in tokens: more where much is before it.
-
-    Args:
-        begin: tokens before the page.
-        tokens: of the page.
-    """
-    return tokens * (1.0 + begin / _EVEN)
 
 
 # (use, clock of evictions) -> priority.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from torchyard_cache._reuse._policies import Priority, Use
+from torchyard_cache._reuse._eviction._policies import Priority, Use
 
 __all__ = ["Entries", "Entry"]
 

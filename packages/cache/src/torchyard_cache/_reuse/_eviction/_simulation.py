@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from torchyard import arguments
-from torchyard_cache._reuse._entries import Entries
-from torchyard_cache._reuse._policies import POLICIES, page_cost
+from torchyard_cache._reuse._eviction._costs import DOUBLING, page_cost
+from torchyard_cache._reuse._eviction._entries import Entries
+from torchyard_cache._reuse._eviction._policies import POLICIES
 
 __all__ = ["Replay", "chat_trace", "prompt_trace", "simulate"]
 
@@ -25,7 +26,8 @@ class Replay:
         policy: its name.
         tokens: of all prompts.
         tokens_saved: that were found.
-        cost_saved: what they would have cost, in tokens; a later token costs more.
+        cost_saved: what they would have cost, in tokens at the beginning of a prompt; a later token
+            costs more.
         evictions: pages that were dropped for others.
     """
 
@@ -41,6 +43,7 @@ def simulate(
     *,
     budget: int,
     page: int = 64,
+    doubling: float = DOUBLING,
     policies: Sequence[str] = tuple(POLICIES),
 ) -> tuple[Replay, ...]:
     """Replay prompts, in their order, on each policy; the best by cost comes first.
@@ -49,6 +52,8 @@ def simulate(
         trace: token ids of each prompt.
         budget: pages that memory holds.
         page: tokens of a page.
+        doubling: tokens before a token at which it costs twice as much as without any:
+            ``Reuse.doubling`` of the model.
         policies: names.
 
     Raises:
@@ -57,6 +62,7 @@ def simulate(
     of = "simulate"
     budget = arguments.integer(of, "budget", budget, least=1)
     page = arguments.integer(of, "page", page, least=1)
+    doubling = arguments.number(of, "doubling", doubling, least=1.0)
     given: Sequence[str] = arguments.sequence(of, "policies", policies)
     names = [arguments.choice(of, "policies", name, POLICIES) for name in given]
     expected = "token ids of at least one prompt, as lists"
@@ -66,7 +72,7 @@ def simulate(
     prompts = [_ids(place, prompt) for place, prompt in enumerate(trace)]
     if not prompts:
         raise arguments.wrong_value(of, "trace", expected, "none")
-    replays = [_replay(prompts, name, budget, page) for name in names]
+    replays = [_replay(prompts, name, budget, page, doubling) for name in names]
     return tuple(sorted(replays, key=lambda replay: -replay.cost_saved))
 
 
@@ -75,7 +81,9 @@ def _ids(place: int, prompt: object) -> tuple[int, ...]:
     return arguments.sequence("simulate", name, prompt, arguments.integer)
 
 
-def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int) -> Replay:
+def _replay(
+    prompts: list[tuple[int, ...]], policy: str, budget: int, page: int, doubling: float
+) -> Replay:
     entries: Entries[None] = Entries(budget, POLICIES[policy], float("inf"))
     tokens = saved = 0
     cost_saved = 0.0
@@ -86,7 +94,7 @@ def _replay(prompts: list[tuple[int, ...]], policy: str, budget: int, page: int)
         for place in range((len(prompt) - 1) // page):
             part = prompt[place * page : (place + 1) * page]
             key = f"{hash((before, part)):x}"
-            cost = page_cost(place * page, page)
+            cost = page_cost(place * page, page, doubling)
             missed = missed or entries.get(key) is None
             if missed:
                 entries.put(key, None, 1, cost, before)
