@@ -21,6 +21,7 @@ from typing import Any, Final
 import torch
 
 from benchmarks.prefix_reuse.contestants import ANSWER, CONTESTANTS, Contestant
+from benchmarks.prefix_reuse.workload import answers_equal, random_model, random_tokens
 from torchyard_cache import chat_trace, prompt_trace, simulate
 from torchyard_cache._reuse._eviction import POLICIES, Entries, TokenCosts
 
@@ -34,7 +35,7 @@ def main(words: list[str]) -> int:
         "--contestants", nargs="*", default=list(CONTESTANTS)[:3], choices=list(CONTESTANTS)
     )
     options = parser.parse_args(words)
-    model, rows = _model(), []
+    model, rows = random_model(), []
     for name, requests in _requests(options.quick).items():
         expected: list[torch.Tensor] = []
         for contestant in options.contestants:
@@ -42,7 +43,7 @@ def main(words: list[str]) -> int:
             row |= _race(model, requests, CONTESTANTS[contestant])
             found = row.pop("found")
             expected = expected or found
-            row["equal"] = sum(map(_same, expected, found))
+            row["equal"] = sum(map(answers_equal, expected, found))
             # Others round otherwise.
             row["right"] = row["equal"] == row["requests"] or "reuse" not in contestant
             rows.append(row)
@@ -83,41 +84,6 @@ def main(words: list[str]) -> int:
     return 0 if all(row.get("right", True) for row in rows) else 1
 
 
-def _model() -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    settings: Any = LlamaConfig
-    build: Any = LlamaForCausalLM
-    config = settings(
-        vocab_size=2000,
-        hidden_size=512,
-        intermediate_size=1376,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        eos_token_id=None,
-        pad_token_id=0,
-        max_position_embeddings=8192,
-    )
-    model = build(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                # Wide enough that an answer depends on all of its prompt.
-                parameter.normal_(std=0.08)
-    return model
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether answers are equal; prompts of later turns have other answers in them."""
-    return torch.equal(one[:, -ANSWER:], other[:, -ANSWER:])
-
-
-def _tokens(count: int, seed: int) -> torch.Tensor:
-    return torch.randint(1, 2000, (1, count), generator=torch.Generator().manual_seed(seed))
-
-
 _PAGE: Final = 64
 
 # A conversation, given the function that answers a prompt; returns each prompt with its answer.
@@ -125,26 +91,26 @@ _Request = Callable[[Callable[[torch.Tensor], torch.Tensor]], list[torch.Tensor]
 
 
 def _requests(quick: bool) -> dict[str, list[_Request]]:
-    system, share = _tokens(1500, 0), 10 if quick else 50
-    documents = [_tokens(400, 100 + number) for number in range(4)]
+    system, share = random_tokens(1500, 0), 10 if quick else 50
+    documents = [random_tokens(400, 100 + number) for number in range(4)]
 
     def shared(seed: int) -> _Request:
-        return lambda answer: [answer(torch.cat([system, _tokens(40, 1000 + seed)], 1))]
+        return lambda answer: [answer(torch.cat([system, random_tokens(40, 1000 + seed)], 1))]
 
     def chat(seed: int) -> _Request:
         def run(answer: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-            said, answers = _tokens(100, 2000 + seed), []
+            said, answers = random_tokens(100, 2000 + seed), []
             for turn in range(10):
                 said = answer(said)
                 answers.append(said)
-                said = torch.cat([said, _tokens(30, 3000 + 10 * seed + turn)], 1)
+                said = torch.cat([said, random_tokens(30, 3000 + 10 * seed + turn)], 1)
             return answers
 
         return run
 
     def retrieved(seed: int) -> _Request:
         chosen = random.Random(seed).sample(documents, 2)
-        return lambda answer: [answer(torch.cat([*chosen, _tokens(30, 4000 + seed)], 1))]
+        return lambda answer: [answer(torch.cat([*chosen, random_tokens(30, 4000 + seed)], 1))]
 
     return {
         "one system prompt": [shared(seed) for seed in range(share)],
@@ -184,11 +150,11 @@ def _seconds_of_page(model: Any, begin: int) -> float:
 
     cache, least = DynamicCache(config=model.config), float("inf")
     if begin:
-        model(_tokens(begin, 1), past_key_values=cache)
+        model(random_tokens(begin, 1), past_key_values=cache)
     for _ in range(5):
         own = copy.deepcopy(cache)
         begun = time.perf_counter()
-        model(_tokens(_PAGE, 2), past_key_values=own)
+        model(random_tokens(_PAGE, 2), past_key_values=own)
         least = min(least, time.perf_counter() - begun)
     return least
 

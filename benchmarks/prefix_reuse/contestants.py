@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.prefix_reuse.ggml import write_weights
 from torchyard_cache import reuse
 
-__all__ = ["ANSWER", "CONTESTANTS", "Answer", "Contestant"]
+__all__ = ["ANSWER", "CONTESTANTS", "Answer", "Contestant", "generating"]
 
 # Tokens of an answer.
 ANSWER: Final = 16
@@ -32,24 +32,24 @@ Contestant = Callable[[Any, dict[str, int]], AbstractContextManager[Answer]]
 
 @contextmanager
 def _stock(model: Any, counts: dict[str, int]) -> Iterator[Answer]:
-    yield _generating(model)
+    yield generating(model)
 
 
 @contextmanager
 def _reuse(model: Any, counts: dict[str, int]) -> Iterator[Answer]:
     with reuse(model) as cache:
-        yield _generating(model)
+        yield generating(model)
         counts["reused"] = cache.stats().tokens_reused
 
 
 @contextmanager
 def _strict(model: Any, counts: dict[str, int]) -> Iterator[Answer]:
     with reuse(model, strict=True) as cache:
-        yield _generating(model)
+        yield generating(model)
         counts["reused"] = cache.stats().tokens_reused
 
 
-def _generating(model: Any) -> Answer:
+def generating(model: Any) -> Answer:
     def answer(tokens: Tensor) -> tuple[Tensor, float]:
         begun = time.perf_counter()
         firsts: list[float] = []

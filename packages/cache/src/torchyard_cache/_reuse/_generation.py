@@ -201,9 +201,8 @@ class Reuse:
         kept = drawn[0, : most * self._page + 1] if self._strict else drawn[0]
         states |= {} if self._strict else watch.last
         length, used = tokens.shape[1], len(found.pages) * self._page
-        if watch.seconds is not None:
-            with self._lock:
-                self._store.costs.note(used, length - used, watch.seconds)
+        with self._lock:
+            self._store.costs.note(used, length - used - 1, watch.seconds)
         self._keep(cache, kept.tolist(), len(found.pages), states)
         self._count(length, used)
         return result

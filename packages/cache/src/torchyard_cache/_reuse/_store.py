@@ -12,7 +12,7 @@ import torch
 from torchyard_cache._reuse._eviction import POLICIES, Entries, TokenCosts
 from torchyard_cache._reuse._pages import Page, States, bytes_of, fits
 from torchyard_cache._reuse._stats import Stats
-from torchyard_cache._reuse._tiers import Tier, pack, unpack
+from torchyard_cache._reuse._tiers import LimitedTier, Tier, pack, unpack
 
 __all__ = ["Found", "Store"]
 
@@ -59,7 +59,7 @@ class Store:
     ) -> None:
         self.entries: Entries[Page] = Entries(budget, POLICIES[policy], ttl)
         self.costs = TokenCosts()
-        self._tiers = tiers
+        self._tiers = [LimitedTier(tier) for tier in tiers]
         self._size = size
         self._page, self._states = sample
         self._stats = stats
@@ -120,7 +120,7 @@ class Store:
         if entry is not None:
             return entry.value
         for tier in self._tiers:
-            data = tier.get(key)
+            data = tier.get(key, self._cost(place))
             if data is None:
                 continue
             found = unpack(data, torch.device("cpu"))
@@ -142,12 +142,15 @@ class Store:
         if self._tiers:
             data = pack(tensors)
             for tier in self._tiers:
-                tier.put(key, data)
+                tier.put(key, data, self._cost(place))
         return True
 
     def _put(self, key: str, place: int, parent: str, tensors: Page | States) -> bool:
-        cost = self.costs.seconds(place * self._size, self._size)
-        return self.entries.put(key, tensors, bytes_of(tensors), cost, parent)
+        return self.entries.put(key, tensors, bytes_of(tensors), self._cost(place), parent)
+
+    def _cost(self, place: int) -> float:
+        """Return the seconds that computing a page takes."""
+        return self.costs.seconds(place * self._size, self._size)
 
 
 def _of_states(key: str) -> str:

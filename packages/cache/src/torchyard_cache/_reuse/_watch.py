@@ -19,9 +19,9 @@ __all__ = ["GenerationWatch"]
 class GenerationWatch:
     """A processor of logits that leaves them as they are.
 
-    ``generate`` calls it with all tokens that its cache has. The first call tells what the prompt
-    took. Where the tokens are whole pages of a model that has states, it copies the states: the
-    next turn of a chat begins there.
+    ``generate`` calls it with all tokens that its cache has. The first two calls tell what the
+    prompt took. Where the tokens are whole pages of a model that has states, it copies the states:
+    the next turn of a chat begins there.
 
     Args:
         cache: of the call.
@@ -31,23 +31,32 @@ class GenerationWatch:
     def __init__(self, cache: RecordingCache, page: int) -> None:
         self._cache = cache
         self._page = page
-        self._begun = time.perf_counter()
-        # Until the first logits; None before them.
-        self.seconds: float | None = None
+        self._times = [time.perf_counter()]
         # Number of pages -> states after them.
         self.last: dict[int, States] = {}
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return the scores."""
-        if self.seconds is None:
+        if len(self._times) < 3:
             if scores.device.type != "cpu" and torch.accelerator.is_available():
                 # Kernels may be in a queue.
                 torch.accelerator.synchronize()
-            self.seconds = time.perf_counter() - self._begun
+            self._times.append(time.perf_counter())
         pages, rest = divmod(input_ids.shape[1], self._page)
         if not rest and (states := self._cache.states()):
             self.last = {pages: states}
         return scores
+
+    @property
+    def seconds(self) -> float:
+        """What the prompt took beyond a step of one token; 0 where that is not known.
+
+        A step is what every call takes: what is left is due to the other tokens.
+        """
+        if len(self._times) < 3:
+            return 0.0
+        begun, first, second = self._times
+        return (first - begun) - (second - first)
 
     def added_to(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments of ``generate`` with this processor after their own."""

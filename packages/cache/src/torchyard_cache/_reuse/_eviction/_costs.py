@@ -40,7 +40,7 @@ class TokenCosts:
     def __init__(self) -> None:
         self._calls: deque[tuple[float, float]] = deque(maxlen=_CALLS)
         # Seconds of a token, a guess at first, and the tokens before it that double them.
-        self._fit = 1e-4, float(DOUBLING)
+        self._fit = 5e-4, float(DOUBLING)
 
     @property
     def doubling(self) -> float:
@@ -48,8 +48,8 @@ class TokenCosts:
         return self._fit[1]
 
     def note(self, begin: int, tokens: int, seconds: float) -> None:
-        """Learn from a call that computed tokens after others."""
-        if tokens and seconds > 0:
+        """Learn from a call that computed tokens after others; not from one without either."""
+        if tokens > 0 and seconds > 0:
             pairs = tokens * (begin + tokens / 2)
             self._calls.append((tokens / seconds, pairs / seconds))
             self._fit = _fitted(list(self._calls))

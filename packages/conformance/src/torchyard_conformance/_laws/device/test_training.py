@@ -24,15 +24,18 @@ def test_a_block_is_compiled(subject: Subject, case: str) -> None:
 
 @law("device.collectives", profiles=("device",), cases=devices, alone=True)
 def test_ranks_exchange_tensors(subject: Subject, case: str) -> None:
-    """Two processes exchange tensors of the device, and DDP gives the gradients of one process.
+    """Two processes exchange tensors of the device, and DDP and FSDP2 train as one process does.
 
-    The backend is the one that torch.distributed takes for the device.
+    The backend is the one that torch.distributed takes for the device. Under FSDP2, parameters
+    after a step are compared as well as gradients.
 
     Why: a model that outgrows one device needs nothing else of a plugin, and averages that are
     wrong train on without an error.
 
     Fix: `torch.distributed.Backend.register_backend(..., devices=[...])`, when the device is
-    loaded; broadcasts, sums, gathers and scattered sums are the least.
+    loaded; broadcasts, sums, gathers and scattered sums are the least. FSDP2 asks the device's
+    module for streams and events, and frees and regrows storages: ``Stream``, ``Event``,
+    ``stream``, ``current_stream``, ``set_device``, ``is_initialized``.
     """
     try_check(subject, "collectives", case)
 
