@@ -1,4 +1,4 @@
-"""Processes that share a server of keys and values: ``python -m benchmarks.prefix_reuse.two_processes``.
+"""``python -m benchmarks.prefix_reuse.two_processes``: they share a server of keys and values.
 
 One process answers prompts that begin alike and leaves their pages on a server of Valkey or Redis.
 Then others, with the same model and nothing in memory, answer twelve more: without the server, with
