@@ -175,10 +175,31 @@ def group(name: str) -> list[str]:
     return list(nox.project.dependency_groups(WORKSPACE, name))
 
 
+def constraints() -> Path:
+    """Return the constraints: constraints.txt, with another torch where TORCHYARD_TORCH names one.
+
+    It is a version, or a folder with one wheel, such as one built from a commit of PyTorch.
+    """
+    pinned, wanted = ROOT / "constraints.txt", os.environ.get("TORCHYARD_TORCH")
+    if not wanted:
+        return pinned
+    line = f"torch=={wanted}"
+    if Path(wanted).is_dir():
+        (wheel,) = Path(wanted).resolve().glob("torch-*.whl")
+        # Another wheel in its place is another torch.
+        line = f"torch @ {wheel.as_uri()}#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+    lines = pinned.read_text().splitlines()
+    text = "\n".join(line if row.startswith("torch==") else row for row in lines) + "\n"
+    BUILT.mkdir(parents=True, exist_ok=True)
+    found = BUILT / f"constraints-{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+    found.write_text(text)
+    return found
+
+
 def constrain(session: nox.Session) -> None:
-    """Hold every pip of the session, and of isolated builds inside it, to constraints.txt."""
+    """Hold every pip of the session, and of isolated builds inside it, to the constraints."""
     # As a URI, because pip splits these variables at blanks.
-    pins = (ROOT / "constraints.txt").as_uri()
+    pins = constraints().as_uri()
     session.env["PIP_CONSTRAINT"] = session.env["PIP_BUILD_CONSTRAINT"] = pins
     # Nothing is compiled when it is installed: were what an import compiles not kept, each of the
     # tests' hundreds of processes would compile torch for three seconds.
@@ -198,7 +219,7 @@ def tracked(session: nox.Session, *patterns: str) -> list[str]:
 def build(session: nox.Session, package: str) -> Path:
     """Return a folder with a package's sdist and the wheel made from it; built once per content."""
     folder = PACKAGES[package]
-    digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
+    digest = hashlib.sha256(sys.version.encode() + constraints().read_bytes())
     for name in tracked(session, str(folder)):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     built = BUILT / f"{package}-{digest.hexdigest()[:16]}"
@@ -248,7 +269,7 @@ def install_shared(session: nox.Session, wanted: list[str]) -> None:
     torch is a gigabyte, which takes pip half a minute. What imports have compiled comes along.
     Neither pip nor an import writes into a file that is there: each puts another in its place.
     """
-    digest = hashlib.sha256(sys.version.encode() + (ROOT / "constraints.txt").read_bytes())
+    digest = hashlib.sha256(sys.version.encode() + constraints().read_bytes())
     # Among the settings are the indexes: another has another torch of the same version.
     settings = session.run("python", "-m", "pip", "config", "list", silent=True, log=False)
     digest.update(json.dumps([wanted, str(settings)]).encode())

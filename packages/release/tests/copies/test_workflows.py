@@ -54,6 +54,11 @@ evidence = "nox -s {{cell}} -- --evidence=evidence"
 
 installed = ["pip install --find-links dist orchard-press"]
 
+[workflows.relay]
+minutes = 300
+run = ["python -m pip wheel --wheel-dir torch-wheel ./pytorch", "nox -s certify"]
+environment = {{ USE_CUDA = "0" }}
+
 [workflows.platforms]
 macosx_11_0_arm64 = ["macos-15"]
 manylinux_2_28_aarch64 = ["ubuntu-24.04-arm"]
@@ -110,7 +115,7 @@ def test_they_are_written_compared_and_written_again(
     _declare(orchard)
     missing = release_json("check", "--no-nox", code=3)["drifts"]
     names = {".github/workflows/tests.yml", ".github/workflows/hardware.yml"}
-    names |= {".github/workflows/release.yml"}
+    names |= {".github/workflows/release.yml", ".github/workflows/relay.yml"}
     assert names <= {drift["path"] for drift in missing if drift["found"] == "none"}
     assert set(release_json("workflows")["written"]) == names
     assert release_json("workflows")["written"] == []
@@ -144,7 +149,7 @@ def test_a_strangers_change_reaches_no_machine_of_the_owner(orchard: Path) -> No
     _declare(orchard)
     for data in _workflows(orchard).values():
         own = [job for job in data["jobs"].values() if "self-hosted" in job["runs-on"]]
-        assert not own or "pull_request" not in data["on"]
+        assert not own or not {"pull_request", "repository_dispatch"} & set(data["on"])
 
 
 def test_jobs_may_do_what_they_need_and_no_more(orchard: Path) -> None:
@@ -205,6 +210,29 @@ def test_without_machines_of_platforms_nothing_waits_for_them(orchard: Path) -> 
     assert jobs["testpypi"]["needs"] == "build"
 
 
+def test_a_commit_of_pytorch_is_built_and_tried(orchard: Path) -> None:
+    _declare(orchard)
+    data = _workflows(orchard)["relay"]
+    # The names of docs/source/accelerator/ci.md in PyTorch's repository.
+    assert data["on"] == {"repository_dispatch": {"types": ["pull_request", "push"]}}
+    event = "github.event.client_payload.payload"
+    job = data["jobs"]["pytorch"]
+    assert job["if"] == f"${{{{ {event}.action != 'closed' }}}}"
+    assert (job["timeout-minutes"], job["env"]) == (300, {"USE_CUDA": "0"})
+    mine, theirs = (step for step in job["steps"] if "checkout" in step.get("uses", ""))
+    assert "repository" not in mine["with"]
+    assert theirs["with"]["repository"] == "pytorch/pytorch"
+    assert theirs["with"]["ref"] == f"${{{{ {event}.pull_request.head.sha || {event}.after }}}}"
+    assert theirs["with"]["path"] == "pytorch"
+    assert [step["run"] for step in job["steps"][-2:]] == [
+        "python -m pip wheel --wheel-dir torch-wheel ./pytorch",
+        "nox -s certify",
+    ]
+    # The end of a pull request starts a run that does nothing, and ends the one before.
+    assert f"{event}.pull_request.number" in data["concurrency"]["group"]
+    assert data["concurrency"]["cancel-in-progress"] is True
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -219,6 +247,12 @@ def test_without_machines_of_platforms_nothing_waits_for_them(orchard: Path) -> 
         ('["macos-15"]', "[]", "macosx_11_0_arm64: expected at least one label"),
         ("installed = [", "installed = []\ncheck2 = [", "installed: expected commands where"),
         ("[workflows]\n", "[workflows]\nhours = 2\n", "hours: unknown key"),
+        ("minutes = 300", "minutes = 400", "minutes: expected 1 to 360"),
+        (
+            'run = ["python -m pip wheel --wheel-dir torch-wheel ./pytorch", "nox -s certify"]',
+            "run = []",
+            "run: expected at least one command",
+        ),
     ],
 )
 def test_a_wrong_declaration_is_named(orchard: Path, old: str, new: str, said: str) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from torchyard_release._declaration._platform import platform_of
 from torchyard_release._declaration._table import Table
 
-__all__ = ["Action", "Registry", "Workflows", "parse_workflows"]
+__all__ = ["Action", "Registry", "Relay", "Workflows", "parse_workflows"]
 
 # The actions that the generated jobs use.
 _ACTIONS: Final = (
@@ -57,6 +57,21 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
+class Relay:
+    """What is done with a commit of PyTorch, whose sources are in the folder ``pytorch``.
+
+    Attributes:
+        minutes: after which the job is stopped.
+        environment: variables of its commands.
+        run: commands that build it and try the packages on it.
+    """
+
+    minutes: int
+    environment: tuple[tuple[str, str], ...]
+    run: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Workflows:
     """How the train's commands are run by GitHub Actions.
 
@@ -72,6 +87,7 @@ class Workflows:
         platforms: platform of a wheel, such as ``win_amd64`` -> labels of machines of that kind, on
             which a release's wheels are installed before they are uploaded.
         installed: commands that install the files of the folder ``dist`` there and try them.
+        relay: what is done with a commit of PyTorch; None for nothing.
         actions: in the order of their names.
         registries: in the order in which a release goes to them, the last for good.
     """
@@ -85,6 +101,7 @@ class Workflows:
     runners: tuple[tuple[str, tuple[str, ...]], ...]
     platforms: tuple[tuple[str, tuple[str, ...]], ...]
     installed: tuple[str, ...]
+    relay: Relay | None
     actions: tuple[Action, ...]
     registries: tuple[Registry, ...]
 
@@ -113,9 +130,7 @@ def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:
     folder = PurePosixPath(table.text("folder", ".github/workflows"))
     if folder.is_absolute() or ".." in folder.parts:
         raise table.error("folder", "a folder inside the repository", repr(str(folder)))
-    minutes, weekday = table.number("minutes", 60), table.number("weekday", 1)
-    if not 1 <= minutes <= 360:
-        raise table.error("minutes", "1 to 360", str(minutes))
+    minutes, weekday = _minutes(table, 60), table.number("weekday", 1)
     if not 0 <= weekday <= 6:
         raise table.error("weekday", "0 (Sunday) to 6", str(weekday))
     runners = table.table("runners")
@@ -147,6 +162,7 @@ def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:
         runners=tuple(found),
         platforms=platforms,
         installed=installed,
+        relay=_parse_relay(table, minutes),
         actions=_parse_actions(table.table("actions")),
         registries=tuple(_parse_registry(row) for row in table.rows("registries")),
     )
@@ -172,6 +188,30 @@ def _parse_platforms(top: Table) -> tuple[tuple[str, tuple[str, ...]], ...]:
         found.append((name, table.words(name)))
     table.done()
     return tuple(found)
+
+
+def _parse_relay(top: Table, default: int) -> Relay | None:
+    if "relay" not in top:
+        return None
+    table = top.table("relay")
+    minutes = _minutes(table, default)
+    commands = table.words("run")
+    if not commands:
+        raise table.error("run", "at least one command", "none")
+    variables: tuple[tuple[str, str], ...] = ()
+    if "environment" in table:
+        given = table.table("environment")
+        variables = tuple((name, given.text(name)) for name in given.names())
+        given.done()
+    table.done()
+    return Relay(minutes, variables, commands)
+
+
+def _minutes(table: Table, default: int) -> int:
+    found = table.number("minutes", default)
+    if not 1 <= found <= 360:
+        raise table.error("minutes", "1 to 360", str(found))
+    return found
 
 
 def _parse_actions(table: Table) -> tuple[Action, ...]:

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from torchyard_release._declaration._train import Train
-from torchyard_release._declaration._workflows import Workflows
+from torchyard_release._declaration._workflows import Relay, Workflows
 
-__all__ = ["Jobs"]
+__all__ = ["PAYLOAD", "Jobs"]
+
+PAYLOAD: Final = "github.event.client_payload"
+"""What PyTorch's relay sends."""
 
 _DIST: Final = "dist"
 _EVIDENCE: Final = "evidence"
@@ -167,6 +170,33 @@ class Jobs:
             "permissions": dict(_READ),
             "steps": steps,
         }
+
+    def relayed(self, relay: Relay) -> dict[str, Any]:
+        """Return the job that tries the packages on a commit of PyTorch.
+
+        It runs on common machines, since the commit is a stranger's.
+        """
+        event = f"{PAYLOAD}.payload"
+        source = {
+            "repository": "pytorch/pytorch",
+            "ref": f"${{{{ {event}.pull_request.head.sha || {event}.after }}}}",
+            "path": "pytorch",
+            "submodules": "recursive",
+            "persist-credentials": False,
+        }
+        steps = [
+            *self.prepared(self._train.python[0]),
+            self.use("actions/checkout", **source),
+            *map(self.run, relay.run),
+        ]
+        # The end of a pull request is told too, and starts nothing.
+        more: dict[str, Any] = {
+            "if": f"${{{{ {event}.action != 'closed' }}}}",
+            "timeout-minutes": relay.minutes,
+        }
+        if relay.environment:
+            more["env"] = dict(relay.environment)
+        return self.job("", steps, **more)
 
     def publish(self, name: str, upload: str, needs: str) -> dict[str, Any]:
         """Return the job that uploads a release to an index that trusts this workflow."""

@@ -12,7 +12,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from torchyard_release._declaration._train import ANY_CELL, Gate, Train
 from torchyard_release._declaration._workflows import Workflows
-from torchyard_release._workflows._jobs import Jobs
+from torchyard_release._workflows._jobs import PAYLOAD, Jobs
 
 __all__ = ["workflow_texts"]
 
@@ -26,8 +26,8 @@ def workflow_texts(train: Train) -> dict[str, str]:
     """Return the text of each workflow by its path; none where none is declared.
 
     ``tests`` runs the gates of every change on common machines, ``hardware`` those of targets that
-    need machines of the owner's, on demand and each week, never for a stranger's change, and
-    ``release`` what a tag starts.
+    need machines of the owner's, on demand and each week, never for a stranger's change,
+    ``release`` what a tag starts, and ``relay`` what a commit of PyTorch's starts.
     """
     workflows = train.workflows
     if workflows is None:
@@ -38,6 +38,8 @@ def workflow_texts(train: Train) -> dict[str, str]:
         files["hardware"] = hardware
     if workflows.registries:
         files["release"] = _release(workflows, jobs)
+    if workflows.relay:
+        files["relay"] = _relay(jobs.relayed(workflows.relay))
     versions = {action.commit: action.version for action in workflows.actions}
     return {
         str(workflows.folder / f"{name}.yml"): _HEAD + _text({"name": name, **data}, versions)
@@ -109,6 +111,28 @@ def _release(workflows: Workflows, jobs: Jobs) -> dict[str, Any]:
         "permissions": {},
         "concurrency": {"group": "release-${{ github.ref }}", "cancel-in-progress": False},
         "jobs": found,
+    }
+
+
+def _relay(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what PyTorch's cross-repository CI relay starts (PyTorch's RFC 50).
+
+    The relay sends GitHub's own events of PyTorch's repository on: ``event_type``, and the whole
+    event as ``payload``.
+    """
+    event = f"{PAYLOAD}.event_type"
+    number = f"{PAYLOAD}.payload.pull_request.number"
+    text = f"format('{{0}} {{1}}', {event}, {number} || {PAYLOAD}.payload.after)"
+    return {
+        "run-name": f"PyTorch: ${{{{ {text} }}}}",
+        "on": {"repository_dispatch": {"types": ["pull_request", "push"]}},
+        "permissions": {},
+        # A newer commit of a pull request ends the run of the older one, and so does its end.
+        "concurrency": {
+            "group": f"relay-${{{{ {number} || github.run_id }}}}",
+            "cancel-in-progress": True,
+        },
+        "jobs": {"pytorch": job},
     }
 
 
