@@ -189,7 +189,7 @@ class Jobs:
             self.use("actions/checkout", **source),
             *map(self.run, relay.run),
         ]
-        # The end of a pull request is told too, and starts nothing.
+        # The end of a pull request is an event too, and starts nothing.
         more: dict[str, Any] = {
             "if": f"${{{{ {event}.action != 'closed' }}}}",
             "timeout-minutes": relay.minutes,
