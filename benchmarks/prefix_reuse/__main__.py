@@ -150,11 +150,11 @@ def _seconds_of_page(model: Any, begin: int) -> float:
 
     cache, least = DynamicCache(config=model.config), float("inf")
     if begin:
-        model(random_tokens(begin, 1), past_key_values=cache)
+        model(random_tokens(begin, 1), cache=cache)
     for _ in range(5):
         own = copy.deepcopy(cache)
         begun = time.perf_counter()
-        model(random_tokens(_PAGE, 2), past_key_values=own)
+        model(random_tokens(_PAGE, 2), cache=own)
         least = min(least, time.perf_counter() - begun)
     return least
 
