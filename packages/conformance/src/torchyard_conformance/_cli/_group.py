@@ -8,6 +8,7 @@ import click
 
 from torchyard_conformance._cli._certify import certify
 from torchyard_conformance._cli._laws import laws
+from torchyard_conformance._cli._torch_tests import torch_tests
 from torchyard_conformance._cli._verify import verify
 
 _PLUGIN: Final = "plugin"
@@ -49,4 +50,5 @@ def command() -> None:
 
 command.add_command(certify, _PLUGIN)
 command.add_command(laws)
+command.add_command(torch_tests)
 command.add_command(verify)
