@@ -14,6 +14,7 @@ from torchyard_conformance._cli import command
 _TESTS = """
 import unittest
 import torch
+import torch_openreg
 
 class TestThings(unittest.TestCase):
     def test_sum(self):
@@ -47,7 +48,7 @@ def _write(folder: Path, **files: str) -> None:
 @pytest.mark.sweep
 def test_each_test_has_its_outcome(tmp_path: Path) -> None:
     folder = tmp_path / "tests"
-    _write(folder, test_things=_TESTS, test_own="import torch_openreg\n", helper="not read(")
+    _write(folder, test_things=_TESTS, test_own="from torch_openreg import x\n", helper="not read(")
     code, found = _run(folder)
     assert code == 1
     assert found["counts"] == {"passed": 1, "failed": 1, "skipped": 1, "not run": 1}

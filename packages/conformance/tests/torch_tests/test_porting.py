@@ -19,6 +19,11 @@ import torch
 x = torch.empty(2, device="openreg:1")
 torch.openreg.is_initialized()
 name = "OpenReg", "reopenreg"
+assert x.is_openreg
+
+
+def load():
+    import torch_openreg  # noqa: F401
 '''
 
 
@@ -32,6 +37,8 @@ def test_the_device_is_named_and_loaded_before_the_rest() -> None:
     assert text.index("probe_device") < text.index("import torch\n")
     assert 'device="abacus:1"' in text
     assert "torch.abacus.is_initialized()" in text
+    assert "assert x.is_abacus" in text
+    assert text.endswith("def load():\n    pass\n")
     # Names that have the example's in them stay.
     assert '"OpenReg", "reopenreg"' in text
 
@@ -44,7 +51,9 @@ def test_a_file_of_statements_alone_is_loaded_first() -> None:
 @pytest.mark.parametrize(
     ("text", "needs"),
     [
-        ("import torch_openreg\n", True),
+        ("import torch_openreg\n", False),
+        ("import torch_openreg\ntorch_openreg.init()\n", True),
+        ("import torch_openreg as o\n", True),
         ("def f():\n    import torch_openreg._C as c\n", True),
         ("from torch_openreg import x\n", True),
         ("import torch\ntorch.openreg.init()\n", False),

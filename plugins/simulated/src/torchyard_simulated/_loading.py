@@ -173,7 +173,7 @@ def _load_into(torch: Any) -> None:
 
     register_device_module(DEVICE, runtime)
     register_collectives()
-    torch.utils.generate_methods_for_privateuse1_backend()
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
     atexit.register(ops.settle_engine)
 
 

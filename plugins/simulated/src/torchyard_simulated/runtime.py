@@ -40,6 +40,7 @@ __all__ = [
     "get_memory_info",
     "get_rng_state",
     "get_rng_state_all",
+    "init",
     "initial_seed",
     "is_available",
     "is_initialized",
@@ -114,8 +115,12 @@ def is_available() -> bool:
     return True
 
 
+def init() -> None:
+    """Do nothing: the device has no state that is made later than at loading."""
+
+
 def is_initialized() -> bool:
-    """Return True: the device has no state that is made later than at loading."""
+    """Return True, as there is nothing to initialize."""
     return True
 
 

@@ -8,9 +8,11 @@ from typing import Final
 
 __all__ = ["needs_example", "ported"]
 
-_NAME: Final = re.compile(r"\bopenreg\b")
-# The example's own package, which no other device has.
+# The device's type, and a tensor's attribute of that name.
+_NAME: Final = re.compile(r"\b(is_)?openreg\b")
+# The example's own package, which no other device has; most files import it for its effect alone.
 _PACKAGE: Final = "torch_openreg"
+_IMPORT: Final = re.compile(rf"^(\s*)import {_PACKAGE}\b(?!\.).*$", re.MULTILINE)
 
 
 def ported(text: str, device: str) -> str:
@@ -23,7 +25,8 @@ def ported(text: str, device: str) -> str:
     Raises:
         SyntaxError: the file is no Python.
     """
-    lines = _NAME.sub(device, text).splitlines(keepends=True)
+    named = _NAME.sub(lambda found: f"{found[1] or ''}{device}", text)
+    lines = _IMPORT.sub(r"\1pass", named).splitlines(keepends=True)
     place = _first_statement(ast.parse(text)) - 1
     # A device is registered with a torch that is there.
     load = (
@@ -35,14 +38,19 @@ def ported(text: str, device: str) -> str:
 
 
 def needs_example(text: str) -> bool:
-    """Return whether a file uses the package of PyTorch's example, beside the device."""
-    return any(_PACKAGE in name for node in ast.walk(ast.parse(text)) for name in _imported(node))
+    """Return whether a file uses what is in the package of PyTorch's example."""
+    return any(_uses_package(node) for node in ast.walk(ast.parse(text)))
 
 
-def _imported(node: ast.AST) -> list[str]:
+def _uses_package(node: ast.AST) -> bool:
     if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        return any(
+            alias.name.startswith(f"{_PACKAGE}.") or (alias.name == _PACKAGE and alias.asname)
+            for alias in node.names
+        )
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] == _PACKAGE
+    return isinstance(node, ast.Name) and node.id == _PACKAGE
 
 
 def _first_statement(module: ast.Module) -> int:
