@@ -132,6 +132,7 @@ def _found(file: str, case: ElementTree.Element) -> Found:
     name = f"{file}::{owner}::{case.get('name')}" if owner != Path(file).stem else file
     for child in case:
         if child.tag in _ENDS:
-            text = " ".join((child.get("message") or child.text or "").split())
+            said = (child.get("message") or child.text or "").partition("To execute this test")[0]
+            text = " ".join(said.split())
             return Found(name, _ENDS[child.tag], text[:_SHOWN])
     return Found(name, "passed", "")
