@@ -140,6 +140,7 @@ def test_a_demand_for_torchs_own_leaves_a_graph_alone() -> None:
     assert fusion.explain()
 
 
+@pytest.mark.sweep
 def test_torchs_caches_have_a_graph_for_each_choice() -> None:
     model, x = _model(_product), _drawn(3, 32)
     _compiled(model, x)

@@ -121,6 +121,7 @@ def _compare(cases: list[Case]) -> None:
                 torch.testing.assert_close(total, expected.grad, rtol=1e-3, atol=1e-4, msg=told)
 
 
+@pytest.mark.sweep
 def test_a_model_computes_as_in_one_process() -> None:
     cases: list[Case] = [
         ("llama", None, "head_tail", "whole"),

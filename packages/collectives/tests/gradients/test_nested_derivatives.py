@@ -143,6 +143,7 @@ def _second_of_reductions(dtype: torch.dtype, ops: tuple[str, ...]) -> list[Tens
     return result
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
 def test_nested_forward_mode_has_the_other_ranks_tangents(dtype: torch.dtype) -> None:
     """Against the same derivative of the formula of both ranks' numbers."""

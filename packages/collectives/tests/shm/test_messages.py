@@ -227,7 +227,7 @@ def _compiled() -> None:
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("backend", _BACKENDS)
+@pytest.mark.parametrize("backend", [pytest.param("gloo", marks=pytest.mark.sweep), "shm"])
 def test_functional_and_compiled_collectives(backend: str) -> None:
     run_ranks(2, _functional, backend=backend)
     run_ranks(2, _compiled, backend=backend)

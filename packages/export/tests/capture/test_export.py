@@ -93,6 +93,7 @@ def _tagger_call() -> dict[str, Any]:
     }
 
 
+@pytest.mark.sweep
 def test_a_packed_model_keeps_the_length_that_its_data_gives() -> None:
     torch.manual_seed(0)
     model = _Tagger().eval()

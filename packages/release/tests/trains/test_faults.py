@@ -95,10 +95,9 @@ def _check_end(scene: Scene) -> None:
     assert kinds.count("published") >= 1
 
 
-# In the middle of a write is the hardest; `nox -s rehearsal` runs the other two as well.
-@pytest.mark.parametrize(
-    "how", [HOW[0], *(pytest.param(how, marks=pytest.mark.sweep) for how in HOW[1:])]
-)
+# `nox -s rehearsal` runs it.
+@pytest.mark.sweep
+@pytest.mark.parametrize("how", HOW)
 def test_killed_at_any_line_of_publishing_it_resumes_to_the_same_bytes(
     promoted: Path, tmp_path: Path, how: str
 ) -> None:
