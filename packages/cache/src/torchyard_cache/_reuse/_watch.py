@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,14 +50,12 @@ class GenerationWatch:
 
     @property
     def seconds(self) -> float:
-        """What the prompt took beyond a step of one token; 0 where that is not known.
+        """What the prompt took beyond a step of one token, where there was one; 0 of no prompt.
 
         A step is what every call takes: what is left is due to the other tokens.
         """
-        if len(self._times) < 3:
-            return 0.0
-        begun, first, second = self._times
-        return (first - begun) - (second - first)
+        intervals = [later - earlier for earlier, later in pairwise(self._times)]
+        return intervals[0] - sum(intervals[1:]) if intervals else 0.0
 
     def added_to(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments of ``generate`` with this processor after their own."""

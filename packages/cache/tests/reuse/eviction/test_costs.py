@@ -68,6 +68,14 @@ def test_a_model_s_answers_take_no_part_in_what_its_prompts_cost() -> None:
     assert 0 < many < 4 * few
 
 
+def test_what_a_prompt_costs_is_learned_of_answers_of_one_token() -> None:
+    model = llama()
+    with reuse(model, page=8) as cache:
+        guess = cache._store.costs.seconds(0, 1000)
+        model.generate(prompt(200), max_new_tokens=1, do_sample=False)
+        assert cache._store.costs.seconds(0, 1000) != guess
+
+
 def test_the_simulator_minds_where_a_page_is() -> None:
     trace = list(prompt_trace(50))
     narrow, wide = (simulate(trace, budget=300, doubling=n, policies=["lru"]) for n in (500, 1e6))
