@@ -185,9 +185,15 @@ def constraints() -> Path:
         return pinned
     line = f"torch=={wanted}"
     if Path(wanted).is_dir():
-        (wheel,) = Path(wanted).resolve().glob("torch-*.whl")
+        wheels = list(Path(wanted).resolve().glob("torch-*.whl"))
+        if len(wheels) != 1:
+            raise SystemExit(
+                f"TORCHYARD_TORCH: expected a folder with one torch-*.whl, got {len(wheels)} in "
+                f"{wanted}; or a version"
+            )
         # Another wheel in its place is another torch.
-        line = f"torch @ {wheel.as_uri()}#sha256={hashlib.sha256(wheel.read_bytes()).hexdigest()}"
+        digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+        line = f"torch @ {wheels[0].as_uri()}#sha256={digest}"
     lines = pinned.read_text().splitlines()
     text = "\n".join(line if row.startswith("torch==") else row for row in lines) + "\n"
     BUILT.mkdir(parents=True, exist_ok=True)

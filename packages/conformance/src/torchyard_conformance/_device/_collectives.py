@@ -10,8 +10,6 @@ from pathlib import Path
 
 import torch
 from torch import distributed, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 
 from torchyard_conformance._device._model import compare, gradients, pair
 from torchyard_conformance._outcome import Violated, unverified, violated
@@ -114,6 +112,10 @@ def _train(device: str, rank: int) -> None:
 
 
 def _shard(device: str, rank: int) -> None:
+    # A torch without torch.distributed has neither.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
     host, module, x = pair(device)
     mesh = init_device_mesh(device, (_RANKS,))
     # The layers and the rest are gathered by themselves, as in a model of many blocks.
