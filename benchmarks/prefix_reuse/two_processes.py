@@ -89,14 +89,14 @@ def _run(
     child = multiprocessing.get_context("spawn").Process(target=_answer, args=(theirs, port, seeds))
     child.start()
     theirs.close()
-    found: Any = None
+    found = _Answered([], [], 0, [])
     for place in range(len(seeds)):
         if place == _BEFORE and event is not None:
             event()
         ours.send(None)
-        found = ours.recv()
+        found = _Answered(*ours.recv())
     child.join()
-    return _Answered(*found)
+    return found
 
 
 def _answer(parent: Connection, port: int | None, seeds: range) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,14 +30,14 @@ class _Slow:
     name = "far"
     errors = 0
 
-    def __init__(self, wait: object) -> None:
+    def __init__(self, wait: Callable[[], object]) -> None:
         self.wait = wait
         self.held: dict[str, bytes] = {}
         self.asked = 0
 
     def _take(self) -> None:
         self.asked += 1
-        self.wait()  # type: ignore[operator]
+        self.wait()
 
     def get(self, key: str) -> bytes | None:
         self._take()

