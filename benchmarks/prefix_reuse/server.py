@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -102,4 +102,7 @@ def _pass_on(source: socket.socket, target: socket.socket, wait: float) -> None:
     except OSError:
         return
     finally:
-        target.close()
+        # Not closed: the other direction's thread may be in a call on its descriptor, which the
+        # next file that is opened would have.
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
