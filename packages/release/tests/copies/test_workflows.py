@@ -91,7 +91,8 @@ def _read(text: str) -> Any:
 
 
 def _workflows(root: Path) -> dict[str, Any]:
-    return {Path(path).stem: _read(text) for path, text in workflow_texts(read_train(root)).items()}
+    texts = workflow_texts(read_train(root)).items()
+    return {Path(path).stem: _read(text) for path, text in texts if path.endswith(".yml")}
 
 
 def _steps(data: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -116,6 +117,7 @@ def test_they_are_written_compared_and_written_again(
     missing = release_json("check", "--no-nox", code=3)["drifts"]
     names = {".github/workflows/tests.yml", ".github/workflows/hardware.yml"}
     names |= {".github/workflows/release.yml", ".github/workflows/relay.yml"}
+    names |= {".github/actionlint.yaml"}
     assert names <= {drift["path"] for drift in missing if drift["found"] == "none"}
     assert set(release_json("workflows")["written"]) == names
     assert release_json("workflows")["written"] == []
@@ -143,6 +145,16 @@ def test_each_gate_has_its_machines(orchard: Path) -> None:
     assert each in runs
     assert "nox -s 'hardware(cuda)'" in runs
     assert "nox -s cuda -- --evidence=evidence" in runs
+
+
+def test_actionlint_knows_the_labels_that_the_owner_gave(orchard: Path) -> None:
+    _declare(orchard)
+    path = ".github/actionlint.yaml"
+    given = {"self-hosted-runner": {"labels": ["nvidia"]}}
+    assert _read(workflow_texts(read_train(orchard))[path]) == given
+    without = _DECLARED.replace('["self-hosted", "linux", "nvidia"]', '["gpu"]')
+    train = (orchard / "train.toml").read_text(encoding="utf-8").replace(_DECLARED, without)
+    assert path not in workflow_texts(parse_train(train))
 
 
 def test_a_strangers_change_reaches_no_machine_of_the_owner(orchard: Path) -> None:

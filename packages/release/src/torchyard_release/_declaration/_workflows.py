@@ -22,8 +22,9 @@ _ACTIONS: Final = (
     "pypa/gh-action-pypi-publish",
 )
 _PIN: Final = re.compile(r"([0-9a-f]{40}) (v[\w.]+)")
-# GitHub's word for machines of the repository's owner.
+# GitHub's word for machines of the repository's owner, and the labels that they have by themselves.
 _OWN: Final = "self-hosted"
+_GIVEN: Final = frozenset({_OWN, "linux", "macos", "windows", "x64", "arm", "arm64"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,12 @@ class Workflows:
     def is_own(self, target: str) -> bool:
         """Whether a target's machines are the owner's, which strangers' changes must not reach."""
         return _OWN in dict(self.runners).get(target, ())
+
+    @property
+    def own_labels(self) -> tuple[str, ...]:
+        """The labels that the owner gave machines, in the order of their names."""
+        own = {label for target, labels in self.runners if self.is_own(target) for label in labels}
+        return tuple(sorted(label for label in own if label.lower() not in _GIVEN))
 
 
 def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:

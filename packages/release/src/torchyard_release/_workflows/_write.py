@@ -23,11 +23,13 @@ _HEAD: Final = (
 
 
 def workflow_texts(train: Train) -> dict[str, str]:
-    """Return the text of each workflow by its path; none where none is declared.
+    """Return the text of each file by its path; none where no workflow is declared.
 
     ``tests`` runs the gates of every change on common machines, ``hardware`` those of targets that
     need machines of the owner's, on demand and each week, never for a stranger's change,
-    ``release`` what a tag starts, and ``relay`` what a commit of PyTorch's starts.
+    ``release`` what a tag starts, and ``relay`` what a commit of PyTorch's starts. Labels of the
+    owner's machines are listed for actionlint, which takes a label that it does not know for a
+    misspelt one.
     """
     workflows = train.workflows
     if workflows is None:
@@ -41,10 +43,14 @@ def workflow_texts(train: Train) -> dict[str, str]:
     if workflows.relay:
         files["relay"] = _relay(jobs.relayed(workflows.relay))
     versions = {action.commit: action.version for action in workflows.actions}
-    return {
+    texts = {
         str(workflows.folder / f"{name}.yml"): _HEAD + _text({"name": name, **data}, versions)
         for name, data in files.items()
     }
+    if labels := workflows.own_labels:
+        known = {"self-hosted-runner": {"labels": labels}}
+        texts[str(workflows.folder.parent / "actionlint.yaml")] = _HEAD + _text(known, versions)
+    return texts
 
 
 def _common(train: Train, workflows: Workflows) -> list[Gate]:
