@@ -222,10 +222,15 @@ def tracked(session: nox.Session, *patterns: str) -> list[str]:
     return [name for name in sorted(str(listing).splitlines()) if (ROOT / name).is_file()]
 
 
+def interpreter(session: nox.Session) -> str:
+    """Return the version and build of a session's Python, which may be another than nox's."""
+    return str(session.run("python", "-VV", silent=True, log=False))
+
+
 def build(session: nox.Session, package: str) -> Path:
     """Return a folder with a package's sdist and the wheel made from it; built once per content."""
     folder = PACKAGES[package]
-    digest = hashlib.sha256(sys.version.encode() + constraints().read_bytes())
+    digest = hashlib.sha256(interpreter(session).encode() + constraints().read_bytes())
     for name in tracked(session, str(folder)):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     built = BUILT / f"{package}-{digest.hexdigest()[:16]}"
@@ -275,7 +280,7 @@ def install_shared(session: nox.Session, wanted: list[str]) -> None:
     torch is a gigabyte, which takes pip half a minute. What imports have compiled comes along.
     Neither pip nor an import writes into a file that is there: each puts another in its place.
     """
-    digest = hashlib.sha256(sys.version.encode() + constraints().read_bytes())
+    digest = hashlib.sha256(interpreter(session).encode() + constraints().read_bytes())
     # Among the settings are the indexes: another has another torch of the same version.
     settings = session.run("python", "-m", "pip", "config", "list", silent=True, log=False)
     digest.update(json.dumps([wanted, str(settings)]).encode())
