@@ -75,6 +75,15 @@ def test_a_file_that_ends_its_process_is_one_failure(tmp_path: Path) -> None:
     assert "status 7" in row["text"]
 
 
+def test_a_file_that_cannot_be_imported_is_one_failure(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    _write(folder, test_newer="from torch import of_a_newer_torch\n")
+    _, found = _run(folder)
+    (row,) = found["tests"]
+    assert (row["test"], row["outcome"]) == ("test_newer.py", "failed")
+    assert "of_a_newer_torch" in row["text"]
+
+
 def test_a_folder_without_tests_is_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["torch-tests", "simulated", str(tmp_path)])
     assert result.exit_code == 2

@@ -43,6 +43,15 @@ def test_the_device_is_named_and_loaded_before_the_rest() -> None:
     assert '"OpenReg", "reopenreg"' in text
 
 
+def test_what_the_example_compiles_is_compiled_by_inductor() -> None:
+    text = 'torch.compile(f, backend="openreg")\nCompileCounterWithBackend("openreg")\n'
+    text += 'assert "openreg" in list_backends()\n'
+    found = ported(text, "abacus").splitlines()[-3:]
+    assert found[0] == 'torch.compile(f, backend="inductor")'
+    assert found[1] == 'CompileCounterWithBackend("inductor")'
+    assert found[2] == 'assert "abacus" in list_backends()'
+
+
 def test_a_file_of_statements_alone_is_loaded_first() -> None:
     assert ported("x = 'openreg'\n", "abacus").splitlines()[-1] == "x = 'abacus'"
     assert "probe_device" in ported("", "abacus")

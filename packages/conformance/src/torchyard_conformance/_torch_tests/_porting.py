@@ -10,6 +10,8 @@ __all__ = ["needs_example", "ported"]
 
 # The device's type, and a tensor's attribute of that name.
 _NAME: Final = re.compile(r"\b(is_)?openreg\b")
+# The example's compiler backend has its name; other devices are compiled for by Inductor.
+_BACKEND: Final = re.compile(r"""(\bbackend=|\bCompileCounterWithBackend\()(["'])openreg\2""")
 # The example's own package, which no other device has; most files import it for its effect alone.
 _PACKAGE: Final = "torch_openreg"
 _IMPORT: Final = re.compile(rf"^(\s*)import {_PACKAGE}\b(?!\.).*$", re.MULTILINE)
@@ -18,6 +20,8 @@ _IMPORT: Final = re.compile(rf"^(\s*)import {_PACKAGE}\b(?!\.).*$", re.MULTILINE
 def ported(text: str, device: str) -> str:
     """Return the text of a file of tests for another device, which it loads first.
 
+    What the example compiles by the backend of its name, Inductor compiles.
+
     Args:
         text: of PyTorch's file.
         device: its type.
@@ -25,7 +29,8 @@ def ported(text: str, device: str) -> str:
     Raises:
         SyntaxError: the file is no Python.
     """
-    named = _NAME.sub(lambda found: f"{found[1] or ''}{device}", text)
+    compiled = _BACKEND.sub(r"\1\2inductor\2", text)
+    named = _NAME.sub(lambda found: f"{found[1] or ''}{device}", compiled)
     lines = _IMPORT.sub(r"\1pass", named).splitlines(keepends=True)
     place = _first_statement(ast.parse(text)) - 1
     # A device is registered with a torch that is there.

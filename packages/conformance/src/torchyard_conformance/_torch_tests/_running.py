@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
@@ -12,13 +10,13 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from torchyard import child_environ
+from torchyard_conformance._subjects._fresh import run_fresh
 from torchyard_conformance._torch_tests._porting import needs_example, ported
 
 __all__ = ["Found", "TorchTestsError", "read_reasons", "run_torch_tests"]
 
-# Seconds for a file, after which its process is ended.
-_LIMIT: Final = 900
+# Seconds for a file, after which its process and what that started are ended.
+_LIMIT: Final = 300
 _ENDS: Final = {"failure": "failed", "error": "failed", "skipped": "skipped"}
 _SHOWN: Final = 300
 
@@ -108,17 +106,13 @@ def read_reasons(path: Path) -> dict[str, str]:
 
 def _run(path: Path, device: str) -> list[Found]:
     report = path.with_suffix(".xml")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", path.name]
-    try:
-        done = subprocess.run(
-            [*command, f"--junitxml={report}", "--rootdir=."],
-            cwd=path.parent,
-            env=child_environ({"PYTEST_ADDOPTS": None, "TORCHYARD_PRIVATEUSE1": device}),
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT,
-        )
-    except subprocess.TimeoutExpired:
+    words = ("-q", "-p", "no:cacheprovider", f"--rootdir={path.parent}", f"--junitxml={report}")
+    done = run_fresh(
+        ["-m", "pytest", *words, str(path)],
+        settings={"PYTEST_ADDOPTS": None, "TORCHYARD_PRIVATEUSE1": device},
+        timeout=_LIMIT,
+    )
+    if done.returncode is None:
         return [Found(path.name, "failed", f"still running after {_LIMIT} s")]
     if not report.exists():
         last = " ".join(f"{done.stdout} {done.stderr}".split())[-_SHOWN:]
@@ -129,10 +123,13 @@ def _run(path: Path, device: str) -> list[Found]:
 
 def _found(file: str, case: ElementTree.Element) -> Found:
     owner = (case.get("classname") or "").rpartition(".")[2]
-    name = f"{file}::{owner}::{case.get('name')}" if owner != Path(file).stem else file
+    # A file that cannot be imported has no owner, and is the case itself.
+    name = f"{file}::{owner}::{case.get('name')}" if owner not in {"", Path(file).stem} else file
     for child in case:
         if child.tag in _ENDS:
-            said = (child.get("message") or child.text or "").partition("To execute this test")[0]
-            text = " ".join(said.split())
-            return Found(name, _ENDS[child.tag], text[:_SHOWN])
+            said = child.get("message") or child.text or ""
+            text = " ".join(said.partition("To execute this test")[0].split())[:_SHOWN]
+            if name == file and child.text:
+                text = " ".join(child.text.split())[-_SHOWN:]
+            return Found(name, _ENDS[child.tag], text)
     return Found(name, "passed", "")
