@@ -26,6 +26,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 # else runs a Function inside a rule for the dispatcher. Without it: an ImportError.
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad, profiler
+
+# What functorch's own rules derive from: Function itself hands a call to those rules, which start
+# above the dispatcher. Without it: an ImportError.
+from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 from torch.distributed import Backend, ProcessGroup, device_mesh, distributed_c10d
 
 # Flattens lists, tuples, dicts and what users registered with it. Without it: an ImportError.
@@ -39,6 +43,7 @@ __all__ = [
     "Modes",
     "PrefixStore",
     "Replaceable",
+    "SingleLevelFunction",
     "Store",
     "apply_at_one_level",
     "backend_creator",
@@ -80,20 +85,20 @@ _C10D_FILE: Final = str(distributed_c10d.__file__)
 DispatchKeySet = torch._C.DispatchKeySet
 
 
-def apply_at_one_level(apply: Callable[..., Any], *args: Any) -> Any:
+def apply_at_one_level(function: Any, *args: Any) -> Any:
     """Call an autograd Function in a rule for the dispatcher.
 
     Without torch's answer to whether torch.func is active: an AttributeError in every call.
 
     Args:
-        apply: the Function's, whose first argument is a Modes, or None outside of torch.func.
+        function: a SingleLevelFunction that takes a Modes first, or None outside of torch.func.
         *args: the other arguments.
     """
     if not torch._C._are_functorch_transforms_active():
-        return apply(None, *args)
+        return function.apply(None, *args)
     modes = (torch.is_grad_enabled(), torch._C._is_fwd_grad_enabled())
     with enable_single_level_autograd_function():
-        return apply(modes, *args)
+        return function.apply(modes, *args)
 
 
 @contextmanager

@@ -18,7 +18,12 @@ from torch import Tensor
 from torchyard import Operators, differentiable_jvp
 from torchyard_collectives import _simulation
 from torchyard_collectives._ops.verification import verify
-from torchyard_collectives._torch_compat import Modes, apply_at_one_level, below_autograd
+from torchyard_collectives._torch_compat import (
+    Modes,
+    SingleLevelFunction,
+    apply_at_one_level,
+    below_autograd,
+)
 
 __all__ = [
     "OPERATORS",
@@ -165,19 +170,16 @@ def _vmap(op: Operation) -> Callable[..., tuple[Tensor, int]]:
 
 def _autograd(op: Operation) -> Callable[..., Tensor]:
     function = _function(op)
-    # Function.apply itself would hand the call to functorch's own rule, which starts above the
-    # dispatcher. Here a level of it has already been chosen.
-    apply: Any = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
     def run(x: Tensor, *args: Any) -> Tensor:
-        result: Tensor = apply_at_one_level(apply, x, *args)
+        result: Tensor = apply_at_one_level(function, x, *args)
         return result
 
     return run
 
 
-def _function(op: Operation) -> type[torch.autograd.Function]:
-    class Differentiable(torch.autograd.Function):
+def _function(op: Operation) -> Any:
+    class Differentiable(SingleLevelFunction):
         @staticmethod
         def forward(ctx: Any, modes: Modes | None, x: Tensor, *args: Any) -> Tensor:
             ctx.args = args

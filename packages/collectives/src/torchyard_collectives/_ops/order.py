@@ -10,7 +10,12 @@ from torch import Tensor
 from torchyard import arguments, differentiable_jvp
 from torchyard_collectives import _simulation
 from torchyard_collectives._ops.operation import OPERATORS
-from torchyard_collectives._torch_compat import Modes, apply_at_one_level, below_autograd
+from torchyard_collectives._torch_compat import (
+    Modes,
+    SingleLevelFunction,
+    apply_at_one_level,
+    below_autograd,
+)
 
 __all__ = ["order"]
 
@@ -43,7 +48,7 @@ def _call(x: Tensor, after: Tensor) -> Tensor:
     return result
 
 
-class _Order(torch.autograd.Function):
+class _Order(SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, modes: Modes | None, x: Tensor, after: Tensor) -> Tensor:
         ctx.save_for_backward(x, after)
@@ -65,11 +70,8 @@ class _Order(torch.autograd.Function):
             return _call(*(torch.zeros_like(like) if t is None else t for t, like in given))
 
 
-_apply: Any = super(torch.autograd.Function, _Order).apply
-
-
 def _autograd(x: Tensor, after: Tensor) -> Tensor:
-    result: Tensor = apply_at_one_level(_apply, x, after)
+    result: Tensor = apply_at_one_level(_Order, x, after)
     return result
 
 

@@ -51,9 +51,6 @@ class EngineGroup(ProcessGroup):
     ) -> None:
         # The constructor for subclasses; torch's types know the other one alone.
         super().__init__(rank, size)  # type: ignore[call-arg]
-        # What torch asks for the devices; it takes this object for the backend of them all.
-        register: Any = self._register_backend
-        register(torch.device("cpu"), ProcessGroup.BackendType.CUSTOM)
         self._store = store
         self._engine = engine
         self._rank = rank
@@ -117,6 +114,15 @@ class EngineGroup(ProcessGroup):
         if device.type == "cpu":
             return self
         return self._of_device(device)._get_backend(device)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Return the CPU, which torch reads, once torch knows the group.
+
+        Before, it would have the device's backend record the group's operations, which only a
+        backend in C++ can.
+        """
+        return [torch.device("cpu")] if backends_of(self) else []
 
     # What torch asks of a group's backend.
     supports_splitting = False
