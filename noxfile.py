@@ -462,10 +462,15 @@ def docs_check(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
-    """Write the generated pages of docs/ and build the site; ``-- serve`` shows it."""
+    """Write the generated pages of docs/ and build the site; ``-- serve`` shows it.
+
+    ``-- --into=FOLDER`` puts this version beside those of a folder, to be published as it is;
+    ``--base=/PATH/`` is the path of its address.
+    """
     install(session, *DESCRIBED, extra=group("docs"))
     session.run("python", "docs/generate.py")
-    site = build_site(session)
+    given = dict(word.split("=", 1) for word in session.posargs if word.startswith("--"))
+    site = build_site(session, given.get("--into"), given.get("--base", "/"))
     if "serve" in session.posargs:
         session.run("python", "-m", "http.server", "--bind=127.0.0.1", f"--directory={site}")
 
@@ -483,14 +488,16 @@ def docs_browser(session: nox.Session) -> None:
     pytest(session, "tests/site", f"--site={site}")
 
 
-def build_site(session: nox.Session) -> Path:
-    """Build the site; every warning is an error. Return its folder."""
-    folder = session.cache_dir / "site"
-    session.run("python", "-m", "docs.site.stage", str(folder / "source"))
+def build_site(session: nox.Session, into: str | None = None, base: str = "/") -> Path:
+    """Build the site; every warning is an error. Return the folder of its versions."""
+    scratch = session.cache_dir / "site"
+    source, html, folder = scratch / "source", scratch / "html", Path(into or scratch / "versions")
+    session.run("python", "-m", "docs.site.stage", str(source))
     words = ("-W", "--keep-going", "--fresh-env", "--quiet", "--jobs=auto", "--conf-dir=docs/site")
-    session.run("sphinx-build", *words, str(folder / "source"), str(folder / "html"))
-    session.log("the site is in %s", folder / "html")
-    return folder / "html"
+    session.run("sphinx-build", *words, str(source), str(html), env={"PYTHONPATH": "."})
+    session.run("python", "-m", "docs.site.versions", str(html), str(folder), base)
+    session.log("the site is in %s", folder)
+    return folder
 
 
 @nox.session(tags=["tests", "stage-test"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from docs.site.versions import LISTED, folder_of
+
 _TRAIN = tomllib.loads((Path(__file__).parents[2] / "train.toml").read_text(encoding="utf-8"))
 
 project = _TRAIN["train"]["name"]
@@ -41,6 +43,11 @@ html_context = {"default_mode": "auto"}
 html_show_sourcelink = False
 html_theme_options = {
     "navbar_align": "left",
+    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+    # It lies beside the folders of the versions, which Sphinx does not write.
+    "switcher": {"json_url": f"../{LISTED}", "version_match": folder_of(release)},
+    "check_switcher": False,
+    "show_version_warning_banner": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "search_bar_text": "Search",

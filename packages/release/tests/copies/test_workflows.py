@@ -59,6 +59,10 @@ minutes = 300
 run = ["python -m pip wheel --wheel-dir torch-wheel ./pytorch", "nox -s certify"]
 environment = {{ USE_CUDA = "0" }}
 
+[workflows.site]
+build = "mkdir -p site/dev && cp page.html site/dev/index.html"
+branch = "gh-pages"
+
 [workflows.platforms]
 macosx_11_0_arm64 = ["macos-15"]
 manylinux_2_28_aarch64 = ["ubuntu-24.04-arm"]
@@ -117,7 +121,7 @@ def test_they_are_written_compared_and_written_again(
     missing = release_json("check", "--no-nox", code=3)["drifts"]
     names = {".github/workflows/tests.yml", ".github/workflows/hardware.yml"}
     names |= {".github/workflows/release.yml", ".github/workflows/relay.yml"}
-    names |= {".github/actionlint.yaml"}
+    names |= {".github/actionlint.yaml", ".github/workflows/docs.yml"}
     assert names <= {drift["path"] for drift in missing if drift["found"] == "none"}
     assert set(release_json("workflows")["written"]) == names
     assert release_json("workflows")["written"] == []
@@ -170,7 +174,7 @@ def test_jobs_may_do_what_they_need_and_no_more(orchard: Path) -> None:
         assert data["permissions"] == {}, name
         for job in data["jobs"].values():
             written = {key for key, value in job["permissions"].items() if value == "write"}
-            assert not written or name == "release"
+            assert not written or name in {"release", "docs"}
             assert job["timeout-minutes"] > 0
         for _, step in _steps(data):
             if "uses" in step:
@@ -179,6 +183,60 @@ def test_jobs_may_do_what_they_need_and_no_more(orchard: Path) -> None:
             assert "${{" not in step.get("run", "")
     [text] = [t for p, t in workflow_texts(read_train(orchard)).items() if "tests" in p]
     assert f"actions/checkout@{_SHA} # v1.2.3" in text
+
+
+def test_the_site_is_added_to_the_versions_that_are_published(
+    orchard: Path, tmp_path: Path
+) -> None:
+    _declare(orchard)
+    jobs = _workflows(orchard)["docs"]["jobs"]
+    assert jobs["publish"]["permissions"] == {"contents": "write"}
+    steps = [step for step in jobs["publish"]["steps"] if "run" in step][1:]
+    assert [step.get("env") for step in steps][:-1] == [None] * (len(steps) - 1)
+    remote = tmp_path / "remote.git"
+
+    def git(*words: str, folder: Path = orchard) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def publish(page: str) -> str:
+        """Do what the job does, in a checkout; return the published files."""
+        checkout = tmp_path / page
+        git("clone", "--quiet", str(remote), str(checkout))
+        (checkout / "page.html").write_text(page, encoding="utf-8")
+        environ = {"TOKEN": "t", "GITHUB_SHA": page, "GIT_TERMINAL_PROMPT": "0"}
+        for step in steps:
+            subprocess.run(
+                ["bash", "-e", "-c", step["run"]],
+                cwd=checkout,
+                env=child_environ(environ),
+                check=True,
+            )
+        return git("ls-tree", "-r", "--name-only", "gh-pages", folder=remote)
+
+    git("init", "--quiet", "--bare", str(remote))
+    git("push", "--quiet", str(remote), "HEAD:refs/heads/main")
+    git("symbolic-ref", "HEAD", "refs/heads/main", folder=remote)
+    assert publish("first").splitlines() == [".nojekyll", "dev/index.html"]
+    # A version that another run left.
+    other = tmp_path / "other"
+    git("clone", "--quiet", "--branch", "gh-pages", str(remote), str(other))
+    foreign.write(other, "1.4.0/index.html", "1.4.0")
+    git("add", ".", folder=other)
+    git("commit", "--quiet", "--message", "1.4.0", folder=other)
+    git("push", "--quiet", "origin", "HEAD:gh-pages", folder=other)
+    assert publish("second").splitlines() == [".nojekyll", "1.4.0/index.html", "dev/index.html"]
+    assert git("show", "gh-pages:dev/index.html", folder=remote) == "second"
+    assert git("log", "--format=%s", "gh-pages", folder=remote).split() == [
+        *("second", "1.4.0", "first"),
+    ]
+
+
+def test_a_branch_that_is_none_is_refused(orchard: Path) -> None:
+    text = (orchard / "train.toml").read_text(encoding="utf-8") + _DECLARED
+    with pytest.raises(TrainError, match="expected a branch's name"):
+        parse_train(text.replace('"gh-pages"', '"$(id)"'))
 
 
 def test_a_release_goes_to_one_index_after_the_other_and_is_compared_there(orchard: Path) -> None:

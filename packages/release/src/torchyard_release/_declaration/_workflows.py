@@ -10,7 +10,7 @@ from typing import Final
 from torchyard_release._declaration._platform import platform_of
 from torchyard_release._declaration._table import Table
 
-__all__ = ["Action", "Registry", "Relay", "Workflows", "parse_workflows"]
+__all__ = ["Action", "Registry", "Relay", "Site", "Workflows", "parse_workflows"]
 
 # The actions that the generated jobs use.
 _ACTIONS: Final = (
@@ -22,6 +22,7 @@ _ACTIONS: Final = (
     "pypa/gh-action-pypi-publish",
 )
 _PIN: Final = re.compile(r"([0-9a-f]{40}) (v[\w.]+)")
+_BRANCH: Final = re.compile(r"\w[\w./-]*")
 # GitHub's word for machines of the repository's owner, and the labels that they have by themselves.
 _OWN: Final = "self-hosted"
 _GIVEN: Final = frozenset({_OWN, "linux", "macos", "windows", "x64", "arm", "arm64"})
@@ -73,6 +74,19 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """Where the documentation is published.
+
+    Attributes:
+        build: a command that puts this version beside those of the folder ``site``.
+        branch: of the repository, from which GitHub serves that folder; nothing else lies in it.
+    """
+
+    build: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
 class Workflows:
     """How the train's commands are run by GitHub Actions.
 
@@ -89,6 +103,7 @@ class Workflows:
             which a release's wheels are installed before they are uploaded.
         installed: commands that install the files of the folder ``dist`` there and try them.
         relay: what is done with a commit of PyTorch; None for nothing.
+        site: where the documentation is published; None for nowhere.
         actions: in the order of their names.
         registries: in the order in which a release goes to them, the last for good.
     """
@@ -103,6 +118,7 @@ class Workflows:
     platforms: tuple[tuple[str, tuple[str, ...]], ...]
     installed: tuple[str, ...]
     relay: Relay | None
+    site: Site | None
     actions: tuple[Action, ...]
     registries: tuple[Registry, ...]
 
@@ -170,6 +186,7 @@ def parse_workflows(top: Table, targets: tuple[str, ...]) -> Workflows | None:
         platforms=platforms,
         installed=installed,
         relay=_parse_relay(table, minutes),
+        site=_parse_site(table),
         actions=_parse_actions(table.table("actions")),
         registries=tuple(_parse_registry(row) for row in table.rows("registries")),
     )
@@ -212,6 +229,17 @@ def _parse_relay(top: Table, default: int) -> Relay | None:
         given.done()
     table.done()
     return Relay(minutes, variables, commands)
+
+
+def _parse_site(top: Table) -> Site | None:
+    if "site" not in top:
+        return None
+    table = top.table("site")
+    found = Site(table.text("build"), table.text("branch"))
+    if not _BRANCH.fullmatch(found.branch):
+        raise table.error("branch", "a branch's name, such as gh-pages", repr(found.branch))
+    table.done()
+    return found
 
 
 def _minutes(table: Table, default: int) -> int:

@@ -16,6 +16,7 @@ PAYLOAD: Final = "github.event.client_payload"
 
 _DIST: Final = "dist"
 _EVIDENCE: Final = "evidence"
+_SITE: Final = "site"
 _READ: Final = {"contents": "read"}
 # A candidate, whose tag has a hyphen, is built and attested, and no more.
 _RELEASED: Final[Mapping[str, Any]] = {"if": "${{ !contains(github.ref_name, '-') }}"}
@@ -197,6 +198,40 @@ class Jobs:
         if relay.environment:
             more["env"] = dict(relay.environment)
         return self.job("", steps, **more)
+
+    def site(self, branch: str, build: str) -> dict[str, Any]:
+        """Return the job that builds the documentation and adds it to what a branch publishes.
+
+        A branch that cannot be read is not replaced: what has another beginning is refused there.
+        """
+        # As actions/checkout gives it; kept by no step that runs the build.
+        header = (
+            '"http.extraheader=AUTHORIZATION: basic '
+            '$(printf \'x-access-token:%s\' "$TOKEN" | base64 --wrap=0)"'
+        )
+        name = "'github-actions[bot]'"
+        who = f"-c user.name={name} -c user.email={name}@users.noreply.github.com"
+        first = f"git worktree add --detach {_SITE} && git -C {_SITE} checkout --orphan {branch}"
+        kept = f"git fetch --depth=1 origin {branch} && git worktree add {_SITE} FETCH_HEAD"
+        begun = f"{first} && git -C {_SITE} rm -r --force --quiet ."
+        exists = f"git ls-remote --exit-code origin refs/heads/{branch}"
+        commands = (
+            f"if {exists}; then {kept}; else {begun}; fi",
+            build,
+            # The folders of Sphinx begin with an underscore, which GitHub would leave out.
+            f"touch {_SITE}/.nojekyll && git -C {_SITE} add --all",
+        )
+        publish = (
+            f"git -C {_SITE} diff --cached --quiet || "
+            f'{{ git -C {_SITE} {who} commit --quiet --message "$GITHUB_SHA" && '
+            f"git -C {_SITE} -c {header} push origin HEAD:refs/heads/{branch}; }}"
+        )
+        steps = [
+            *self.prepared(self._train.python[0]),
+            *map(self.run, commands),
+            self.run(publish, env={"TOKEN": "${{ github.token }}"}),
+        ]
+        return self.job("", steps, permissions={"contents": "write"})
 
     def publish(self, name: str, upload: str, needs: str) -> dict[str, Any]:
         """Return the job that uploads a release to an index that trusts this workflow."""

@@ -27,7 +27,8 @@ def workflow_texts(train: Train) -> dict[str, str]:
 
     ``tests`` runs the gates of every change on common machines, ``hardware`` those of targets that
     need machines of the owner's, on demand and each week, never for a stranger's change,
-    ``release`` what a tag starts, and ``relay`` what a commit of PyTorch's starts. Labels of the
+    ``release`` what a tag starts, ``docs`` publishes the documentation, and ``relay`` is what a
+    commit of PyTorch's starts. Labels of the
     owner's machines are listed for actionlint, which takes a label that it does not know for a
     misspelt one.
     """
@@ -40,6 +41,8 @@ def workflow_texts(train: Train) -> dict[str, str]:
         files["hardware"] = hardware
     if workflows.registries:
         files["release"] = _release(workflows, jobs)
+    if workflows.site:
+        files["docs"] = _docs(train, jobs.site(workflows.site.branch, workflows.site.build))
     if workflows.relay:
         files["relay"] = _relay(jobs.relayed(workflows.relay))
     versions = {action.commit: action.version for action in workflows.actions}
@@ -117,6 +120,17 @@ def _release(workflows: Workflows, jobs: Jobs) -> dict[str, Any]:
         "permissions": {},
         "concurrency": {"group": "release-${{ github.ref }}", "cancel-in-progress": False},
         "jobs": found,
+    }
+
+
+def _docs(train: Train, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what publishes the main branch and each release, but no candidate."""
+    return {
+        "on": {"push": {"branches": [train.main], "tags": ["v*", "!v*-*"]}},
+        "permissions": {},
+        # One after the other: each adds to what the one before it left.
+        "concurrency": {"group": "docs", "cancel-in-progress": False},
+        "jobs": {"publish": job},
     }
 
 
