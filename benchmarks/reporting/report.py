@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 import subprocess
+import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +135,10 @@ def _machine(limits: Limits) -> dict[str, object]:
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
         "machine": platform.machine,
+        "processor": torchyard.cpu_model(),
         "cpu_features": sorted(platform.cpu_features),
         "cores": platform.cpu_cores,
         "threads": torch.get_num_threads(),

@@ -2,7 +2,8 @@
 
 The Markdown of the repository is the source, at the places that it has there, so that its links
 stay as they are. Added are tables of contents, which follow from the links of the four sections,
-the reference of each package from its docstrings, and the matrix of features.
+the reference of each package from its docstrings, the matrix of features, and pictures of the
+benchmarks' runs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from docs.site.matrix import matrix_page
+from docs.site.plots import plots_page
 
 __all__ = ["stage"]
 
@@ -50,11 +52,15 @@ def stage(folder: Path) -> list[str]:
         children = [*_children(f"docs/{name}.md", pages)]
         if name == "reference":
             children += ["matrix", f"{_API}/index"]
+        if name == "measurements/README":
+            children += ["plots"]
         _append(docs / f"{name}.md", _contents(children))
     _append(docs / "index.md", _contents(["tutorials", "how-to", "reference", "explanation"]))
     _append(docs / "index.md", _contents(["/README", "packages", "/CONTRIBUTING", "/RELEASE"]))
     _write(docs / "packages.md", _packages(pages))
     _write(docs / "matrix.md", matrix_page())
+    measurements = docs / "measurements"
+    _write(measurements / "plots.md", plots_page(measurements / "plots"))
     _reference(docs / _API)
     return pages
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
+import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,10 +18,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
+from docs.site.versions import add_version, folder_of
+
+_ROOT = Path(__file__).parents[2]
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _PAGES = (
     *("docs/index", "docs/getting-started", "docs/attention", "docs/matrix"),
     *("docs/reference/settings", "docs/reference/api/torchyard_attention", "docs/plugins/cuda"),
+    "docs/measurements/plots",
 )
 # What a user would type, and the page that answers.
 _SEARCHES = {
@@ -58,20 +64,28 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(pytestconfig: pytest.Config) -> Path:
-    """Return the folder of the built site."""
+    """Return the folder of this version of the built site."""
     folder = Path(pytestconfig.option.site or "")
-    if not (folder / "docs" / "index.html").is_file():
-        pytest.fail(f"--site: expected the folder of a built site, got {str(folder)!r}")
-    return folder
+    version = tomllib.loads((_ROOT / "train.toml").read_text(encoding="utf-8"))["train"]["version"]
+    site = folder / folder_of(version)
+    if not (site / "docs" / "index.html").is_file():
+        pytest.fail(f"--site: expected the folder of built sites, got {str(folder)!r}")
+    return site
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
 
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
-    """Return the address at which this machine shows the site."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
+    """Return the address at which this machine shows this version of the site."""
+    with _served(site.parent) as found:
+        yield f"{found}/{site.name}"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +146,8 @@ def test_nothing_comes_from_another_host(page: Any, address: str) -> None:
     for name in _PAGES:
         page.goto(f"{address}/{name}.html", wait_until="networkidle")
     assert asked
-    assert not [url for url in asked if not url.startswith((address, "data:"))]
+    host = address.rpartition("/")[0]
+    assert not [url for url in asked if not url.startswith((host, "data:"))]
 
 
 @pytest.mark.parametrize("words", _SEARCHES)
@@ -147,6 +162,40 @@ def test_a_search_finds_the_page(page: Any, address: str, words: str) -> None:
         "#search-results li a", "links => links.map(link => link.getAttribute('href'))"
     )
     assert any(f"{_SEARCHES[words]}.html" in link for link in found), found
+
+
+def test_versions_are_listed_and_lead_to_the_same_page(
+    browser: Any, site: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / "docs").mkdir(parents=True)
+    for name in ("index", "attention"):
+        (other / "docs" / f"{name}.html").write_text(f"<h1>{name} of 99.0.0</h1>")
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    (versions / site.name).symlink_to(site)
+    assert add_version(other, "99.0.0", versions) == ["99.0.0", site.name]
+    page = browser.new_page(viewport=_DESK)
+    with _served(versions) as address:
+        page.goto(f"{address}/", wait_until="networkidle")
+        assert page.url == f"{address}/99.0.0/docs/index.html"
+        page.goto(f"{address}/{site.name}/docs/attention.html", wait_until="networkidle")
+        page.click(".version-switcher__button >> visible=true")
+        page.click("a:has-text('99.0.0 (newest)') >> visible=true")
+        page.wait_for_url(f"{address}/99.0.0/docs/attention.html")
+        assert page.inner_text("h1") == "attention of 99.0.0"
+    page.close()
+
+
+def test_plots_are_shown_with_their_commands(page: Any, address: str) -> None:
+    page.goto(f"{address}/docs/measurements/plots.html")
+    pictures = page.locator("article img")
+    assert pictures.count() == page.locator("article pre", has_text="python -m benchmarks").count()
+    assert pictures.count() > 0
+    for picture in pictures.all():
+        picture.scroll_into_view_if_needed()
+        assert picture.evaluate("image => image.complete && image.naturalWidth > 0")
+        assert "times torch" in picture.get_attribute("alt")
 
 
 def test_the_matrix_filters(page: Any, address: str) -> None:
