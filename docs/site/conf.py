@@ -44,7 +44,7 @@ html_show_sourcelink = False
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
-    # It lies beside the folders of the versions, which Sphinx does not write.
+    # It is next to the folders of the versions, which Sphinx does not write.
     "switcher": {"json_url": f"../{LISTED}", "version_match": folder_of(release)},
     "check_switcher": False,
     "show_version_warning_banner": True,

@@ -23,7 +23,7 @@ _HEAD: Final = """\
 
 Each picture is drawn from the file that a run of [the benchmarks](../benchmarks.md) left, and says
 on which machine, when, and by which command. A bar is how many times as fast a call is as stock
-torch's fastest way to the same result in the same run: what lies beyond 1 is faster. Where the run
+torch's fastest way to the same result in the same run: beyond 1 it is faster. Where the run
 measured the machine's own limit, that has a bar too.
 """
 _COLOURS: Final = ("#1f4e8c", "#c8553d", "#5b8c5a", "#8a6d9e", "#b08900", "#5f6b73")
@@ -65,7 +65,7 @@ def bars_of(rows: Sequence[Mapping[str, Any]]) -> list[Bar]:
 
 
 def plots_page(folder: Path, runs: Path = RUNS) -> str:
-    """Write the pictures to a folder, and return the page, which lies beside it.
+    """Write the pictures to a folder, and return the page, which is next to it.
 
     Raises:
         ValueError: there is no run, or one whose figures mean nothing.

@@ -40,7 +40,7 @@ def folder_of(version: str) -> str:
 
 
 def add_version(site: Path, version: str, folder: Path, base: str = "/") -> list[str]:
-    """Copy a built site to its place, in place of a former one, and write the list anew.
+    """Copy a built site to its place, in place of a former one, and write the list again.
 
     The first page of the folder leads to the newest release.
 
