@@ -869,7 +869,13 @@ def emulate(session: nox.Session, processor: str) -> None:
 
 @nox.session(default=False, tags=["emulate", "pkg-cpu", "stage-verify"])
 def amx(session: nox.Session) -> None:
-    """Run the kernels of matrix tiles on a model of the tiles; does not test the instructions."""
+    """Run the kernels of matrix tiles on a model of the tiles; does not test the instructions.
+
+    Ends in UNVERIFIED, never green, on a processor that lacks what is around the tiles.
+    """
+    known = Path("/proc/cpuinfo")
+    if not known.is_file() or "avx512_bf16" not in known.read_text().split():
+        session.error("UNVERIFIED: no processor with AVX-512 BF16, which the kernels use")
     install(session, "attention", "kernels", "cpu", extra=[*group("test"), "scikit-build-core"])
     model = "-Ccmake.define.TORCHYARD_AMX_MODEL=ON"
     session.install("--no-deps", "--force-reinstall", model, str(PACKAGES["cpu"]))
