@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Final
@@ -55,6 +56,7 @@ __all__ = [
     "version_of",
     "with_example_inputs",
     "with_module",
+    "without_size_guards",
 ]
 
 # The sequence functions that nn.LSTM, GRU and RNN and torch.nn.utils.rnn call: a call of one is
@@ -177,6 +179,20 @@ def _has_packages() -> bool:
     return {"aoti_compile_and_package", "aoti_load_package"} <= vars(_inductor).keys()
 
 
+def without_size_guards() -> AbstractContextManager[None]:
+    """Trace without asking whether sizes that may be equal are equal.
+
+    A program of torch 2.15 would keep the answer for the example as a condition of its own, and
+    refuse a batch as long as its sequences. Without the setting: as torch traces by itself.
+    """
+    from torch.fx.experimental import _config
+
+    if not hasattr(_config, "backed_size_oblivious"):
+        return nullcontext()
+    patched: AbstractContextManager[None] = _config.patch(backed_size_oblivious=True)  # type: ignore[attr-defined]
+    return patched
+
+
 PROBES: Final = MappingProxyType[str, Callable[[], bool]](
     {
         "FakeTensor": lambda: issubclass(FakeTensor, Tensor) and FakeTensorMode() is not None,
@@ -191,6 +207,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
         "user_error": lambda: issubclass(user_error(), Exception),
         "version_of": _counts_changes,
         "with_module": _updates,
+        "without_size_guards": lambda: not isinstance(without_size_guards(), nullcontext),
     }
 )
 

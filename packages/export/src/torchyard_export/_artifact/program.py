@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torchyard_export import _ops
 from torchyard_export._artifact.vetting import NAMESPACES, vet
 from torchyard_export._errors import ArtifactError
-from torchyard_export._torch_compat import pytree, with_example_inputs
+from torchyard_export._torch_compat import pytree, with_example_inputs, without_size_guards
 
 
 def save_program(program: ExportedProgram) -> bytes:
@@ -63,7 +63,7 @@ def import_operators(data: bytes) -> None:
 
 def decompose(program: ExportedProgram) -> ExportedProgram:
     """Return the program in torch's core operators; ours stay as they are."""
-    with without_futures():
+    with without_futures(), without_size_guards():
         lowered: ExportedProgram = program.run_decompositions()
     return lowered
 
