@@ -467,9 +467,12 @@ def docs(session: nox.Session) -> None:
     ``-- --into=FOLDER`` puts this version beside those of a folder, to be published as it is;
     ``--base=/PATH/`` is the path of its address.
     """
+    words = [word for word in session.posargs if word != "serve"]
+    if unknown := [word for word in words if not word.startswith(("--into=", "--base="))]:
+        session.error(f"expected serve, --into=FOLDER or --base=/PATH/, got {unknown[0]!r}")
+    given = dict(word.split("=", 1) for word in words)
     install(session, *DESCRIBED, extra=group("docs"))
     session.run("python", "docs/generate.py")
-    given = dict(word.split("=", 1) for word in session.posargs if word.startswith("--"))
     site = build_site(session, given.get("--into"), given.get("--base", "/"))
     if "serve" in session.posargs:
         session.run("python", "-m", "http.server", "--bind=127.0.0.1", f"--directory={site}")

@@ -20,18 +20,8 @@ LISTED: Final = "versions.json"
 _DEVELOPMENT: Final = "dev"
 _INDEX: Final = "docs/index.html"
 _TRAIN: Final = Path(__file__).parents[2] / "train.toml"
-_FIRST: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>torchyard</title>
-<meta http-equiv="refresh" content="0; url={newest}/docs/index.html">
-<link rel="canonical" href="{newest}/docs/index.html">
-</head>
-<body><p><a href="{newest}/docs/index.html">torchyard {newest}</a></p></body>
-</html>
-"""
+# Of each version; that of the folder differs in where it leads.
+_FIRST: Final = Path(__file__).parent / "root" / "index.html"
 
 
 def folder_of(version: str) -> str:
@@ -77,7 +67,8 @@ def add_version(site: Path, version: str, folder: Path, base: str = "/") -> list
         for name in names
     ]
     (folder / LISTED).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
-    (folder / "index.html").write_text(_FIRST.format(newest=newest), encoding="utf-8")
+    first = _FIRST.read_text(encoding="utf-8").replace(_INDEX, f"{newest}/{_INDEX}")
+    (folder / "index.html").write_text(first, encoding="utf-8")
     return names
 
 
