@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 import torch
 from torch import Tensor
 
+from torchyard._environ import DECIDING, ENVIRON, UNSET, none_set, process_environ
 from torchyard._registry.policy import context_demands
 from torchyard._registry.registry import _process, registry
 from torchyard.torch_compat import (
@@ -121,10 +122,12 @@ class FastPath:
         known = _process[0] if _process else registry()
         settings, demands, cache, caches = known._latest
         if (
-            caches is not known._decision_caches
-            or not known._saw_torch
-            or settings is not known.settings()
+            settings is not UNSET
+            or process_environ() is not ENVIRON
+            or not none_set(DECIDING)
             or demands is not context_demands()
+            or caches is not known._decision_caches
+            or not known._saw_torch
         ):
             cache = known.decision_cache()
         paths: _Paths | None = cache.get(self._paths_key)
@@ -225,10 +228,12 @@ def decision_cache() -> dict[Any, Any]:
     # The registry's own look-up, without the frames that it takes.
     settings, demands, found, caches = known._latest
     if (
-        caches is known._decision_caches
-        and known._saw_torch
-        and settings is known.settings()
+        settings is UNSET
+        and process_environ() is ENVIRON
+        and none_set(DECIDING)
         and demands is context_demands()
+        and caches is known._decision_caches
+        and known._saw_torch
     ):
         return found
     return known.decision_cache()
