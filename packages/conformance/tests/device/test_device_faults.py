@@ -45,6 +45,95 @@ Kernel.__call__ = lambda self, *arguments: None
             "torch.Tensor.mm = lambda x, y: x",
             "expected 1 of aten::mm in the profile, got 0",
         ),
+        (
+            """
+from torch.autograd.profiler_util import FunctionEventAvg
+FunctionEventAvg.device_time_total = property(lambda event: 0.0, lambda event, us: None)
+""",
+            "use_device='simulated': expected a time of aten::mm above 0 us",
+        ),
+    ],
+    "events": [
+        (
+            """
+class Event(torch.Event):
+    query = lambda event: False
+torch.Event = Event
+""",
+            "expected query() to be True",
+        ),
+        (
+            """
+class Event(torch.Event):
+    elapsed_time = lambda event, end: 1.0
+torch.Event = Event
+""",
+            "expected at least the 50 ms",
+        ),
+        (
+            """
+torch.Tensor.__mul__ = lambda x, y: x.clone()
+""",
+            "work behind an event of another stream: expected the CPU's result",
+        ),
+    ],
+    "layers": [
+        (
+            """
+def refuse(*arguments, **keywords):
+    raise NotImplementedError("no convolution here")
+torch.nn.Conv1d.forward = refuse
+""",
+            "Conv1d: expected the device to compute it, got no convolution here",
+        ),
+        (
+            """
+forward = torch.nn.LSTM.forward
+torch.nn.LSTM.forward = lambda m, x: (
+    forward(m, x) if x.device.type == "cpu" else forward(m, x.flip(0))
+)
+""",
+            "LSTM without gradients: expected the CPU's result",
+        ),
+        (
+            """
+forward = torch.nn.GRU.forward
+def without(m, x):
+    return forward(m, x if x.device.type == "cpu" else x * 0.5 + (x * 0.5).detach())
+torch.nn.GRU.forward = without
+""",
+            "GRU: the gradient of its input: expected the CPU's result",
+        ),
+    ],
+    "random": [
+        ("torch.rand = torch.ones", "expected torch.rand to draw other numbers each time"),
+        ("torch.manual_seed = lambda seed: None", "torch.rand after torch.manual_seed"),
+        (
+            "torch.simulated.set_rng_state = lambda state, device=None: None",
+            "torch.rand after torch.simulated.set_rng_state",
+        ),
+        (
+            """
+import contextlib
+torch.random.fork_rng = lambda **k: contextlib.nullcontext()
+""",
+            "torch.rand after torch.random.fork_rng",
+        ),
+        (
+            "torch.Tensor.normal_ = lambda x, generator: x.uniform_()",
+            "numbers of a generator that was seeded again",
+        ),
+        (
+            """
+from torch.utils import checkpoint
+import torchyard_conformance._device._random as checks
+def forget(function, *inputs, use_reentrant):
+    return checkpoint.checkpoint(
+        function, *inputs, use_reentrant=use_reentrant, preserve_rng_state=False)
+checks.checkpoint = forget
+""",
+            "the gradient of dropout under torch.utils.checkpoint",
+        ),
     ],
     "pinned": [
         ("torch.Tensor.pin_memory = torch.Tensor.clone", "is_pinned() says False"),
@@ -93,11 +182,31 @@ torch.accelerator.Graph = Eager
         ),
     ],
 }
-# Run in each rank: sums of one rank alone.
-_LONELY = """
+# Run in each rank, with words of what the check says.
+_IN_RANKS = {
+    "a-sum-of-one-rank": (
+        """
 import torch.distributed as dist
 dist.all_reduce = lambda tensor, *a, **k: None
-"""
+""",
+        "all_reduce: expected the CPU's result",
+    ),
+    "a-part-of-a-gradient": (
+        """
+from torch.distributed.tensor import DTensor
+DTensor.full_tensor = DTensor.to_local
+""",
+        "under FSDP2: expected the CPU's result",
+    ),
+    "a-part-of-a-layer": (
+        """
+import functools
+from torch.distributed.tensor import Shard, parallel
+parallel.RowwiseParallel = functools.partial(parallel.RowwiseParallel, output_layouts=Shard(-1))
+""",
+        "under tensor parallelism: expected the CPU's result",
+    ),
+}
 
 
 def _outcome(folder: Path, check: str, fault: str = "") -> tuple[str, str]:
@@ -144,16 +253,16 @@ def test_a_check_finds_its_fault(tmp_path: Path, check: str, fault: str, words: 
 
 
 @pytest.mark.sweep
-def test_a_sum_of_one_rank_alone_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "words"), _IN_RANKS.values(), ids=_IN_RANKS)
+def test_a_fault_in_the_ranks_is_found(tmp_path: Path, first: str, words: str) -> None:
     fault = f"""
 from torchyard_conformance._device import _collectives, _run
 table = dict(_run.CHECKS)
-table["collectives"] = lambda device: _collectives.check_collectives(device, {_LONELY!r})
+table["collectives"] = lambda device: _collectives.check_collectives(device, {first!r})
 _run.CHECKS = table
 """
     outcome, text = _outcome(tmp_path, "collectives", fault)
-    assert outcome == "violated"
-    assert "all_reduce: expected the CPU's result" in text
+    assert (outcome, words in text) == ("violated", True), text
 
 
 @pytest.mark.sweep

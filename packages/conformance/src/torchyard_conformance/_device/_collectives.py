@@ -21,7 +21,7 @@ _LIMIT = timedelta(minutes=4)
 
 
 def check_collectives(device: str, first: str = "") -> None:
-    """Have two processes exchange tensors of a device, and train under DDP and FSDP2.
+    """Have two processes exchange tensors of a device, and train under DDP, FSDP2 and DTensor.
 
     Args:
         device: its type.
@@ -78,6 +78,7 @@ def run_rank(device: str, rank: int, folder: str) -> None:
         _exchange(device, rank)
         _train(device, rank)
         _shard(device, rank)
+        _split(device)
     except Violated as error:
         Path(folder, f"broken-{rank}").write_text(f"rank {rank}: {error}", encoding="utf-8")
     else:
@@ -127,10 +128,8 @@ def _shard(device: str, rank: int) -> None:
     module(x[2 * rank : 2 * rank + 2].to(device)).square().mean().backward()
     host(x).square().mean().backward()
     wanted = gradients(host)
-    for name, parameter in module.named_parameters():
-        if parameter.grad is None:
-            violated(f"expected a gradient of {name} under FSDP2, got None")
-        compare(f"the gradient of {name} under FSDP2", _whole(parameter.grad), wanted[name])
+    for name, gradient in _whole_gradients(module, "FSDP2").items():
+        compare(f"the gradient of {name} under FSDP2", gradient, wanted[name])
     ours.step()
     theirs.step()
     stepped = dict(host.named_parameters())
@@ -138,10 +137,39 @@ def _shard(device: str, rank: int) -> None:
         compare(f"{name} after a step under FSDP2", _whole(parameter), stepped[name])
 
 
-def _whole(spread: torch.Tensor) -> torch.Tensor:
-    """Return what the ranks have of a parameter, whose length both ranks halve evenly."""
-    # DTensor's own way asks for a backend in C++, which training needs no more than this.
-    mine = spread.to_local().detach()  # type: ignore[attr-defined]
-    found = torch.empty(mine.shape[0] * _RANKS, *mine.shape[1:], device=mine.device)
-    distributed.all_gather_into_tensor(found, mine)
+def _split(device: str) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
+
+    host, module, x = pair(device)
+    mesh = init_device_mesh(device, (_RANKS,))
+    parallelize_module(module.mlp, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    out, expected = module.mlp(x.to(device)), host.mlp(x)
+    compare("two linear layers under tensor parallelism", out, expected)
+    out.square().mean().backward()
+    expected.square().mean().backward()
+    wanted = gradients(host.mlp)
+    for name, gradient in _whole_gradients(module.mlp, "tensor parallelism").items():
+        compare(f"the gradient of {name} under tensor parallelism", gradient, wanted[name])
+
+
+def _whole_gradients(module: nn.Module, under: str) -> dict[str, torch.Tensor]:
+    """Return gradients that lie on several ranks, whole.
+
+    Raises:
+        Violated: a parameter has none.
+    """
+    found = {}
+    for name, parameter in module.named_parameters():
+        if parameter.grad is None:
+            violated(f"expected a gradient of {name} under {under}, got None")
+        found[name] = _whole(parameter.grad)
     return found
+
+
+def _whole(spread: torch.Tensor) -> torch.Tensor:
+    return spread.full_tensor().detach()  # type: ignore[attr-defined,no-any-return]

@@ -13,9 +13,12 @@ from torchyard import registry
 from torchyard_conformance._device._autocast import check_autocast
 from torchyard_conformance._device._collectives import check_collectives
 from torchyard_conformance._device._compile import check_compile
+from torchyard_conformance._device._events import check_events
 from torchyard_conformance._device._graphs import check_graphs
+from torchyard_conformance._device._layers import check_layers
 from torchyard_conformance._device._memory import check_pinned, check_serialisation
 from torchyard_conformance._device._profiler import check_profiler
+from torchyard_conformance._device._random import check_random
 from torchyard_conformance._outcome import Unverified, Violated
 
 __all__ = ["CHECKS", "observe"]
@@ -25,9 +28,12 @@ CHECKS: Final[Mapping[str, Callable[[str], None]]] = MappingProxyType(
         "autocast": check_autocast,
         "collectives": check_collectives,
         "compile": check_compile,
+        "events": check_events,
         "graphs": check_graphs,
+        "layers": check_layers,
         "pinned": check_pinned,
         "profiler": check_profiler,
+        "random": check_random,
         "serialisation": check_serialisation,
     }
 )

@@ -24,10 +24,11 @@ def test_a_block_is_compiled(subject: Subject, case: str) -> None:
 
 @law("device.collectives", profiles=("device",), cases=devices, alone=True)
 def test_ranks_exchange_tensors(subject: Subject, case: str) -> None:
-    """Two processes exchange tensors of the device, and DDP and FSDP2 train as one process does.
+    """Two processes exchange tensors of the device, and train as one process does.
 
-    The backend is the one that torch.distributed takes for the device. Under FSDP2, parameters
-    after a step are compared as well as gradients.
+    Under DDP, FSDP2 and the tensor parallelism of DTensor. The backend is the one that
+    torch.distributed takes for the device. Under FSDP2, parameters after a step are compared as
+    well as gradients.
 
     Why: a model that outgrows one device needs nothing else of a plugin, and averages that are
     wrong train on without an error.
@@ -35,7 +36,9 @@ def test_ranks_exchange_tensors(subject: Subject, case: str) -> None:
     Fix: `torch.distributed.Backend.register_backend(..., devices=[...])`, when the device is
     loaded; broadcasts, sums, gathers and scattered sums are the least. FSDP2 asks the device's
     module for streams and events, and frees and regrows storages: ``Stream``, ``Event``,
-    ``stream``, ``current_stream``, ``set_device``, ``is_initialized``.
+    ``stream``, ``current_stream``, ``set_device``, ``is_initialized``. DTensor scatters, and
+    gathers and sums lists of tensors: in a group in Python ``scatter``,
+    ``all_gather_single_coalesced`` and ``reduce_scatter_single_coalesced``.
     """
     try_check(subject, "collectives", case)
 
