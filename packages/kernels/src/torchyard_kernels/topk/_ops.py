@@ -14,6 +14,7 @@ from torch import Tensor
 from torchyard import registry
 from torchyard.dispatch import FastPath, decision_cache, is_plain_call
 from torchyard_kernels._operators import OPERATORS
+from torchyard_kernels._vmap import in_front, one_by_one
 from torchyard_kernels.topk._validation import check_bounds
 from torchyard_kernels.topk.contract import TOPK, Order, TopKCall, TopKResult
 
@@ -189,37 +190,14 @@ def _topk_vmap(
     largest: bool,
     order: str,
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    def in_front(tensor: Tensor, at: int | None) -> Tensor:
-        if at is None:
-            return tensor.expand(info.batch_size, *tensor.shape)
-        return tensor.movedim(at, 0)
-
-    seen = None if mask is None else in_front(mask, in_dims[1])
-    found = OPERATORS["topk"](in_front(x, in_dims[0]), seen, k, dim + 1, largest, order)
-    return found, (0, 0)
+    size = info.batch_size
+    x = in_front(x, in_dims[0], size)
+    mask = None if mask is None else in_front(mask, in_dims[1], size)
+    return OPERATORS["topk"](x, mask, k, dim + 1, largest, order), (0, 0)
 
 
-def _segmented_vmap(
-    info: Any,
-    in_dims: tuple[int | None, ...],
-    x: Tensor,
-    offsets: Tensor,
-    k: int,
-    largest: bool,
-    order: str,
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    parts = [
-        OPERATORS["segmented_topk"](
-            x if in_dims[0] is None else x.select(in_dims[0], at),
-            offsets if in_dims[1] is None else offsets.select(in_dims[1], at),
-            k,
-            largest,
-            order,
-        )
-        for at in range(info.batch_size)
-    ]
-    values, indices = zip(*parts, strict=True)
-    return (torch.stack(values), torch.stack(indices)), (0, 0)
+def _segmented_vmap(info: Any, in_dims: tuple[Any, ...], *args: Any) -> tuple[Any, Any]:
+    return one_by_one(OPERATORS["segmented_topk"], info.batch_size, in_dims, args)
 
 
 OPERATORS.define(
