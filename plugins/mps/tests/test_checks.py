@@ -153,7 +153,8 @@ _PROGRAMS: Final[dict[str, tuple[str, _Program, Any, Any, str]]] = {
         "dimension 2 of size 2",
     ),
     "writing by a list": (
-        "index_put_",
+        # From torch 2.15 on, one number is written by index_fill_.
+        "index_(put|fill)_",
         lambda x, i: x.__setitem__(i, 4.0),
         [0],
         [3],

@@ -129,6 +129,37 @@ def test_nan_and_infinity_of_one_row_stay_in_it(implementation, dtype):
     assert clean.isfinite().all()
 
 
+@pytest.mark.parametrize("shape", [(0, 7), (3, 0, 7), (0, 3, 7), (3, 0, 2, 7), (2, 0)])
+@pytest.mark.parametrize("outputs", [0, 1, 5])
+def test_gradients_of_no_rows_are_zero(implementation, shape, outputs):
+    x = torch.ones(shape, requires_grad=True)
+    weight, bias = (torch.ones(s, requires_grad=True) for s in ((outputs, shape[-1]), (outputs,)))
+    # The gradient of a sum is expanded: all of its strides are zero.
+    found = torch.autograd.grad(linear(x, weight, bias).sum(), (x, weight, bias))
+    expected = torch.autograd.grad(
+        torch.nn.functional.linear(x, weight, bias).sum(), (x, weight, bias)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(7,), (2, 7), (3, 0, 7), (2, 3, 7)])
+def test_a_weight_of_one_dimension_gives_one_output_without_one(implementation, dtype, shape):
+    x, weight = (normal(*s, dtype=dtype, seed=3).requires_grad_() for s in (shape, (7,)))
+    bias = torch.tensor(0.5, dtype=dtype)
+    for added, row in ((None, None), (bias, bias[None])):
+        found = linear(x, weight, added, epilogue=torch.tanh)
+        expected = linear(x, weight[None], row, epilogue=torch.tanh)[..., 0]
+        assert found.shape == torch.nn.functional.linear(x, weight).shape
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    gradient = torch.autograd.grad(linear(x, weight, bias).sum(), weight)[0]
+    torch.testing.assert_close(gradient, x.detach().reshape(-1, 7).float().sum(0).to(dtype))
+    with pytest.raises(ValueError, match=r"linear: bias: expected \[\], got \[1\]"):
+        linear(x, weight, bias[None])
+    with pytest.raises(ValueError, match=r"weight: expected \[N, K\] or \[K\], got shape"):
+        linear(x, weight[None, None])
+
+
 def test_float64_is_computed_in_float64():
     x, weight = normal(5, 31, dtype=torch.float64), normal(6, 31, dtype=torch.float64, seed=1)
     assert excess(linear(x, weight), x, weight, None) <= 1
@@ -147,10 +178,10 @@ class TestErrors:
             (torch.tensor(1.0), torch.ones(4, 5), None, ValueError, r"x: expected .* of 5"),
             (
                 torch.ones(2, 5),
-                torch.ones(5),
+                torch.ones(1, 1, 5),
                 None,
                 ValueError,
-                r"weight: expected \[N, K\], got shape \[5\]",
+                r"weight: expected \[N, K\] or \[K\], got shape \[1, 1, 5\]",
             ),
             (torch.ones(2, 5), torch.ones(4, 5).half(), None, TypeError, r"weight: .*dtype of x"),
             (torch.ones(2, 5).int(), torch.ones(4, 5), None, TypeError, r"x: expected float16"),
@@ -161,7 +192,7 @@ class TestErrors:
                 [1.0],
                 None,
                 TypeError,
-                r"weight: expected a dense tensor \[N, K\], got a list",
+                r"weight: expected a dense tensor \[N, K\] or \[K\], got a list",
             ),
             (torch.ones(2, 5), ELSEWHERE, None, TypeError, "weight: .* of x, cpu, got meta; move"),
             (torch.ones(2, 5), torch.ones(4, 5), ELSEWHERE[:, 0], TypeError, "bias: .*, got meta"),

@@ -46,14 +46,15 @@ def linear(
 
     Args:
         x: [..., K], float16, bfloat16, float32 or float64, any strides.
-        weight: [N, K], x's dtype, any strides; or packed, see :class:`PackedWeight`.
-        bias: [N], x's dtype.
+        weight: [N, K], x's dtype, any strides; or packed, see :class:`PackedWeight`; or [K], whose
+            one output has no dimension.
+        bias: [N], or [] where the weight is [K], x's dtype.
         prologue: a pointwise function of x, such as the scale of an RMSNorm.
         epilogue: a pointwise function of the result [..., N]; or one of two required parameters
             ``(gate, up)``, which are the result's halves [..., N / 2].
 
     Returns:
-        [..., N] (or what the epilogue makes of it), contiguous.
+        [..., N] (or what the epilogue makes of it), contiguous; [...] where the weight is [K].
 
     Functions are recorded as programs (``torchyard_programs``) and run while a tile of the result
     is in a cache, if the chosen implementation can; see ``torchyard explain``. Where gradients are
@@ -92,6 +93,9 @@ def linear(
             with torch.autocast(x.device.type, enabled=False):
                 return linear(x, weight, bias, prologue=prologue, epilogue=epilogue)
     check_linear(x, weight, bias)
+    if isinstance(weight, Tensor) and weight.ndim == 1:
+        rows, numbers = weight[None], None if bias is None else bias[None]
+        return linear(x, rows, numbers, prologue=prologue, epilogue=epilogue).squeeze(-1)
     call = LinearCall(x, weight.packed if isinstance(weight, PackedWeight) else weight, bias)
     if prologue is None and epilogue is None:
         return compute(call)

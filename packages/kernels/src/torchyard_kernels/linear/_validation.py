@@ -18,9 +18,11 @@ _DTYPES: Final = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) -> None:
     """Check the arguments of :func:`torchyard_kernels.linear`."""
     if not isinstance(weight, PackedWeight):
-        arguments.tensor("linear", "weight", weight, dims=2, dtypes=_DTYPES, shape="[N, K]")
+        arguments.tensor(
+            "linear", "weight", weight, dims=(1, 2), dtypes=_DTYPES, shape="[N, K] or [K]"
+        )
     arguments.tensor("linear", "x", x, dtypes=_DTYPES)
-    outputs, depth = weight.shape
+    depth = weight.shape[-1]
     if x.ndim == 0 or x.shape[-1] != depth:
         raise ValueError(
             f"linear: x: expected a last dimension of {depth}, as the weight "
@@ -31,8 +33,9 @@ def check_linear(x: Tensor, weight: Tensor | PackedWeight, bias: Tensor | None) 
     if bias is None:
         return
     arguments.tensor("linear", "bias", bias, dtypes=_DTYPES)
-    if bias.shape != (outputs,):
-        raise ValueError(f"linear: bias: expected [{outputs}], got {list(bias.shape)}")
+    outputs = list(weight.shape[:-1])
+    if list(bias.shape) != outputs:
+        raise ValueError(f"linear: bias: expected {outputs}, got {list(bias.shape)}")
     _check_alike("linear", "bias", bias.dtype, bias.device, "x", x)
 
 

@@ -168,7 +168,7 @@ def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
     levels = _levels(x)
     if levels is None:
         x = x.contiguous()
-        levels = [(max(1, math.prod(x.shape[:-1])), x.shape[-1])]
+        levels = [(math.prod(x.shape[:-1]), x.shape[-1])]
     inner, row = levels[-1]
     outer = levels[0][1] if len(levels) == 2 else 0
     return x, (address(x, "x"), 0, outer, inner, row)
@@ -176,6 +176,8 @@ def row_places(x: Tensor, *, batched: bool) -> tuple[Tensor, _Rows]:
 
 def _levels(x: Tensor) -> list[tuple[int, int]] | None:
     """Return (size, stride) of the rows' dimensions, merged where they can be; None above two."""
+    if x.numel() == 0:
+        return [(1, 0)]
     levels: list[tuple[int, int]] = []
     for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True):
         if size == 1:
@@ -183,7 +185,7 @@ def _levels(x: Tensor) -> list[tuple[int, int]] | None:
         if levels and levels[-1][1] == size * stride:
             levels[-1] = levels[-1][0] * size, stride
         else:
-            levels.append((max(1, size), stride))
+            levels.append((size, stride))
     if not levels:
         return [(1, 0)]
     return levels if len(levels) <= 2 else None
