@@ -60,11 +60,9 @@ struct LinearItems {
   static void run(const LinearArgs& args, const LinearItem& item) {
     const int64_t depth = words_of(args.depth, Format::kPair);
     float* sums = reinterpret_cast<float*>(item.scratch + kGroupPanels * kChunkPanel);
-    // One block takes each panel at once where it takes it from the weight: memory is then read in
-    // one stream.
-    constexpr bool kInPlace = kReady || std::is_same_v<Element, F16>;
+    // One block of few rows takes each panel at once: memory is then read in one stream.
     const FetchAhead ahead(args.weight_elements() * static_cast<int64_t>(sizeof(Element)));
-    const bool whole = kInPlace && item.few_rows && item.block_count == 1;
+    const bool whole = item.few_rows && item.block_count == 1;
     const int64_t most = whole && depth > kChunkWords ? depth : kChunkWords;
     for (int64_t first = 0; first < depth || first == 0; first += most) {
       const int64_t count = depth - first < most ? depth - first : most;
@@ -102,10 +100,11 @@ struct LinearItems {
   }
 
  private:
-  // Words of a panel: in the weight, or packed; of a packed float16 weight `halves` too, and then
-  // the words are made by its first product, or never with few rows.
+  // Words of a panel: in the weight, or packed. With few rows there may be none, and `narrow` is
+  // where the weight has 16-bit elements. A packed float16 weight has it with many rows too, and
+  // its first product makes the words.
   struct Panel {
-    const F16* halves;
+    const Element* narrow;
     uint32_t* packed;
     const uint32_t* words;
   };
@@ -142,9 +141,10 @@ struct LinearItems {
     } else {
       // Pairs, although words here are single floats.
       const int64_t rows = (args.depth + 1) / 2 * 2;
-      Packer::widen(
-          static_cast<const Bf16*>(args.weight.data) + (number * rows + first) * kPanelColumns,
-          count, scratch);
+      const auto* pairs =
+          static_cast<const Bf16*>(args.weight.data) + (number * rows + first) * kPanelColumns;
+      if (item.few_rows) return {pairs, scratch, scratch};
+      Packer::widen(pairs, count, scratch);
       return {nullptr, scratch, scratch};
     }
   }
@@ -152,18 +152,20 @@ struct LinearItems {
   // Few rows, with what is in the weight as it is there.
   template <class Fetch>
   static void few(const Product& of, Fetch fetch) {
-    if (of.panel.halves == nullptr) {
+    if constexpr (kReady) {
       multiply(of, WordSource<Isa>{of.panel.words}, fetch);
     } else if constexpr (std::is_same_v<Element, F16>) {
-      multiply(of, HalfSource<Isa>{of.panel.halves}, fetch);
+      multiply(of, HalfSource<Isa>{of.panel.narrow}, fetch);
+    } else {
+      multiply(of, PairSource<Isa>{of.panel.narrow}, fetch);
     }
   }
 
   template <class Fetch>
   static void many(const Product& of, bool make, Fetch fetch) {
     if constexpr (std::is_same_v<Element, F16>) {
-      if (make && of.panel.halves != nullptr) {
-        return multiply(of, KeptHalfSource<Isa>{of.panel.halves, of.panel.packed}, fetch);
+      if (make && of.panel.narrow != nullptr) {
+        return multiply(of, KeptHalfSource<Isa>{of.panel.narrow, of.panel.packed}, fetch);
       }
     }
     multiply(of, WordSource<Isa>{of.panel.words}, fetch);

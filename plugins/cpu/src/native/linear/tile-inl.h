@@ -7,6 +7,7 @@
 #include "base/read_ahead.h"
 #include "linear/linear.h"
 #include "simd/format.h"
+#include "simd/lanes.h"
 
 namespace torchyard {
 namespace {
@@ -39,9 +40,10 @@ class FetchAhead {
 };
 
 // A panel's words, ready to be multiplied. Like every source: one step of depth after another, from
-// some column on.
+// some column on, in a loop of a multiple of kPeriod steps.
 template <class Isa>
 struct WordSource {
+  static constexpr int kPeriod = 1;
   const uint32_t* words;
 
   TORCHYARD_INLINE typename Isa::Vec load(int column) const { return Isa::load(words + column); }
@@ -53,6 +55,7 @@ struct WordSource {
 // A panel's float16, widened on the way.
 template <class Isa>
 struct HalfSource {
+  static constexpr int kPeriod = 1;
   const F16* halves;
 
   TORCHYARD_INLINE typename Isa::Vec load(int column) const {
@@ -63,10 +66,33 @@ struct HalfSource {
   TORCHYARD_INLINE HalfSource from(int column) const { return {halves + column}; }
 };
 
-// Likewise, and kept as words for the blocks of rows that follow: to widen and to store takes
-// nothing from the multiplications that it is done between.
+// A panel's pairs of bfloat16, widened on the way: the first of each, then the second. Compilers
+// know which it is where a loop takes two steps.
+template <class Isa>
+struct PairSource {
+  static constexpr int kPeriod = 2;
+  static constexpr int32_t kHighHalf = static_cast<int32_t>(0xffff0000u);
+  const Bf16* pairs;
+  bool second = false;
+
+  TORCHYARD_INLINE typename Isa::Vec load(int column) const {
+    using Bits = typename Lanes<Isa>::Int;
+    const Bits both = Lanes<Isa>::template load<Bits>(pairs + 2 * column);
+    return Lanes<Isa>::floats(second ? both & kHighHalf : both << 16);
+  }
+  TORCHYARD_INLINE void advance() {
+    if (second) pairs += 2 * kPanelColumns;
+    second = !second;
+  }
+  TORCHYARD_INLINE const Bf16* step() const { return pairs + (second ? kPanelColumns : 0); }
+  TORCHYARD_INLINE PairSource from(int column) const { return {pairs + 2 * column, second}; }
+};
+
+// A panel's float16, and kept as words for the blocks of rows that follow: to widen and to store
+// takes nothing from the multiplications that it is done between.
 template <class Isa>
 struct KeptHalfSource {
+  static constexpr int kPeriod = 1;
   const F16* halves;
   uint32_t* words;
 
@@ -118,6 +144,7 @@ TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, floa
   using Vec = typename Isa::Vec;
   constexpr int kVectors = TileShape<Isa>::kVectors;
   constexpr int kParts = kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
+  constexpr int kSteps = kParts > Source::kPeriod ? kParts : Source::kPeriod;
   Vec sum[kParts][kRows][kVectors];
 #pragma GCC unroll 4
   for (int i = 0; i < kParts; ++i) {
@@ -148,15 +175,18 @@ TORCHYARD_INLINE void tile(const uint32_t* a, Source source, int64_t count, floa
     for (int r = 0; r < kRows; ++r) {
       const Vec left = Isa::broadcast_word(a + r * kApart);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) sum[i][r][j] = Format::dot(sum[i][r][j], left, column[j]);
+      for (int j = 0; j < kVectors; ++j) {
+        Vec& part = sum[i % kParts][r][j];
+        part = Format::dot(part, left, column[j]);
+      }
     }
     a += kApart > 1 ? 1 : kRows;
     source.advance();
   };
-  if constexpr (kParts > 1) {
-    for (; w + kParts <= count; w += kParts) {
+  if constexpr (kSteps > 1) {
+    for (; w + kSteps <= count; w += kSteps) {
 #pragma GCC unroll 4
-      for (int i = 0; i < kParts; ++i) step(i);
+      for (int i = 0; i < kSteps; ++i) step(i);
     }
   }
   for (; w < count; ++w) step(0);
