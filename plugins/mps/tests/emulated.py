@@ -11,7 +11,7 @@ from torchyard_conformance import metal
 from torchyard_mps._launch import Launch
 from torchyard_mps._runner import runs_by
 
-__all__ = ["emulated", "fill"]
+__all__ = ["emulated", "fill", "filled"]
 
 
 def fill(launch: Launch, **options: Any) -> None:
@@ -21,16 +21,22 @@ def fill(launch: Launch, **options: Any) -> None:
         launch: the launch.
         options: of ``metal.run``.
     """
+    findings = filled(launch, **options)
+    assert not findings, findings
+
+
+def filled(launch: Launch, **options: Any) -> list[str]:
+    """Fill the outputs of a launch, and return what is wrong with the kernel."""
     buffers: list[Any] = list(launch.buffers)
     for index in launch.outputs:
         buffers[index] = metal.Empty(tuple(buffers[index].shape), buffers[index].dtype)
     outcome = metal.run(
         launch.source, launch.kernel, launch.groups, launch.threads, buffers, **options
     )
-    assert not outcome.findings, [str(finding) for finding in outcome.findings]
     names = _names(launch)
     for index in (*launch.outputs, *launch.updated):
         launch.buffers[index].copy_(outcome.outputs[names[index]])
+    return [str(finding) for finding in outcome.findings]
 
 
 def _names(launch: Launch) -> dict[int, str]:

@@ -16,6 +16,7 @@ from torchyard_mps.attention._programs import (
     CAPTURED,
     checked_count,
     declared,
+    layouts,
     lowered_mask,
     lowered_score,
     on_device,
@@ -27,8 +28,9 @@ from torchyard_mps.attention._tensors import (
     listed_by_columns,
     listed_by_rows,
     row_tiles,
+    type_definition,
 )
-from torchyard_mps.lowering import TYPES, LoweredSite, header, layout_values
+from torchyard_mps.lowering import LoweredSite, header
 
 __all__ = ["backward"]
 
@@ -50,7 +52,7 @@ def backward(
 
     Args:
         call, out, lse, grad_out, grad_lse: as the contract has them.
-        mask_mod: as of :func:`torchyard_mps.attention.forward_launch`.
+        mask_mod: as of :func:`torchyard_mps.attention.forward`.
 
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
@@ -169,15 +171,12 @@ class _BackwardPasses:
     @cached_property
     def _layouts(self) -> tuple[list[int], list[int]]:
         """Sizes and strides of what the programs of scores and of the mask capture."""
-        score, mask = (
-            layout_values(program, mod.captured) if program and mod else [0]
-            for program, mod in ((self._score, self._call.score_mod), (self._mask, self._mask_mod))
-        )
+        score, mask = layouts((self._score, self._call.score_mod), (self._mask, self._mask_mod))
         return score, mask
 
     @property
     def _typedef(self) -> str:
-        return f"typedef {TYPES[str(self._call.query.dtype).removeprefix('torch.')]} T;"
+        return type_definition("T", self._call.query.dtype)
 
     @cached_property
     def _source(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchyard_mps._launch import PREAMBLE, Launch, groups_for, metal_text
 from torchyard_mps._runner import run
-from torchyard_mps.attention._tensors import THREADS
+from torchyard_mps.attention._tensors import ROWS, THREADS
 from torchyard_mps.lowering import LoweredSite
 
 __all__ = ["PlaceSums", "spread_of", "write_parts"]
@@ -19,7 +19,6 @@ __all__ = ["PlaceSums", "spread_of", "write_parts"]
 _MEMORY: Final = 64 << 20
 _BYTES: Final = 12
 _LANES: Final = 32
-_ROWS: Final = 32
 
 
 def spread_of(site: LoweredSite) -> int:
@@ -78,7 +77,7 @@ def write_parts(
         device: of the call.
     """
     heads, tiles, keys = sizes
-    shape = {0: (), 1: (_ROWS,), 2: (_ROWS, keys)}[spread_of(site)]
+    shape = {0: (), 1: (ROWS,), 2: (ROWS, keys)}[spread_of(site)]
     at_once = max(1, _MEMORY // (_BYTES * torch.Size(shape).numel()))
     tile_step, head_step = min(tiles, at_once), max(1, min(heads, at_once // tiles))
     for head in range(0, heads, head_step):

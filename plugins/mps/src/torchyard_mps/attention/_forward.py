@@ -1,89 +1,145 @@
-"""``forward_launch``: outputs of attention by one kernel."""
+"""``forward``: outputs of attention by one kernel, and by a second one where keys are cut."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks, ScoreMod
+from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
 from torchyard_mps._launch import Launch, metal_text
+from torchyard_mps._runner import run
+from torchyard_mps.attention._merge import merge_launch
+from torchyard_mps.attention._parts import PART, Parts, key_length, parts_of
 from torchyard_mps.attention._programs import (
     CAPTURED,
     checked_count,
     declared,
+    layouts,
     lowered_mask,
     lowered_score,
     on_device,
     visible_text,
 )
-from torchyard_mps.attention._tensors import THREADS, constants, or_one, row_tiles
-from torchyard_mps.lowering import TYPES, LoweredProgram, header, layout_values
+from torchyard_mps.attention._tensors import constants, no_lists, or_one, type_definition
+from torchyard_mps.lowering import header
 
-__all__ = ["forward_launch"]
+__all__ = ["forward", "forward_launches"]
+
+# Where the layouts of captured tensors begin in what the kernel calls ``sizes``.
+_LAYOUTS: Final = 29
+# out, lse and max_scores; the last is of one element where it is not wanted.
+_Outputs = tuple[Tensor, Tensor, Tensor]
 
 
-def forward_launch(
-    call: AttentionCall, *, mask_mod: ScoreMod | None = None
-) -> tuple[Launch, AttentionResult]:
-    """Return the launch of ``attention/1``'s forward, and the result that it fills.
+def forward(call: AttentionCall, *, mask_mod: ScoreMod | None = None) -> AttentionResult:
+    """Compute ``attention/1``. The same inputs give the same bits in every run.
 
-    Blocks that the call's mask lists nowhere are not read. An element that a captured tensor does
-    not have is NaN, and 0 of a tensor of integers.
+    Where queries are few, heads that share a key head are computed together, and several
+    threadgroups share the keys, 256 each; other calls are computed by one threadgroup per tile of
+    rows. Which of them is a function of the call's sizes. Keys in pages are read in place.
 
     Args:
-        call: the call, of float32, float16 or bfloat16, without dropout and pages.
-        mask_mod: the program of the call's mask, over (s, b, h, q, k) as a score_mod's: kernels
-            compute it instead of reading the bits of partial blocks. Without a mask in the call it
-            is computed for every pair.
+        call, mask_mod: as of :func:`forward_launches`.
 
     Raises:
         UnsupportedProgramError: a program has what kernels do not compute.
         ValueError: programs capture more tensors than Metal has buffers for.
     """
-    query, value = call.query, call.value
-    batches, heads, q_length, _ = query.shape
-    out = query.new_empty((batches, heads, q_length, value.shape[3]))
-    lse = query.new_empty((batches, heads, q_length), dtype=torch.float32)
+    launches, result = forward_launches(call, mask_mod=mask_mod)
+    for launch in launches:
+        run(launch)
+    return result
+
+
+def forward_launches(
+    call: AttentionCall, *, mask_mod: ScoreMod | None = None, part: int = PART
+) -> tuple[tuple[Launch, ...], AttentionResult]:
+    """Return the launches of ``attention/1``'s forward, in order, and the result that they fill.
+
+    Blocks that the call's mask lists nowhere are not read. An element that a captured tensor does
+    not have is NaN, and 0 of a tensor of integers.
+
+    Args:
+        call: the call, of float32, float16 or bfloat16, without dropout; with pages or without.
+        mask_mod: the program of the call's mask, over (s, b, h, q, k) as a score_mod's: kernels
+            compute it instead of reading the bits of partial blocks. Without a mask in the call it
+            is computed for every pair.
+        part: keys that a threadgroup takes where queries are few, a multiple of 32.
+
+    Returns:
+        No launch where there is nothing to compute, two where keys are in several parts, or one.
+
+    Raises:
+        UnsupportedProgramError: a program has what kernels do not compute.
+        ValueError: programs capture more tensors than Metal has buffers for.
+    """
+    query = call.query
+    out = query.new_empty((*query.shape[:3], call.value.shape[3]))
+    lse = query.new_empty(query.shape[:3], dtype=torch.float32)
     # Where they are not wanted they are not written.
     max_scores = torch.empty_like(lse) if call.max_scores else lse.new_zeros(1)
-    score, mask = lowered_score(call.score_mod), lowered_mask(mask_mod)
-    source, captured = _source(call, score, mask, mask_mod)
-    checked_count("forward_launch", captured)
-    device = query.device
-    score_layout, mask_layout = (
-        torch.tensor(
-            layout_values(program, mod.captured) if program and mod else [0], device=device
+    outputs = (out, lse, max_scores)
+    parts = parts_of(call, part)
+    if parts.count == 1:
+        launches = [_launch(call, mask_mod, parts, outputs)]
+    else:
+        maxima = (parts.count, *lse.shape) if call.max_scores else (1,)
+        cut = (
+            lse.new_empty((parts.count, *out.shape)),
+            lse.new_empty((parts.count, *lse.shape)),
+            lse.new_empty(maxima),
         )
-        for program, mod in ((score, call.score_mod), (mask, mask_mod))
-    )
-    lists = _mask_tensors(call.mask, device)
-    buffers = (
-        *(or_one(query), or_one(call.key), or_one(value), or_one(out), or_one(lse)),
-        *(max_scores, *lists, _sizes(call, out)),
-        *(
-            torch.tensor(call.scale, dtype=torch.float32, device=device),
-            score_layout,
-            mask_layout,
-            *on_device(captured, device),
-        ),
-    )
-    block = 0 if call.mask is None else call.mask.block_size[0]
-    groups = (row_tiles(q_length, block), batches * heads)
-    outputs = (3, 4, 5) if call.max_scores else (3, 4)
-    launch = Launch(source, "attention_forward", groups, THREADS, buffers, outputs)
+        launches = [
+            _launch(call, mask_mod, parts, cut),
+            merge_launch(cut, outputs, maxima=call.max_scores),
+        ]
     result = AttentionResult(
         out, lse if call.lse else None, max_scores if call.max_scores else None
     )
-    return launch, result
+    return tuple(launch for launch in launches if 0 not in launch.groups), result
+
+
+def _launch(
+    call: AttentionCall, mask_mod: ScoreMod | None, parts: Parts, outputs: _Outputs
+) -> Launch:
+    """Return the launch that fills outputs, or the outputs of each part, as float32."""
+    query, device = call.query, call.query.device
+    batches, heads = query.shape[:2]
+    source, layout, captured = _source(call, mask_mod, parts, outputs[0].dtype)
+    lists, list_sizes = no_lists(device)
+    if call.mask is not None:
+        lists = tuple(or_one(tensor) for tensor in call.mask.tensors)
+        list_sizes = [*call.mask.kv_indices.shape, call.mask.full_kv_indices.shape[3]]
+    table = lengths = torch.zeros(1, dtype=torch.int32, device=device)
+    width = 0
+    if call.pages is not None:
+        table, lengths = or_one(call.pages.table), or_one(call.pages.lengths)
+        width = call.pages.table.shape[1]
+    tensors = (query, call.key, call.value, outputs[0][0] if parts.count > 1 else outputs[0])
+    strides = [stride for tensor in tensors for stride in tensor.stride()]
+    group = heads // max(1, call.key.shape[1])
+    counts = (heads, group, query.shape[2], key_length(call))
+    cut = (parts.count, parts.steps, batches * heads * query.shape[2], width)
+    sizes = torch.tensor([*strides, *counts, *list_sizes, *cut, *layout], device=device)
+    buffers = (
+        *(or_one(tensor) for tensor in (query, call.key, call.value, *outputs)),
+        *(*lists, sizes, torch.tensor(call.scale, dtype=torch.float32, device=device)),
+        *(table, lengths, *on_device(captured, device)),
+    )
+    groups = (parts.tiles * parts.count, batches * heads // parts.fold)
+    indices = (3, 4, 5) if call.max_scores else (3, 4)
+    return Launch(source, "attention_forward", groups, parts.threads, buffers, indices)
 
 
 def _source(
-    call: AttentionCall,
-    score: LoweredProgram | None,
-    mask: LoweredProgram | None,
-    mask_mod: ScoreMod | None,
-) -> tuple[str, list[Tensor]]:
-    """Return the kernel's source, and the captured tensors that it takes."""
+    call: AttentionCall, mask_mod: ScoreMod | None, parts: Parts, out: torch.dtype
+) -> tuple[str, list[int], list[Tensor]]:
+    """Return the kernel's source, the layouts of captured tensors, and those tensors."""
+    score, mask = lowered_score(call.score_mod), lowered_mask(mask_mod)
+    score_layout, mask_layout = layouts((score, call.score_mod), (mask, mask_mod))
+    places = {"score": _LAYOUTS, "mask": _LAYOUTS + len(score_layout)}
     parameters = ""
     captured: list[Tensor] = []
     calls = {"score": "s", "mask": visible_text(call.mask)}
@@ -94,41 +150,20 @@ def _source(
         for place, (kind, tensor) in enumerate(names, CAPTURED + len(captured)):
             parameters += f"device const {kind}* {tensor} [[buffer({place})]], "
         captured += tensors
-        arguments = ", ".join(("s", "b", "h", "q", "k", *(of for _, of in names), f"{name}_layout"))
-        calls[name] = f"{name}_mod({arguments})"
+        given = ("s", "b", "h", "q", "k", *(of for _, of in names), f"sizes + {places[name]}")
+        calls[name] = f"{name}_mod({', '.join(given)})"
+    checked_count("forward", captured)
     defined = {
-        **constants(call.query, call.value, call.mask),
+        **constants(call.query, call.value, call.mask, parts.threads),
+        "FOLD": parts.fold,
+        "PAGE": 0 if call.pages is None else call.key.shape[2],
         "MAXIMA": str(call.max_scores).lower(),
         "SCORE": calls["score"],
         "VISIBLE": calls["mask"],
     }
-    kind = TYPES[str(call.query.dtype).removeprefix("torch.")]
-    lines = [f"typedef {kind} T;"]
+    lines = [type_definition("T", call.query.dtype), type_definition("OUT", out)]
     lines += [f"#define {name} {text}" for name, text in defined.items()]
     programs = [program.source for program in (score, mask) if program is not None]
     kernel = metal_text("attention/tiles", "attention/forward")
     kernel = kernel.replace("CAPTURED uint2", f"{parameters}uint2")
-    return "\n".join([header(), *programs, *lines, kernel]), captured
-
-
-def _mask_tensors(mask: MaskBlocks | None, device: torch.device) -> tuple[Tensor, ...]:
-    """Return a mask's tensors as the kernel takes them; without one what is never read."""
-    if mask is None:
-        none, bits, wide = (
-            torch.zeros(1, dtype=dtype, device=device)
-            for dtype in (torch.int32, torch.uint8, torch.int64)
-        )
-        return none, none, none, none, bits, wide
-    return tuple(or_one(tensor) for tensor in mask.tensors)
-
-
-def _sizes(call: AttentionCall, out: Tensor) -> Tensor:
-    lists: tuple[int, ...] = (1, 1, 1, 1, 1)
-    if call.mask is not None:
-        lists = (*call.mask.kv_indices.shape, call.mask.full_kv_indices.shape[3])
-    heads, kv_heads = call.query.shape[1], call.key.shape[1]
-    strides = [
-        stride for tensor in (call.query, call.key, call.value, out) for stride in tensor.stride()
-    ]
-    counts = (heads, heads // max(1, kv_heads), call.query.shape[2], call.key.shape[2])
-    return torch.tensor([*strides, *counts, *lists], device=call.query.device)
+    return "\n".join([header(), *programs, *lines, kernel]), [*score_layout, *mask_layout], captured

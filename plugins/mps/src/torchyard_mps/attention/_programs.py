@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks, ScoreMod
-from torchyard_mps.lowering import LoweredProgram, lower
+from torchyard_mps.lowering import LoweredProgram, layout_values, lower
 from torchyard_programs import Input, UnsupportedProgramError
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "checked_count",
     "declared",
     "lacking_of_program",
+    "layouts",
     "lowered_mask",
     "lowered_score",
     "on_device",
@@ -91,6 +92,16 @@ def declared(
         (kind, f"captured{first + place}") for place, (_, kind, _) in enumerate(program.tensors)
     ]
     return names, [mod.captured[number] for number, _, _ in program.tensors]
+
+
+def layouts(
+    *programs: tuple[LoweredProgram | None, ScoreMod | None],
+) -> tuple[list[int], ...]:
+    """Return sizes and strides of what each of some programs captures."""
+    return tuple(
+        layout_values(program, mod.captured) if program and mod else [0]
+        for program, mod in programs
+    )
 
 
 def checked_count(of: str, captured: Sequence[Tensor]) -> None:

@@ -9,10 +9,22 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_attention.contract import listed_by_columns as by_columns
+from torchyard_mps.lowering import TYPES
 
-__all__ = ["THREADS", "constants", "listed_by_columns", "listed_by_rows", "or_one", "row_tiles"]
+__all__ = [
+    "ROWS",
+    "THREADS",
+    "constants",
+    "listed_by_columns",
+    "listed_by_rows",
+    "no_lists",
+    "or_one",
+    "row_tiles",
+    "type_definition",
+]
 
-_ROWS: Final = 32
+# Rows of a tile, of which each simdgroup of 32 threads computes 8.
+ROWS: Final = 32
 THREADS: Final = 128
 
 
@@ -21,14 +33,21 @@ def or_one(tensor: Tensor) -> Tensor:
     return tensor if tensor.numel() else tensor.new_zeros(1)
 
 
-def row_tiles(length: int, block: int) -> int:
-    """Return how many tiles of rows there are; tiles do not cross blocks."""
+def type_definition(name: str, dtype: torch.dtype) -> str:
+    """Return the line of Metal that names the type of a dtype."""
+    return f"typedef {TYPES[str(dtype).removeprefix('torch.')]} {name};"
+
+
+def row_tiles(length: int, block: int, rows: int = ROWS) -> int:
+    """Return how many tiles of so many rows there are; tiles do not cross blocks."""
     if not block:
-        return -(-length // _ROWS)
-    return -(-length // block) * -(-min(block, length) // _ROWS)
+        return -(-length // rows)
+    return -(-length // block) * -(-min(block, length) // rows)
 
 
-def constants(query: Tensor, value: Tensor, mask: MaskBlocks | None) -> dict[str, object]:
+def constants(
+    query: Tensor, value: Tensor, mask: MaskBlocks | None, threads: int = THREADS
+) -> dict[str, object]:
     """Return what kernels are compiled for, but for programs."""
     block, key_block = (0, 0) if mask is None else mask.block_size
     return {
@@ -37,6 +56,7 @@ def constants(query: Tensor, value: Tensor, mask: MaskBlocks | None) -> dict[str
         "BLOCK": block,
         "KEY_BLOCK": key_block,
         "LISTS": str(mask is not None).lower(),
+        "THREADS": threads,
     }
 
 
@@ -49,7 +69,7 @@ def listed_by_rows(
     blocks' bits. Sizes: batches, heads, rows of blocks, width of partial and of full blocks.
     """
     if mask is None:
-        return _no_lists(device)
+        return no_lists(device)
     width = mask.kv_indices.shape[3]
     slots = mask.first_partial[..., None] + torch.arange(width, device=device)
     lists = (
@@ -65,14 +85,15 @@ def listed_by_columns(
 ) -> tuple[tuple[Tensor, ...], list[int]]:
     """Return the same by columns of blocks, each with its rows of blocks in ascending order."""
     if mask is None:
-        return _no_lists(device)
+        return no_lists(device)
     counts, blocks, full_counts, full_blocks, slots = by_columns(mask, kv_length)
     lists = (counts, blocks, full_counts, full_blocks, mask.bits, slots)
     rows = mask.kv_num_blocks.shape[2]
     return tuple(or_one(tensor) for tensor in lists), [*counts.shape, rows, rows]
 
 
-def _no_lists(device: torch.device) -> tuple[tuple[Tensor, ...], list[int]]:
+def no_lists(device: torch.device) -> tuple[tuple[Tensor, ...], list[int]]:
+    """Return what stands for the lists of a call without a mask, and is never read."""
     none, bits, wide = (
         torch.zeros(1, dtype=dtype, device=device)
         for dtype in (torch.int32, torch.uint8, torch.int64)

@@ -39,13 +39,23 @@ def offered(contract: str) -> Sequence[Implementation]:
 
 def supports_forward(request: AttentionRequest, platform: Platform) -> Verdict:
     """Say whether the kernel computes a request; a function of these arguments alone."""
-    return _verdict(request, platform, wanted=None)
+    verdict = _verdict(request, platform, wanted=None)
+    if verdict.supported and request.page_size:
+        return Verdict.yes(f"{verdict.text}, reads pages in place")
+    return verdict
 
 
 def supports_backward(request: AttentionRequest, platform: Platform) -> Verdict:
     """Say whether the kernels compute the gradients; a function of these arguments alone."""
     wanted = tuple(number for number, flag in enumerate(request.captured_grad) if flag)
-    return _verdict(request, platform, wanted=wanted)
+    verdict = _verdict(request, platform, wanted=wanted)
+    if verdict.supported and request.page_size:
+        return Verdict.no(
+            ReasonCode.LAYOUT,
+            f"reads contiguous keys, got pages of {request.page_size}",
+            "attend to contiguous keys where gradients are wanted",
+        )
+    return verdict
 
 
 def _verdict(
@@ -59,8 +69,6 @@ def _verdict(
     refused = refused_sizes(request, _DTYPES, _MAX_HEAD_DIM)
     if refused is not None:
         return refused
-    if request.page_size:
-        return Verdict.no(ReasonCode.LAYOUT, "reads contiguous keys, got pages of a cache")
     longest, heads = max(request.q_length, request.kv_length), request.batch * request.q_heads
     if longest > _MAX_LENGTH or heads > _MAX_HEADS:
         return Verdict.no(
@@ -78,17 +86,20 @@ def _lacking_of_program(request: AttentionRequest, wanted: tuple[int, ...] | Non
     return lacking_of_program(request.score_text, request.score_captured, wanted=wanted)
 
 
+class _Forward:
+    """The forward."""
+
+    # Keys and values in the pages of a cache are read in place.
+    reads_pages: Final = True
+
+    def __call__(self, call: AttentionCall) -> AttentionResult:
+        from torchyard_mps.attention import forward
+
+        return forward(call)
+
+
 def _load_forward() -> Any:
-    from torchyard_mps._runner import run
-    from torchyard_mps.attention import forward_launch
-
-    def compute(call: AttentionCall) -> AttentionResult:
-        launch, result = forward_launch(call)
-        if 0 not in launch.groups:
-            run(launch)
-        return result
-
-    return compute
+    return _Forward()
 
 
 def _load_backward() -> Any:

@@ -38,10 +38,12 @@ inline Rows rows_of(device const T* tensor, constant long* strides, int b, int h
   return {tensor + b * strides[0] + h * strides[1], strides[2], strides[3], span};
 }
 
+inline long place_of(thread const Rows& rows, int row) { return row * rows.row_stride; }
+
 inline bool load_rows(threadgroup float* tile, thread const Rows& rows, int column, int columns,
                       int thread_index) {
-  return load_tile(tile, rows.head, rows.span.first, rows.span.end, column, columns,
-                   rows.row_stride, rows.column_stride, thread_index);
+  return load_tile<kTile>(tile, rows.head, rows, rows.span.first, rows.span.end, column, columns,
+                          rows.column_stride, thread_index);
 }
 
 // A mask's blocks, by rows of blocks or by columns; slots are those of partial blocks' bits.
@@ -159,7 +161,7 @@ inline void accumulate(thread simdgroup_matrix<float, 8, 8>* total,
     const bool odd_in_simdgroup = simd_any(odd);
     if (lane == 0) odd_parts[simd] = odd_in_simdgroup;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (odd_parts[0] || odd_parts[1] || odd_parts[2] || odd_parts[3]) {
+    if (any_simdgroup(odd_parts)) {
       for (int part = 0; part < 4; part++)
         simdgroup_store(chunk[part], sums + simd * 8 * kTile + part * 8, kTile);
       simdgroup_barrier(mem_flags::mem_threadgroup);

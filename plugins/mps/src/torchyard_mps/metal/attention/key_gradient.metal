@@ -18,7 +18,7 @@ kernel void attention_key_gradient(
   threadgroup float left[kTile * kTile], right[kTile * kTile];
   threadgroup float weights[kTile * kTile], found[kTile * kTile];
   threadgroup uint visible[kTile];  // of each row a bit for each of the keys
-  threadgroup bool odd_parts[kThreads / 32];
+  threadgroup bool odd_parts[kSimds];
 
   const Programs programs = {PROGRAMS};
   const Lists lists = {partial_counts, partial_blocks, full_counts, full_blocks, slots};

@@ -15,7 +15,7 @@ kernel void attention_query_gradient(
   threadgroup float left[kTile * kTile], right[kTile * kTile];
   threadgroup float scores[kTile * kTile], found[kTile * kTile];
   threadgroup uint visible[kTile];  // of each row a bit for each key of the step
-  threadgroup bool odd_parts[kThreads / 32];
+  threadgroup bool odd_parts[kSimds];
 
   const Programs programs = {PROGRAMS};
   const Lists lists = {partial_counts, partial_blocks, full_counts, full_blocks, slots};

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from packages.attention.tests.attention_calls import call_of
-from plugins.mps.tests.gradient_runs import given_for, gradients, worst
+from plugins.mps.tests.attention.gradient_runs import given_for, gradients, worst
 from torchyard_mps.attention import _backward, _captured
 
 _VALUES: Final = "values"

@@ -10,11 +10,11 @@ import torch
 
 from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
-from plugins.mps.tests.attention_runs import forward
+from plugins.mps.tests.attention.forward_runs import forward
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call, mask_blocks, traced_score_mod
 from torchyard_attention.tolerance import Ruler, report
-from torchyard_mps.attention import forward_launch
+from torchyard_mps.attention import forward_launches
 from torchyard_programs import UnsupportedProgramError
 
 # Another order, or AddressSanitizer, takes as long again.
@@ -107,14 +107,14 @@ def test_a_row_that_is_nan_leaves_the_other_rows() -> None:
 def test_float64_of_a_program_is_refused() -> None:
     call = make_call(batch=1, score_mod=lambda s, b, h, q, k: (s.double() * 2).float())
     with pytest.raises(UnsupportedProgramError, match="float64, which Metal does not have"):
-        forward_launch(call)
+        forward_launches(call)
 
 
 def test_more_captured_tensors_than_buffers_are_refused() -> None:
     tables = [torch.zeros(4) for _ in range(16)]
     call = make_call(batch=1, score_mod=lambda s, b, h, q, k: s + sum(t[h] for t in tables))
     with pytest.raises(ValueError, match="at most 15 captured tensors, got 16"):
-        forward_launch(call)
+        forward_launches(call)
 
 
 # What is planted in the kernel, and by what it is found: a kind of finding, or wrong values.
@@ -128,7 +128,7 @@ _MUTANTS: Final = {
     "key-beyond-the-end": ("k < stop &&", "k <= stop &&", "values"),
     "output-beyond-the-end": ("at < end && column", "at <= end && column", "out-of-bounds"),
     "no-rescale": ("weight * rescale + quad_sum(sum)", "weight + quad_sum(sum)", "values"),
-    "wrong-head": ("h / int(sizes[kGroup])", "h % int(sizes[kGroup])", "values"),
+    "wrong-head": ("first_head / int(sizes[kGroup])", "first_head % int(sizes[kGroup])", "values"),
     "simdgroup-barrier": (
         "    simdgroup_barrier(mem_flags::mem_threadgroup);\n\n    float own[8]",
         "    float own[8]",

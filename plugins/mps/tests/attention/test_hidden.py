@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from plugins.mps.tests.attention_runs import forward
-from plugins.mps.tests.gradient_runs import given_for, gradients
+from plugins.mps.tests.attention.forward_runs import forward
+from plugins.mps.tests.attention.gradient_runs import given_for, gradients
 from torchyard_attention.cases import MASKS
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.reference import reference_backward, reference_forward
