@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
-from plugins.mps.tests.emulated import emulated
 from plugins.mps.tests.attention.gradient_runs import given_for, gradients, worst
+from plugins.mps.tests.emulated import emulated
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call, traced_score_mod
 from torchyard_mps.attention import backward

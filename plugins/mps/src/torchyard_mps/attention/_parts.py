@@ -12,10 +12,12 @@ __all__ = ["PART", "Parts", "key_length", "parts_of"]
 
 # Keys of a part: fixed, so that a sequence's bits do not depend on its neighbours.
 PART: Final = 256
-# Queries up to which heads share tiles and keys are cut: what a simdgroup computes.
+# Queries up to which heads share tiles and keys are cut.
 _FEW: Final = 8
 _KEYS: Final = 32
+# Threads of a simdgroup, and rows that it computes.
 _LANES: Final = 32
+_ROWS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,8 @@ def parts_of(call: AttentionCall, keys: int = PART) -> Parts:
     fold = call.query.shape[1] // max(1, call.key.shape[1]) if few and shared else 1
     block = 0 if mask is None else mask.block_size[0]
     folded = min(rows, block or rows) * fold
-    simdgroups = min(ROWS, max(1, folded)) + 7 >> 3
-    tiles = row_tiles(rows * fold, block * fold, simdgroups * 8)
+    simdgroups = max(1, -(-min(ROWS, folded) // _ROWS))
+    tiles = row_tiles(rows * fold, block * fold, simdgroups * _ROWS)
     steps = _most_steps(call)
     part_steps = keys // _KEYS if few else max(1, steps)
     return Parts(
