@@ -12,6 +12,7 @@ import torch
 
 from packages.attention.tests.attention_calls import call_of
 from plugins.mps.tests.attention.gradient_runs import given_for, worst
+from plugins.mps.tests.attention.paged_calls import paged
 from plugins.mps.tests.emulated import emulated
 from torchyard import Platform, PluginState, Registry, read_platform_file, registry
 from torchyard_attention.contract import (
@@ -21,6 +22,7 @@ from torchyard_attention.contract import (
     MaskKind,
     ScoreKind,
 )
+from torchyard_attention.pages import reads_pages
 from torchyard_attention.tolerance import Ruler, report
 from torchyard_mps._family import family
 from torchyard_mps.device import torchyard_probe_device
@@ -111,7 +113,6 @@ def test_kernels_that_ran_on_no_gpu_are_enlisted_by_name_alone(name: str) -> Non
         (replace(_REQUEST, head_dim=257), _machine(), "E_HEAD_DIM"),
         (replace(_REQUEST, value_dim=0), _machine(), "E_HEAD_DIM"),
         (replace(_REQUEST, dropout=True), _machine(), "E_DROPOUT"),
-        (replace(_REQUEST, page_size=16), _machine(), "E_LAYOUT"),
         (replace(_REQUEST, kv_length=2**21), _machine(), "E_SHAPE"),
         (replace(_REQUEST, score=ScoreKind.POINTWISE), _machine(), "E_SCORE_MOD"),
     ],
@@ -123,6 +124,17 @@ def test_what_the_kernel_does_not_compute_is_refused_by_code(
     for supports in (supports_forward, supports_backward):
         verdict = supports(request_, platform)
         assert (verdict.supported, str(verdict.code)) == (False, code)
+
+
+def test_pages_are_read_by_the_forward_alone() -> None:
+    request = replace(_REQUEST, page_size=16)
+    verdict = supports_forward(request, _machine())
+    assert verdict.supported
+    assert "reads pages in place" in verdict.text
+    refused = supports_backward(request, _machine())
+    assert (refused.supported, str(refused.code)) == (False, "E_LAYOUT")
+    assert "got pages of 16" in refused.text
+    assert refused.hint
 
 
 def test_score_programs_are_judged_by_what_metal_computes() -> None:
@@ -146,6 +158,23 @@ def test_what_the_hook_loads_computes(name: str) -> None:
     with emulated():
         result = offered.load()(call)
     assert not (message := report(Ruler(call).compare(result))), message
+
+
+def test_what_the_hook_loads_reads_pages_and_decodes() -> None:
+    (offered,) = torchyard_implementations(contract=FORWARD)
+    forward = offered.load()
+    assert reads_pages(forward)
+    call, whole = paged((300, 17))
+    with emulated():
+        result = forward(call)
+    assert not (message := report(Ruler(whole).compare(result))), message
+
+
+def test_what_the_hook_loads_computes_nothing_of_no_rows() -> None:
+    (offered,) = torchyard_implementations(contract=FORWARD)
+    call = call_of("lengths-0-5")
+    # No launch is made.
+    assert offered.load()(call).out.shape == call.query.shape
 
 
 def test_what_the_hook_loads_computes_gradients() -> None:

@@ -38,7 +38,7 @@ def paged(
         q_length, dtype, score_mod: as of make_call.
         causal: whether the rows are each sequence's last positions, by a mask.
         block_size: of that mask.
-        seed: of where the pages lie.
+        seed: of the order of pages.
     """
     longest, batch = max(lengths), len(lengths)
     ends = torch.tensor(lengths)

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from packages.attention.tests.attention_calls import LAYOUTS, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
@@ -74,6 +76,44 @@ def test_mask_programs(name: str) -> None:
         **_SIZES, kv_length=LENGTH, visible=visible.expand(1, 1, 3, LENGTH), score_mod=alibi
     )
     _check(call, traced_score_mod(lambda s, b, h, q, k: function(b, h, q, k)), part=32)
+
+
+@given(
+    st.integers(1, 2),
+    st.sampled_from((1, 2, 5)),
+    st.integers(1, 8),
+    st.integers(0, 200),
+    st.sampled_from((32, 64, 256)),
+    st.sampled_from(((0, 0), (16, 16), (3, 13), (2, 128))),
+    st.integers(0, 2**20),
+)
+@settings(max_examples=4)
+def test_sizes(
+    kv_heads: int,
+    group: int,
+    q_length: int,
+    kv_length: int,
+    part: int,
+    blocks: tuple[int, int],
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    visible = torch.rand((1, 1, q_length, kv_length), generator=generator) < 0.5
+    call = make_call(
+        seed=seed,
+        batch=1,
+        q_heads=kv_heads * group,
+        kv_heads=kv_heads,
+        q_length=q_length,
+        kv_length=kv_length,
+        head_dim=8,
+        value_dim=12,
+        visible=visible if blocks[0] else None,
+        block_size=blocks if blocks[0] else (128, 128),
+        score_mod=alibi,
+        max_scores=True,
+    )
+    _check(call, part=part)
 
 
 @pytest.mark.parametrize("name", ["four-queries", "three-queries-half"])
