@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from packages.attention.tests.paged.paged_calls import paged
 from torchyard_attention import scores
 from torchyard_attention.cases import MASKS
 from torchyard_attention.contract import AttentionCall, AttentionResult
-from torchyard_attention.pages import KeyPages, gathered
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.testing import make_call, traced_score_mod
 from torchyard_attention.tolerance import Ruler, report
@@ -93,30 +93,12 @@ def test_hidden_keys_reach_nothing(target: str, poison: float) -> None:
     assert not got.out.isfinite().all()
 
 
-_PAGE: Final = 16
 _LENGTHS: Final = (50, 0, 17)
 
 
-def _paged(lengths: tuple[int, ...] = _LENGTHS, seed: int = 5) -> AttentionCall:
-    """Return a call whose keys are in pages, in any order, between pages of NaN."""
-    call = make_call(
-        batch=len(lengths), q_heads=4, kv_heads=2, q_length=2, kv_length=64, head_dim=16,
-        score_mod=_alibi, max_scores=True,
-    )  # fmt: skip
-    width = -(-call.key.shape[2] // _PAGE)
-    order = torch.randperm(2 * len(lengths) * width, generator=torch.Generator().manual_seed(seed))
-    table = order[: len(lengths) * width].view(len(lengths), width).to(torch.int32)
-
-    def pool(tensor: Tensor) -> Tensor:
-        pages = torch.full((order.numel(), 2, _PAGE, tensor.shape[3]), math.nan)
-        for batch, length in enumerate(lengths):
-            for place in range(length):
-                page = int(table[batch, place // _PAGE])
-                pages[page, :, place % _PAGE] = tensor[batch, :, place]
-        return pages
-
-    pages = KeyPages(table, torch.tensor(lengths, dtype=torch.int32))
-    return replace(call, key=pool(call.key), value=pool(call.value), pages=pages)
+def _paged(lengths: tuple[int, ...] = _LENGTHS, **how: Any) -> tuple[AttentionCall, AttentionCall]:
+    """Return a call whose keys are in pages, and the same with contiguous keys, without NaN."""
+    return paged(lengths, kv_length=64, score_mod=_alibi, **how)
 
 
 def _same(one: AttentionResult, other: AttentionResult) -> bool:
@@ -125,26 +107,21 @@ def _same(one: AttentionResult, other: AttentionResult) -> bool:
 
 
 def test_pages() -> None:
-    call = _paged()
+    call, whole = _paged()
     got = decode(call, tiles=Tiles(rows=16, keys=16))
-    assert not (message := report(Ruler(gathered(call)).compare(got))), message
+    assert not (message := report(Ruler(whole).compare(got))), message
     assert got.out[1].eq(0).all()
     # Neither the pages nor other sequences change a bit.
-    assert _same(got, decode(_paged(seed=6), tiles=Tiles(rows=16, keys=16)))
-    other = decode(_paged((50, 64, 17)), tiles=Tiles(rows=16, keys=16))
+    assert _same(got, decode(_paged(seed=6)[0], tiles=Tiles(rows=16, keys=16)))
+    other = decode(_paged((50, 64, 17))[0], tiles=Tiles(rows=16, keys=16))
     assert torch.equal(got.out[::2], other.out[::2])
 
 
 def test_pages_with_a_mask() -> None:
-    call = _paged((50, 64, 17))
-    lengths = torch.tensor([50, 64, 17])
-    q, k = torch.arange(2)[:, None], torch.arange(64)
     # The last queries of each sequence, causal.
-    visible = (k <= q + lengths[:, None, None] - 2)[:, None]
-    dense = make_call(batch=3, q_heads=4, q_length=2, kv_length=64, visible=visible)
-    call = replace(call, mask=dense.mask)
+    call, whole = _paged((50, 64, 17), causal=True)
     got = decode(call, tiles=Tiles(rows=16, keys=16))
-    assert not (message := report(Ruler(gathered(call)).compare(got))), message
+    assert not (message := report(Ruler(whole).compare(got))), message
 
 
 # Queries and keys of each sequence.

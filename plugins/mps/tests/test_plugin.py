@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from packages.attention.tests.attention_calls import call_of
+from packages.attention.tests.paged.paged_calls import paged
 from plugins.mps.tests.attention.gradient_runs import given_for, worst
-from plugins.mps.tests.attention.paged_calls import paged
 from plugins.mps.tests.emulated import emulated
 from torchyard import Platform, PluginState, Registry, read_platform_file, registry
 from torchyard_attention.contract import (

@@ -57,6 +57,9 @@ class Error:
         if not self.same_kind:
             return math.inf
         pairs = ((self.greatest, self.greatest_bound), (self.rms, self.rms_bound))
+        # A bound of NaN, as of inputs with NaN, says nothing and lets nothing pass.
+        if any(math.isnan(bound) for _, bound in pairs):
+            return math.inf
         return max(0.0 if error == 0 else error / bound for error, bound in pairs)
 
 

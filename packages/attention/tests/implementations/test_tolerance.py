@@ -53,6 +53,14 @@ def test_an_lse_in_powers_of_two_fails() -> None:
     assert "lse: " in report(Ruler(call).compare(replace(result, lse=result.lse / 0.6931)))
 
 
+def test_a_ruler_of_inputs_with_nan_lets_nothing_pass() -> None:
+    call = CASES["plain"].call()
+    query = call.query.clone()
+    query[0, 0, 0] = torch.nan
+
+    assert report(Ruler(replace(call, query=query)).compare(reference_forward(call)))
+
+
 def test_nan_and_infinities_must_be_where_the_reference_has_them() -> None:
     call = CASES["mask-empty_rows"].call()
     result = reference_forward(call)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from packages.attention.tests.paged.paged_calls import paged
 from plugins.mps.tests.attention.decode_calls import PART, alibi, decode_call
 from plugins.mps.tests.attention.forward_runs import forward
-from plugins.mps.tests.attention.paged_calls import paged
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.tolerance import Ruler, report
 from torchyard_mps.attention import _forward, _merge

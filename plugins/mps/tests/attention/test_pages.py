@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 import torch
 
+from packages.attention.tests.paged.paged_calls import paged
 from plugins.mps.tests.attention.decode_calls import PART, alibi
 from plugins.mps.tests.attention.forward_runs import forward, same
-from plugins.mps.tests.attention.paged_calls import paged
 from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_attention.pages import gathered
 from torchyard_attention.reference import reference_forward

@@ -21,6 +21,7 @@ def paged(
     lengths: tuple[int, ...],
     *,
     page_size: int = 16,
+    kv_length: int = 0,
     width: int = 0,
     q_length: int = 2,
     causal: bool = False,
@@ -34,13 +35,15 @@ def paged(
     Args:
         lengths: keys of each sequence.
         page_size: keys of a page.
-        width: of the table of pages; 0: as the longest sequence needs.
+        kv_length: keys that are drawn for each; 0: the longest one's. Equal ones give sequences
+            the same keys whatever the lengths are.
+        width: of the table of pages; 0: as those keys need.
         q_length, dtype, score_mod: as of make_call.
         causal: whether the rows are each sequence's last positions, by a mask.
         block_size: of that mask.
         seed: of the order of pages.
     """
-    longest, batch = max(lengths), len(lengths)
+    longest, batch = kv_length or max(lengths), len(lengths)
     ends = torch.tensor(lengths)
     rows = (torch.arange(q_length) if causal else torch.full((q_length,), q_length - 1))[:, None]
     call = make_call(
