@@ -5,7 +5,7 @@
 //   out[q] = sum_k exp(score[q, k] - lse[q]) value[k],  lse[q] = log sum_k exp(score[q, k])
 //
 // over visible k, with score = SCORE(scale * query . key). Sums are float's. Each simdgroup of 32
-// threads computes 8 rows. Grid: parts of keys * tiles of rows, batch * head.
+// threads computes 8 rows. Grid: parts of keys * tiles of rows, batch * head / FOLD.
 //
 // Where queries are few, a tile has those of FOLD heads, which share a key head: its row r is query
 // r / FOLD of head r % FOLD. Keys may then be cut into parts, each of which gives an out and lse of its
