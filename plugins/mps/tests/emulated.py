@@ -23,7 +23,8 @@ def fill(launch: Launch, **options: Any) -> None:
     """
     buffers: list[Any] = list(launch.buffers)
     for index in launch.outputs:
-        buffers[index] = metal.Empty(tuple(buffers[index].shape), buffers[index].dtype)
+        given = launch.buffers[index]
+        buffers[index] = metal.Empty(tuple(given.shape), given.dtype, given.stride())
     outcome = metal.run(
         launch.source, launch.kernel, launch.groups, launch.threads, buffers, **options
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, MaskBlocks, ScoreMod
-from torchyard_mps._launch import Launch, metal_text
+from torchyard_mps._launch import Launch, metal_text, or_one
 from torchyard_mps.attention._programs import (
     CAPTURED,
     checked_count,
@@ -16,8 +16,8 @@ from torchyard_mps.attention._programs import (
     on_device,
     visible_text,
 )
-from torchyard_mps.attention._tensors import THREADS, constants, or_one, row_tiles
-from torchyard_mps.lowering import TYPES, LoweredProgram, header, layout_values
+from torchyard_mps.attention._tensors import THREADS, constants, row_tiles
+from torchyard_mps.lowering import LoweredProgram, header, layout_values, type_of_dtype
 
 __all__ = ["forward_launch"]
 
@@ -102,7 +102,7 @@ def _source(
         "SCORE": calls["score"],
         "VISIBLE": calls["mask"],
     }
-    kind = TYPES[str(call.query.dtype).removeprefix("torch.")]
+    kind = type_of_dtype(call.query.dtype)
     lines = [f"typedef {kind} T;"]
     lines += [f"#define {name} {text}" for name, text in defined.items()]
     programs = [program.source for program in (score, mask) if program is not None]

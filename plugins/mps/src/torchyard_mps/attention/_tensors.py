@@ -9,16 +9,12 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_attention.contract import listed_by_columns as by_columns
+from torchyard_mps._launch import or_one
 
-__all__ = ["THREADS", "constants", "listed_by_columns", "listed_by_rows", "or_one", "row_tiles"]
+__all__ = ["THREADS", "constants", "listed_by_columns", "listed_by_rows", "row_tiles"]
 
 _ROWS: Final = 32
 THREADS: Final = 128
-
-
-def or_one(tensor: Tensor) -> Tensor:
-    """Return a tensor, or one element where it has none: a buffer has memory."""
-    return tensor if tensor.numel() else tensor.new_zeros(1)
 
 
 def row_tiles(length: int, block: int) -> int:

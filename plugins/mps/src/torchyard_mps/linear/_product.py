@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torchyard_kernels.linear.contract import LinearCall, Packed
 from torchyard_kernels.linear.contract.quantised import BITS, groups_of, option
-from torchyard_mps._launch import PREAMBLE, Launch, metal_text
+from torchyard_mps._launch import PREAMBLE, Launch, metal_text, or_one
 from torchyard_mps._runner import run
 from torchyard_mps.linear._functions import called, lowered_function
-from torchyard_mps.lowering import TYPES, header
+from torchyard_mps.lowering import header, type_of_dtype
 
 __all__ = ["multiply"]
 
@@ -78,7 +78,7 @@ def multiply(call: LinearCall) -> Tensor:
     )
     bias = flat if call.bias is None else call.bias.contiguous()
     buffers = (
-        *(_or_one(tensor) for tensor in (flat, *weight.tensors, bias)),
+        *(or_one(tensor) for tensor in (flat, *weight.tensors, bias)),
         *(out, torch.tensor(sizes, device=x.device)),
     )
     groups = (-(-rows // _TILE) * -(-outputs // _TILE), batch)
@@ -109,11 +109,6 @@ def _weight(weight: Tensor | Packed) -> _Weight:
     )
 
 
-def _or_one(tensor: Tensor) -> Tensor:
-    """Return a tensor, or one element where it has none: a buffer has memory."""
-    return tensor if tensor.numel() else tensor.new_zeros(1)
-
-
 def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
     stored, scale, _ = weight.tensors
     functions = {"BEFORE": "x", "AFTER": "y"}
@@ -128,10 +123,10 @@ def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
             place = "BEFORE" if name == "prologue" else "AFTER"
             functions[place] = called(program, function.inputs)
     lines = [
-        f"typedef {_type_of(call.x.dtype)} T;",
-        f"typedef {_type_of(dtype)} Out;",
-        f"typedef {_type_of(stored.dtype)} Stored;",
-        f"typedef {_type_of(scale.dtype)} Scale;",
+        f"typedef {type_of_dtype(call.x.dtype)} T;",
+        f"typedef {type_of_dtype(dtype)} Out;",
+        f"typedef {type_of_dtype(stored.dtype)} Stored;",
+        f"typedef {type_of_dtype(scale.dtype)} Scale;",
         f"#define FORM {weight.form}",
         f"#define GROUP {weight.group}",
         f"#define ZEROS {str(weight.zeros).lower()}",
@@ -141,7 +136,3 @@ def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
     ]
     top = header() if programs else PREAMBLE
     return "\n".join([top, *programs, *lines, metal_text("linear")])
-
-
-def _type_of(dtype: torch.dtype) -> str:
-    return TYPES[str(dtype).removeprefix("torch.")]
