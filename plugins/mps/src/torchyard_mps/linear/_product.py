@@ -16,7 +16,7 @@ from torchyard_mps._runner import run
 from torchyard_mps.linear._functions import called, lowered_function
 from torchyard_mps.lowering import header, type_of_dtype
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "product"]
 
 _TILE: Final = 32
 _THREADS: Final = 128
@@ -60,6 +60,18 @@ def multiply(call: LinearCall) -> Tensor:
                 f"multiply: {name}: expected a function that captures no tensors, got "
                 f"{len(function.captured)}; apply it beside the product"
             )
+    return product(
+        call, call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
+    )
+
+
+def product(call: LinearCall, dtype: torch.dtype) -> Tensor:
+    """Compute ``linear/1`` into a dtype: float32 sums, rounded once.
+
+    Args:
+        call: as of :func:`multiply`.
+        dtype: of the result; without an epilogue any of the dtypes of calls.
+    """
     x = call.x
     batched = not isinstance(call.weight, Packed) and call.weight.ndim == 3
     batch = x.shape[0] if batched else 1
@@ -67,7 +79,6 @@ def multiply(call: LinearCall) -> Tensor:
     rows = x.shape[1] if batched else math.prod(x.shape[:-1])
     flat = x.reshape(batch, rows, depth)
     weight = _weight(call.weight)
-    dtype = x.dtype if call.epilogue is None else call.epilogue.dtype(x.dtype)
     out = torch.empty(call.result_shape(), dtype=dtype, device=x.device)
     outputs = out.shape[-1]
     if not out.numel():
