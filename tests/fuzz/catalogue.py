@@ -122,6 +122,7 @@ NOT_TRIED: Final = {
             *("torchyard_programs.Operation", "torchyard_programs.Program"),
             *("torchyard_programs.Reference", "torchyard_programs.Step"),
             *("torchyard_programs.Graph", "torchyard_programs.Node"),
+            *("torchyard_programs.ElementPrograms", "torchyard_programs.NumberSteps"),
             *("torchyard_programs.ProgramGraph", "torchyard_programs.Site"),
             "torchyard_programs.TypedProgram",
             *("torchyard_conformance.metal.Finding", "torchyard_conformance.metal.Launch"),

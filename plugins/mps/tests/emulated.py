@@ -29,7 +29,8 @@ def filled(launch: Launch, **options: Any) -> list[str]:
     """Fill the outputs of a launch, and return what is wrong with the kernel."""
     buffers: list[Any] = list(launch.buffers)
     for index in launch.outputs:
-        buffers[index] = metal.Empty(tuple(buffers[index].shape), buffers[index].dtype)
+        given = launch.buffers[index]
+        buffers[index] = metal.Empty(tuple(given.shape), given.dtype, given.stride())
     outcome = metal.run(
         launch.source, launch.kernel, launch.groups, launch.threads, buffers, **options
     )

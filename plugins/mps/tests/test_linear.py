@@ -20,7 +20,7 @@ from torchyard_kernels.linear._functions.function import record
 from torchyard_kernels.linear.contract import LINEAR, LinearCall, LinearRequest
 from torchyard_mps.implementations import torchyard_implementations
 from torchyard_mps.implementations._linear import supports_linear
-from torchyard_mps.linear import _product, multiply
+from torchyard_mps.linear import _product, multiply, product
 
 
 def _normal(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:
@@ -123,6 +123,16 @@ def test_many_sizes(call: LinearCall) -> None:
 def test_batches_have_weights_of_their_own() -> None:
     call = LinearCall(_normal(3, 5, 40, seed=1), _normal(3, 33, 40).transpose(0, 1).transpose(0, 1))
     assert _excess(call) <= 1
+
+
+def test_a_product_is_rounded_once_to_another_dtype() -> None:
+    call = replace(_CALL, bias=None)
+    with emulated():
+        wide, narrow = product(call, torch.float32), multiply(call)
+    assert wide.dtype == torch.float32
+    assert torch.equal(wide.half(), narrow)
+    exact = _computed(call, torch.float64)
+    assert (wide.double() - exact).abs().max() < 1e-5 * exact.abs().max()
 
 
 def test_rows_do_not_affect_one_another() -> None:

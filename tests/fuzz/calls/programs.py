@@ -19,6 +19,7 @@ _INPUTS: Final = (Input("x", torch.float32),)
 _TEXT, _CAPTURED = programs.trace(
     lambda x: x.sin() + 1, "fn", (("x", torch.float32),), torch.device("cpu")
 )
+_NUMBERED: Final = '["sin",["x0"],{}]\n"%0"'
 _PROGRAM: Final = programs.parse(_TEXT)
 _ANY: Final = (
     *("meta", "complex", "bool", "long", "uint8", "double", "half", "freed", "shortened"),
@@ -75,6 +76,16 @@ CALLS: Final = (
     call_of(
         "torchyard_programs.typed_program",
         {"text": _TEXT, "inputs": _INPUTS, "captured": ()},
+        captured=_NOTHING,
+    ),
+    call_of(
+        "torchyard_programs.element_programs",
+        {"text": _TEXT, "inputs": _INPUTS, "captured": (), "elements": True},
+        captured=_NOTHING,
+    ),
+    call_of(
+        "torchyard_programs.number_steps",
+        {"text": _NUMBERED, "inputs": (Input("x0", torch.float32),), "captured": ()},
         captured=_NOTHING,
     ),
     call_of(

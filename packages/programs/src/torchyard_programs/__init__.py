@@ -11,16 +11,20 @@ from torchyard_programs._graph.graph import INFIX, Graph, Node, UnsupportedProgr
 from torchyard_programs._graph.program_graph import ProgramGraph, program_graph
 from torchyard_programs._graph.ties import divides_ties
 from torchyard_programs._program.build import build
+from torchyard_programs._program.elements import ElementPrograms, element_programs
 from torchyard_programs._program.inference import Input, Traits, infer, is_pointwise
+from torchyard_programs._program.numbers import NumberSteps, number_steps
 from torchyard_programs._program.program import Operation, Program, Reference, parse
 from torchyard_programs._program.typed import Step, TypedProgram, typed_program
 from torchyard_programs._recording.tracer import result_count, trace
 
 __all__ = [
     "INFIX",
+    "ElementPrograms",
     "Graph",
     "Input",
     "Node",
+    "NumberSteps",
     "Operation",
     "Program",
     "ProgramError",
@@ -34,10 +38,12 @@ __all__ = [
     "UnsupportedProgramError",
     "build",
     "divides_ties",
+    "element_programs",
     "infer",
     "is_pointwise",
     "is_readable_on",
     "is_transformed",
+    "number_steps",
     "parse",
     "program_graph",
     "pullback",

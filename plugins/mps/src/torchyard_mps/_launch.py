@@ -9,7 +9,7 @@ from typing import Final
 
 from torch import Tensor
 
-__all__ = ["PREAMBLE", "THREADS", "Launch", "groups_for", "metal_text"]
+__all__ = ["PREAMBLE", "THREADS", "Launch", "groups_for", "metal_text", "or_one"]
 
 # What sources begin with. Fast mathematics assumes NaN and infinities away, which kernels compute.
 PREAMBLE: Final = (
@@ -48,6 +48,11 @@ class Launch:
 def groups_for(threads: int) -> int:
     """Return the threadgroups that so many threads need, or as many as fill a device."""
     return min(_MOST_GROUPS, -(-threads // THREADS))
+
+
+def or_one(tensor: Tensor) -> Tensor:
+    """Return a tensor, or one element where it has none: a buffer has memory."""
+    return tensor if tensor.numel() else tensor.new_zeros(1)
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from torchyard import arguments
 
-__all__ = ["Operation", "Program", "Reference", "parse"]
+__all__ = ["Operation", "Program", "Reference", "parse", "references"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,12 @@ def _parsed(text: str) -> Program:
             )
         )
     result = _decode(_loaded(last))
-    needed = set(_references(result))
+    needed = set(references(result))
     used = []
     for operation in reversed(operations):
         if operation.result in needed:
             used.append(operation)
-            needed.update(_references((operation.args, operation.kwargs)))
+            needed.update(references((operation.args, operation.kwargs)))
     return Program(tuple(reversed(used)), result)
 
 
@@ -97,14 +97,15 @@ def _listed(item: Any) -> list[Any]:
     return item if isinstance(item, list) else []
 
 
-def _references(item: Any) -> Iterator[Reference]:
+def references(item: Any) -> Iterator[Reference]:
+    """Yield the references that an argument of a step holds."""
     if isinstance(item, Reference):
         yield item
     elif isinstance(item, tuple):
         for part in item:
-            yield from _references(part)
+            yield from references(part)
     elif isinstance(item, slice):
-        yield from _references((item.start, item.stop, item.step))
+        yield from references((item.start, item.stop, item.step))
 
 
 def _decode(item: Any) -> Any:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from torchyard import arguments
-from torchyard_programs._program.program import Program, Reference
+from torchyard_programs._program.program import Program, references
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +45,7 @@ def check_reads(of: str, program: object, inputs: tuple[str, ...], captured: int
 def _check(
     item: Any, of: str, inputs: tuple[str, ...], steps: set[str], captured: int | None
 ) -> None:
-    for name in _names(item):
+    for name in (reference.name for reference in references(item)):
         if name[0] == "%":
             if name not in steps:
                 raise arguments.wrong_value(
@@ -64,16 +63,6 @@ def _check(
                 f"all that the program reads, {name} among them",
                 ", ".join(inputs) or "none",
             )
-
-
-def _names(item: Any) -> Iterator[str]:
-    if isinstance(item, Reference):
-        yield item.name
-    elif isinstance(item, tuple):
-        for part in item:
-            yield from _names(part)
-    elif isinstance(item, slice):
-        yield from _names((item.start, item.stop, item.step))
 
 
 def names_of(of: str, value: object) -> tuple[str, ...]:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 import torch
 
-from torchyard_programs import Input, Reference, Traits, typed_program
-from torchyard_triton.elementwise._rewriting import element_name, rewritten
+from torchyard_programs import Input, Traits, element_programs
 from torchyard_triton.lowering import LoweredProgram, lower
 from torchyard_triton.lowering._modules import module_of
 
 __all__ = ["ElementProgram", "element_program"]
-
-_HALVES: Final = (torch.float16, torch.bfloat16)
-# What converts to a half precision.
-_CONVERSIONS: Final = frozenset({"bfloat16", "half", "to", "type_as"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,61 +51,24 @@ def element_program(
 ) -> ElementProgram:
     """Return a program, computed in float32 where torch would compute in half precision.
 
-    A conversion to a half precision rounds; what comes after it is float32 again.
-
     Args:
-        text: the program.
-        inputs: its inputs, in the dtypes and dimensions that torch's promotion sees.
-        captured: dtype and number of dimensions of each captured tensor.
-        elements: whether captured tensors are read whole, one element for each element of the
-            inputs; else by index, and the programs take them as ``lower`` has it.
+        text, inputs, captured, elements: as ``torchyard_programs.element_programs`` takes them.
         results: dtypes of the results; None: those of torch's promotion.
 
     Raises:
         UnsupportedProgramError: names what is not computed.
     """
-    promoted = _promoted(text, inputs, captured)
+    found = element_programs(text, inputs, captured, elements=elements)
     dtypes = (
-        promoted
+        found.results
         if results is None
         else tuple(
-            own if given is None else given for own, given in zip(promoted, results, strict=True)
+            own if given is None else given
+            for own, given in zip(found.results, results, strict=True)
         )
     )
-    given = tuple(Input(item.name, _wide(item.dtype), item.ndim) for item in inputs)
-    traits: Traits = captured
-    if elements:
-        given += tuple(
-            Input(element_name(number), _wide(dtype), ndim)
-            for number, (dtype, ndim) in enumerate(captured)
-        )
-        traits = ()
-    rounding: set[str] = set()
-    for one in rewritten(text, elements=elements):
-        for step in typed_program(one, given, traits).steps:
-            if step.dtype in _HALVES and step.word in _CONVERSIONS:
-                rounding.add(step.result)
-    texts = rewritten(text, elements=elements, rounding=frozenset(rounding))
     lowered = tuple(
-        lower(one, given, traits, name=f"program{number}", result=str(dtype)[6:])
-        for number, (one, dtype) in enumerate(zip(texts, dtypes, strict=True))
+        lower(one, found.inputs, found.captured, name=f"program{number}", result=str(dtype)[6:])
+        for number, (one, dtype) in enumerate(zip(found.texts, dtypes, strict=True))
     )
     return ElementProgram(dtypes, lowered, elements)
-
-
-def _wide(dtype: Any) -> Any:
-    return torch.float32 if dtype in _HALVES else dtype
-
-
-def _promoted(text: str, inputs: tuple[Input, ...], captured: Traits) -> tuple[torch.dtype, ...]:
-    """Return the dtype of each result, as torch promotes; a number has torch's default for it."""
-    program = typed_program(text, inputs, captured)
-    found: dict[str, Any] = {step.result: step.dtype for step in program.steps}
-    found.update((item.name, item.dtype) for item in inputs)
-    found.update((f"${number}", dtype) for number, (dtype, _) in enumerate(captured))
-    result = program.result
-    dtypes = []
-    for one in result if isinstance(result, tuple) else (result,):
-        dtype = found[one.name] if isinstance(one, Reference) else type(one)
-        dtypes.append(dtype if isinstance(dtype, torch.dtype) else torch.as_tensor(dtype(1)).dtype)
-    return tuple(dtypes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +9,11 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.pointwise.contract import PointwiseCall
+from torchyard_kernels.pointwise.contract.layout import (
+    broadcast_shape,
+    device_of_call,
+    on_device,
+)
 from torchyard_triton._launch import Launch
 from torchyard_triton.lowering import captured_values
 from torchyard_triton.pointwise._kernel import kernel_of, program_of
@@ -39,14 +43,11 @@ def map_launch(call: PointwiseCall) -> tuple[Launch, tuple[list[Tensor], ...]]:
     # The number of groups is no part of a program.
     request = replace(call.request, groups=1)
     program = program_of(request)
-    device = _device(call)
-    captured = [tensor.to(device) if tensor.ndim == 0 else tensor for tensor in call.captured]
-    given = [
-        [item.to(device) if isinstance(item, Tensor) else item for item in items]
-        for items in zip(*call.inputs, strict=True)
-    ]
+    device = device_of_call(call)
+    captured = on_device(call.captured, device)
+    given = [on_device(items, device) for items in zip(*call.inputs, strict=True)]
     elements = captured if program.elements else []
-    shapes = [_broadcast([*items, *captured]) for items in given]
+    shapes = [broadcast_shape([*items, *captured]) for items in given]
     results: tuple[list[Tensor], ...] = tuple(list(written) for written in call.out)
     if not results:
         results = tuple(
@@ -70,22 +71,3 @@ def map_launch(call: PointwiseCall) -> tuple[Launch, tuple[list[Tensor], ...]]:
     arguments = table.rows, table.chunks, values
     grid = (table.chunks.shape[0],)
     return Launch(kernel_of(request), grid, arguments, constants), results
-
-
-def _device(call: PointwiseCall) -> torch.device:
-    """Return the device of a call's tensors; those without dimensions may be on the CPU."""
-    tensors = [
-        item
-        for items in (*call.inputs, call.captured)
-        for item in items
-        if isinstance(item, Tensor)
-    ]
-    return next((tensor.device for tensor in tensors if tensor.ndim), tensors[0].device)
-
-
-def _broadcast(items: Sequence[Any]) -> torch.Size:
-    """Return the shape that the tensors among some items have together."""
-    found: torch.Size = torch.broadcast_shapes(  # type: ignore[no-untyped-call]
-        *(item.shape for item in items if isinstance(item, Tensor))
-    )
-    return found

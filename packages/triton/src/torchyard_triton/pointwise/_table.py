@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Table", "table_of"]
+from torchyard_kernels.pointwise.contract.layout import Dimension, group_layout
 
-# One dimension: its size, and the stride of each operand.
-_Dimension = tuple[int, tuple[int, ...]]
+__all__ = ["Table", "table_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +48,7 @@ def table_of(
         device: of the tensors.
         block: elements of a chunk.
     """
-    layouts = [
-        _layout(shape, tuple(_strides(item, shape) for item in items))
-        for items, shape in zip(groups, shapes, strict=True)
-    ]
+    layouts = [group_layout(items, shape) for items, shape in zip(groups, shapes, strict=True)]
     side_by_side = all(
         _is_side_by_side(items, layout) for items, layout in zip(groups, layouts, strict=True)
     )
@@ -77,7 +73,7 @@ def table_of(
     )
 
 
-def _is_side_by_side(items: Sequence[Any], layout: tuple[_Dimension, ...]) -> bool:
+def _is_side_by_side(items: Sequence[Any], layout: tuple[Dimension, ...]) -> bool:
     """Return whether the n-th element of each tensor is n elements behind its first."""
     tensors = [number for number, item in enumerate(items) if isinstance(item, Tensor)]
     return len(layout) <= 1 and all(
@@ -107,30 +103,3 @@ def _bits(number: Any) -> int:
         found: int = struct.unpack("<q", struct.pack("<d", number))[0]
         return found
     return int(number)
-
-
-def _strides(item: Any, shape: torch.Size) -> tuple[int, ...]:
-    """Return the strides of an operand over a group's shape; 0 where it broadcasts."""
-    if not isinstance(item, Tensor):
-        return (0,) * len(shape)
-    if item.shape == shape:
-        return item.stride()
-    return item.expand(shape).stride()
-
-
-@lru_cache(maxsize=4096)
-def _layout(shape: torch.Size, strides: tuple[tuple[int, ...], ...]) -> tuple[_Dimension, ...]:
-    """Return as few dimensions as all operands can be walked with, the innermost first."""
-    found: list[_Dimension] = []
-    for dimension in reversed(range(len(shape))):
-        size = shape[dimension]
-        if size == 1:
-            continue
-        own = tuple(stride[dimension] for stride in strides)
-        if found:
-            inner, inner_strides = found[-1]
-            if own == tuple(inner * stride for stride in inner_strides):
-                found[-1] = inner * size, inner_strides
-                continue
-        found.append((size, own))
-    return tuple(found)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
-from torchyard_mps._launch import Launch, metal_text
+from torchyard_mps._launch import Launch, metal_text, or_one
 from torchyard_mps._runner import run
 from torchyard_mps.attention._merge import merge_launch
 from torchyard_mps.attention._parts import PART, Parts, key_length, parts_of
@@ -22,7 +22,7 @@ from torchyard_mps.attention._programs import (
     on_device,
     visible_text,
 )
-from torchyard_mps.attention._tensors import constants, no_lists, or_one, type_definition
+from torchyard_mps.attention._tensors import constants, no_lists, type_definition
 from torchyard_mps.lowering import header
 
 __all__ = ["forward", "forward_launches"]

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from torchyard_attention.contract import MaskBlocks
 from torchyard_attention.contract import listed_by_columns as by_columns
-from torchyard_mps.lowering import TYPES
+from torchyard_mps._launch import or_one
+from torchyard_mps.lowering import type_of_dtype
 
 __all__ = [
     "ROWS",
@@ -18,7 +19,6 @@ __all__ = [
     "listed_by_columns",
     "listed_by_rows",
     "no_lists",
-    "or_one",
     "row_tiles",
     "type_definition",
 ]
@@ -28,14 +28,9 @@ ROWS: Final = 32
 THREADS: Final = 128
 
 
-def or_one(tensor: Tensor) -> Tensor:
-    """Return a tensor, or one element where it has none: a buffer has memory."""
-    return tensor if tensor.numel() else tensor.new_zeros(1)
-
-
 def type_definition(name: str, dtype: torch.dtype) -> str:
     """Return the line of Metal that names the type of a dtype."""
-    return f"typedef {TYPES[str(dtype).removeprefix('torch.')]} {name};"
+    return f"typedef {type_of_dtype(dtype)} {name};"
 
 
 def row_tiles(length: int, block: int, rows: int = ROWS) -> int:

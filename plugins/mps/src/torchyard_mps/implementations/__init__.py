@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torchyard import Implementation, hookimpl
-from torchyard_mps.implementations import _attention, _linear, _topk
+from torchyard_mps.implementations import _attention, _linear, _pointwise, _recurrent, _topk
 
 __all__ = ["torchyard_implementations"]
 
@@ -19,6 +19,6 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     """
     return [
         implementation
-        for op in (_attention, _linear, _topk)
+        for op in (_attention, _linear, _pointwise, _recurrent, _topk)
         for implementation in op.offered(contract)
     ]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from torchyard_mps.linear._product import multiply
+from torchyard_mps.linear._product import multiply, product
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "product"]

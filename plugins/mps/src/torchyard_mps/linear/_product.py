@@ -11,12 +11,12 @@ from torch import Tensor
 
 from torchyard_kernels.linear.contract import LinearCall, Packed
 from torchyard_kernels.linear.contract.quantised import BITS, groups_of, option
-from torchyard_mps._launch import PREAMBLE, Launch, metal_text
+from torchyard_mps._launch import PREAMBLE, Launch, metal_text, or_one
 from torchyard_mps._runner import run
 from torchyard_mps.linear._functions import called, lowered_function
-from torchyard_mps.lowering import TYPES, header
+from torchyard_mps.lowering import header, type_of_dtype
 
-__all__ = ["multiply"]
+__all__ = ["multiply", "product"]
 
 _TILE: Final = 32
 _THREADS: Final = 128
@@ -60,6 +60,18 @@ def multiply(call: LinearCall) -> Tensor:
                 f"multiply: {name}: expected a function that captures no tensors, got "
                 f"{len(function.captured)}; apply it beside the product"
             )
+    return product(
+        call, call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
+    )
+
+
+def product(call: LinearCall, dtype: torch.dtype) -> Tensor:
+    """Compute ``linear/1`` into a dtype: float32 sums, rounded once.
+
+    Args:
+        call: as of :func:`multiply`.
+        dtype: of the result; without an epilogue any of the dtypes of calls.
+    """
     x = call.x
     batched = not isinstance(call.weight, Packed) and call.weight.ndim == 3
     batch = x.shape[0] if batched else 1
@@ -67,7 +79,6 @@ def multiply(call: LinearCall) -> Tensor:
     rows = x.shape[1] if batched else math.prod(x.shape[:-1])
     flat = x.reshape(batch, rows, depth)
     weight = _weight(call.weight)
-    dtype = x.dtype if call.epilogue is None else call.epilogue.dtype(x.dtype)
     out = torch.empty(call.result_shape(), dtype=dtype, device=x.device)
     outputs = out.shape[-1]
     if not out.numel():
@@ -78,7 +89,7 @@ def multiply(call: LinearCall) -> Tensor:
     )
     bias = flat if call.bias is None else call.bias.contiguous()
     buffers = (
-        *(_or_one(tensor) for tensor in (flat, *weight.tensors, bias)),
+        *(or_one(tensor) for tensor in (flat, *weight.tensors, bias)),
         *(out, torch.tensor(sizes, device=x.device)),
     )
     groups = (-(-rows // _TILE) * -(-outputs // _TILE), batch)
@@ -109,11 +120,6 @@ def _weight(weight: Tensor | Packed) -> _Weight:
     )
 
 
-def _or_one(tensor: Tensor) -> Tensor:
-    """Return a tensor, or one element where it has none: a buffer has memory."""
-    return tensor if tensor.numel() else tensor.new_zeros(1)
-
-
 def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
     stored, scale, _ = weight.tensors
     functions = {"BEFORE": "x", "AFTER": "y"}
@@ -128,10 +134,10 @@ def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
             place = "BEFORE" if name == "prologue" else "AFTER"
             functions[place] = called(program, function.inputs)
     lines = [
-        f"typedef {_type_of(call.x.dtype)} T;",
-        f"typedef {_type_of(dtype)} Out;",
-        f"typedef {_type_of(stored.dtype)} Stored;",
-        f"typedef {_type_of(scale.dtype)} Scale;",
+        f"typedef {type_of_dtype(call.x.dtype)} T;",
+        f"typedef {type_of_dtype(dtype)} Out;",
+        f"typedef {type_of_dtype(stored.dtype)} Stored;",
+        f"typedef {type_of_dtype(scale.dtype)} Scale;",
         f"#define FORM {weight.form}",
         f"#define GROUP {weight.group}",
         f"#define ZEROS {str(weight.zeros).lower()}",
@@ -141,7 +147,3 @@ def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
     ]
     top = header() if programs else PREAMBLE
     return "\n".join([top, *programs, *lines, metal_text("linear")])
-
-
-def _type_of(dtype: torch.dtype) -> str:
-    return TYPES[str(dtype).removeprefix("torch.")]

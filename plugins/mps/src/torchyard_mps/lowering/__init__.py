@@ -9,6 +9,15 @@ from torchyard_mps.lowering._program import (
     header,
     layout_values,
     lower,
+    type_of_dtype,
 )
 
-__all__ = ["TYPES", "LoweredProgram", "LoweredSite", "header", "layout_values", "lower"]
+__all__ = [
+    "TYPES",
+    "LoweredProgram",
+    "LoweredSite",
+    "header",
+    "layout_values",
+    "lower",
+    "type_of_dtype",
+]

@@ -10,7 +10,7 @@ from typing import Final
 
 from torchyard_programs import INFIX, Graph, Node, UnsupportedProgramError
 
-__all__ = ["TYPES", "Layout", "function_text", "place_text", "type_of"]
+__all__ = ["FLOATS", "TYPES", "Layout", "function_text", "place_text", "type_of"]
 
 TYPES: Final = {
     "bfloat16": "bfloat",
@@ -23,13 +23,15 @@ TYPES: Final = {
     "int8": "char",
     "uint8": "uchar",
 }
-_FLOATS: Final = frozenset({"bfloat16", "float16", "float32"})
+FLOATS: Final = frozenset({"bfloat16", "float16", "float32"})
 _EXTREMES: Final = {
     "clamp_max": "minimum",
     "clamp_min": "maximum",
     "maximum": "maximum",
     "minimum": "minimum",
 }
+# What integers are computed as, since torch's wrap around and a signed overflow is undefined.
+_UNSIGNED: Final = {"int32": "uint", "int64": "ulong"}
 _SPECIAL: Final = {"inf": "INFINITY", "-inf": "-INFINITY", "nan": "NAN"}
 # tensor number -> (place of its sizes and strides in ``layout``, number of dimensions).
 Layout = dict[int, tuple[int, int]]
@@ -114,7 +116,7 @@ def _load(number: int, node: Node, layout: Layout) -> list[str]:
         lines.append(f"const long {index} = v{arg} < 0 ? long(v{arg}) + {size} : long(v{arg});")
         inside.append(f"{index} >= 0 && {index} < {size}")
         offset.append(f"{index} * {stride}")
-    absent = f"{kind}(NAN)" if node.dtype in _FLOATS else f"{kind}(0)"
+    absent = f"{kind}(NAN)" if node.dtype in FLOATS else f"{kind}(0)"
     lines.append(
         f"const {kind} v{number} = {' && '.join(inside)} ? "
         f"c{tensor}[{' + '.join(offset)}] : {absent};"
@@ -129,26 +131,33 @@ def _expression(graph: Graph, node: Node) -> str:
         return str(node.data)
     if node.op == "constant":
         return _number(node)
+    unsigned = _UNSIGNED.get(node.dtype, "uint")
     if node.op in ("shl", "shr"):
         # Bits that are shifted out are lost, of negative numbers too.
-        unsigned = "ulong" if node.dtype == "int64" else "uint"
         shifted = f"{unsigned}({args[0]})" if node.op == "shl" else args[0]
         return f"{kind}({shifted} {INFIX[node.op]} {args[1]})"
+    if node.op in ("add", "sub", "mul") and node.dtype in _UNSIGNED:
+        left, right = (f"{unsigned}({arg})" for arg in args)
+        return f"{kind}({left} {INFIX[node.op]} {right})"
     if node.op in INFIX:
         return f"{kind}({args[0]} {INFIX[node.op]} {args[1]})"
     if node.op in _EXTREMES:
         word = _EXTREMES[node.op]
-        if node.dtype in _FLOATS:
+        if node.dtype in FLOATS:
             return f"torchyard::{word}({args[0]}, {args[1]})"
         return f"{word[:3]}({args[0]}, {args[1]})"
     if node.op == "cast":
         return f"{kind}({args[0]})"
     if node.op == "where":
         return f"{args[0]} ? {args[1]} : {args[2]}"
+    if node.op == "neg" and node.dtype in _UNSIGNED:
+        return _negative(node.dtype, args[0])
     if node.op == "neg":
         return f"{kind}(-{args[0]})"
+    if node.op == "abs" and node.dtype in _UNSIGNED:
+        return f"{args[0]} < 0 ? {_negative(node.dtype, args[0])} : {args[0]}"
     if node.op == "abs":
-        return f"{'fabs' if node.dtype in _FLOATS else 'abs'}({args[0]})"
+        return f"{'fabs' if node.dtype in FLOATS else 'abs'}({args[0]})"
     if node.op == "not":
         return f"!{args[0]}"
     if node.op == "detach":
@@ -157,11 +166,15 @@ def _expression(graph: Graph, node: Node) -> str:
     return f"torchyard::{node.data}({', '.join(args)})"
 
 
+def _negative(dtype: str, value: str) -> str:
+    return f"{type_of(dtype)}({_UNSIGNED[dtype]}(0) - {_UNSIGNED[dtype]}({value}))"
+
+
 def _number(node: Node) -> str:
     text = str(node.data)
     if node.dtype == "bool":
         return text.lower()
-    if node.dtype in _FLOATS:
+    if node.dtype in FLOATS:
         return _SPECIAL.get(text, f"{text}f")
     # The least int64 is no literal.
     return f"({int(text) + 1}l - 1l)" if node.dtype == "int64" else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Final
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from torchyard_mps._launch import PREAMBLE, metal_text
-from torchyard_mps.lowering._emission import Layout, function_text, place_text, type_of
-from torchyard_programs import Graph, Input, Traits, program_graph
+from torchyard_mps.lowering._emission import FLOATS, Layout, function_text, place_text, type_of
+from torchyard_programs import Graph, Input, Traits, UnsupportedProgramError, program_graph
 
-__all__ = ["LoweredProgram", "LoweredSite", "header", "layout_values", "lower"]
+__all__ = ["LoweredProgram", "LoweredSite", "header", "layout_values", "lower", "type_of_dtype"]
 
 # In this order: each uses what is before it.
 _LIBRARY: Final = ("rounding", "elementary", "special")
@@ -80,7 +80,7 @@ def lower(
 
     Args:
         text: the program.
-        inputs: its inputs, the function's first parameters.
+        inputs: its inputs, the function's first parameters; a plain float number is given as float.
         captured: dtype and number of dimensions of each captured tensor.
         name: of the function.
         result: dtype of the result, by torch's name.
@@ -108,7 +108,7 @@ def lower(
     tensors = []
     for number in found.tensors:
         dtype, ndim = captured[number]
-        tensors.append((number, type_of(str(dtype).removeprefix("torch.")), ndim))
+        tensors.append((number, type_of_dtype(dtype), ndim))
         layout[number] = place, ndim
         place += 2 * ndim
     listed = [
@@ -118,6 +118,7 @@ def lower(
     parameters = ", ".join([*listed, "constant long* layout"])
     # A copy: the graph is shared, and gets one more node.
     graph = found.graph.copy()
+    _narrow_numbers(graph, frozenset(item.name for item in inputs if item.dtype is float))
     parts = [function_text(name, graph, parameters, graph.result, result, layout)]
     slope, sites = "", []
     if derivative:
@@ -139,11 +140,38 @@ def _inputs_of(graph: Graph, numbers: tuple[int, ...]) -> frozenset[str]:
     return frozenset(str(node.data) for node in nodes if node.op == "input")
 
 
+def type_of_dtype(dtype: torch.dtype) -> str:
+    """Return the type of Metal that holds elements of a dtype.
+
+    Raises:
+        UnsupportedProgramError: none does.
+    """
+    return type_of(str(dtype).removeprefix("torch."))
+
+
 def _input_type(item: Input) -> str:
     dtype = item.dtype
     if isinstance(dtype, torch.dtype):
-        return type_of(str(dtype).removeprefix("torch."))
-    return type_of({bool: "bool", int: "int64", float: "float64"}[dtype])
+        return type_of_dtype(dtype)
+    return type_of({bool: "bool", int: "int64", float: "float32"}[dtype])
+
+
+def _narrow_numbers(graph: Graph, names: frozenset[str]) -> None:
+    """Replace numbers of float64, which Metal does not have, by what they are rounded to.
+
+    Raises:
+        UnsupportedProgramError: a number is used as another dtype than one that float32 holds.
+    """
+    numbers = {
+        number
+        for number, node in enumerate(graph.nodes)
+        if node.op == "input" and node.data in names
+    }
+    for number in numbers:
+        graph.nodes[number] = replace(graph.nodes[number], dtype="float32")
+    for node in graph.nodes:
+        if numbers.intersection(node.args) and (node.op != "cast" or node.dtype not in FLOATS):
+            raise UnsupportedProgramError("a number as float64, which Metal does not have")
 
 
 def layout_values(program: LoweredProgram, captured: tuple[Tensor, ...]) -> list[int]:

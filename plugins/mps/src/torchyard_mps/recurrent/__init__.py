@@ -1,0 +1,7 @@
+"""Recurrent layers in Metal."""
+
+from __future__ import annotations
+
+from torchyard_mps.recurrent._forward import forward
+
+__all__ = ["forward"]
