@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
 from plugins.mps.tests.attention.gradient_runs import given_for, gradients, worst
+from plugins.mps.tests.attention.random_calls import random_call
 from plugins.mps.tests.emulated import emulated
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.testing import make_call, traced_score_mod
@@ -114,21 +115,7 @@ def test_strides(layout: str) -> None:
 def test_sizes(
     kv_heads: int, group: int, q_length: int, kv_length: int, blocks: tuple[int, int], seed: int
 ) -> None:
-    """Head sizes are few, since each is another program to build."""
-    generator = torch.Generator().manual_seed(seed)
-    visible = torch.rand((1, 1, q_length, kv_length), generator=generator) < 0.5
-    call = make_call(
-        seed=seed,
-        batch=1,
-        q_heads=kv_heads * group,
-        kv_heads=kv_heads,
-        q_length=q_length,
-        kv_length=kv_length,
-        head_dim=8,
-        value_dim=12,
-        visible=visible if blocks[0] else None,
-        block_size=blocks if blocks[0] else (128, 128),
-    )
+    call = random_call(kv_heads, group, q_length, kv_length, blocks, seed)
     _check(call)
 
 

@@ -15,6 +15,7 @@ from packages.attention.tests.attention_calls import LAYOUTS, laid_out
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES
 from plugins.mps.tests.attention.decode_calls import CALLS, PART, alibi, decode_call
 from plugins.mps.tests.attention.forward_runs import forward, same
+from plugins.mps.tests.attention.random_calls import random_call
 from torchyard_attention.contract import AttentionCall, ScoreMod
 from torchyard_attention.reference import reference_forward
 from torchyard_attention.testing import make_call, traced_score_mod
@@ -97,19 +98,8 @@ def test_sizes(
     blocks: tuple[int, int],
     seed: int,
 ) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    visible = torch.rand((1, 1, q_length, kv_length), generator=generator) < 0.5
-    call = make_call(
-        seed=seed,
-        batch=1,
-        q_heads=kv_heads * group,
-        kv_heads=kv_heads,
-        q_length=q_length,
-        kv_length=kv_length,
-        head_dim=8,
-        value_dim=12,
-        visible=visible if blocks[0] else None,
-        block_size=blocks if blocks[0] else (128, 128),
+    call = random_call(
+        *(kv_heads, group, q_length, kv_length, blocks, seed),
         score_mod=alibi,
         max_scores=True,
     )

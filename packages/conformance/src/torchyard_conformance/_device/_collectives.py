@@ -172,4 +172,13 @@ def _whole_gradients(module: nn.Module, under: str) -> dict[str, torch.Tensor]:
 
 
 def _whole(spread: torch.Tensor) -> torch.Tensor:
-    return spread.full_tensor().detach()  # type: ignore[attr-defined,no-any-return]
+    """Return what the ranks have of a tensor.
+
+    Raises:
+        Violated: it lies on one rank alone.
+    """
+    from torch.distributed.tensor import DTensor
+
+    if not isinstance(spread, DTensor):
+        violated(f"expected a DTensor on {_RANKS} ranks, got {type(spread).__name__}")
+    return spread.full_tensor().detach()
