@@ -19,6 +19,7 @@ from torchyard_cache import BundleError, artifacts
 from torchyard_cache._cli import command
 from torchyard_cache.artifacts._bundle import parse_bundle
 from torchyard_cache.artifacts._keys import own_key
+from torchyard_cache.artifacts._kinds import folder_kinds
 from torchyard_cache.artifacts._manifest import this_machine
 
 
@@ -41,6 +42,25 @@ def test_what_was_loaded_is_saved_again(tmp_path: Path) -> None:
     assert [(item.kind, item.key) for item in manifest.artifacts] == [("tuned", "t")]
     again = parse_bundle((tmp_path / "two.bundle").read_bytes(), [own_key().public])
     assert list(again.contents.values()) == [b"y"]
+
+
+def test_a_file_that_another_process_removes_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = folder_kinds()["tuned"]
+    folder.mkdir(parents=True)
+    for name in ("gone", "stays"):
+        (folder / name).write_bytes(b"x")
+    read = Path.read_bytes
+
+    def removed_before(path: Path) -> bytes:
+        if path.name == "gone":
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", removed_before)
+    manifest = artifacts.save(tmp_path / "made.bundle", kinds=["tuned"])
+    assert [item.key for item in manifest.artifacts] == ["stays"]
 
 
 def test_bundles_merge_and_conflicts_are_named(tmp_path: Path) -> None:

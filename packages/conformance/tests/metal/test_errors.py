@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 import torch
 
@@ -80,3 +82,16 @@ def test_an_argument_that_does_not_fit_is_named(changed: dict[str, Any], message
 def test_a_value_of_another_kind_is_no_buffer() -> None:
     with pytest.raises(TypeError, match=r"buffers\['x'\]: expected a tensor, Empty, bytes"):
         run(SOURCE, "copy", 1, 4, [3, BUFFERS[1]])
+
+
+def test_a_program_that_another_process_removed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path)
+    folder = tmp_path / "metal"
+    folder.mkdir()
+    # Listed, and then not found.
+    (folder / "removed.program").symlink_to(folder / "nowhere")
+    outcome = run(SOURCE, "copy", 1, 4, BUFFERS)
+    assert outcome.outputs["y"].tolist() == [0.0] * 4
+    assert len(list(folder.glob("*.program"))) > 1

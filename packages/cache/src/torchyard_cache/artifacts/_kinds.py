@@ -68,10 +68,15 @@ def saved_files(kind: str, folder: Path) -> Iterator[tuple[str, bytes, float]]:
     for path in paths:
         if path.is_symlink() or not path.is_file() or _is_passing(path):
             continue
-        found = path.stat()
-        if found.st_size <= _MOST_BYTES:
+        try:
+            found = path.stat()
+            content = path.read_bytes() if found.st_size <= _MOST_BYTES else None
+        except FileNotFoundError:
+            # Another process has removed it since it was listed.
+            continue
+        if content is not None:
             key = path.relative_to(folder).as_posix()
-            yield key, path.read_bytes(), max(found.st_mtime, found.st_atime)
+            yield key, content, max(found.st_mtime, found.st_atime)
 
 
 def _libraries(folder: Path) -> list[Path]:

@@ -80,6 +80,15 @@ def test_a_folder_stays_within_its_budget(tmp_path: Path) -> None:
     assert sum(sizes) == tier.size <= 20_000
 
 
+def test_a_folder_is_opened_while_another_process_removes_files(tmp_path: Path) -> None:
+    (tmp_path / "kept.safe").write_bytes(b"page")
+    # Listed, and then not found.
+    (tmp_path / "removed.safe").symlink_to(tmp_path / "nowhere")
+    tier = DiskTier(tmp_path, 1 << 20)
+    assert tier.size == 4
+    assert tier.get("kept") == b"page"
+
+
 def test_packed_tensors_come_back() -> None:
     tensors = {"k0": torch.randn(1, 2, 4, 8), "v0": torch.randn(1, 2, 4, 8).bfloat16()}
     found = unpack(pack(tensors), torch.device("cpu"))

@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -76,7 +77,7 @@ def _cache() -> Path:
 def _program(text: str, way: str, used: Compiler) -> Path:
     key = _key(text, way, used.version, *map(_content, sorted(_NATIVE.rglob("*.*"))))
     path = _cache() / f"{key}.program"
-    if path.is_file():
+    with suppress(FileNotFoundError):
         os.utime(path)
         return path
 
@@ -134,8 +135,12 @@ def _call(used: Compiler, *words: str) -> None:
 
 
 def _forget_old() -> None:
-    programs = sorted(_cache().glob("*.program"), key=lambda path: path.stat().st_mtime)
-    for path in programs[:-_MOST_KEPT]:
+    used = {}
+    for path in _cache().glob("*.program"):
+        # Another process may have removed it since it was listed.
+        with suppress(FileNotFoundError):
+            used[path] = path.stat().st_mtime
+    for path in sorted(used, key=used.__getitem__)[:-_MOST_KEPT]:
         path.unlink(missing_ok=True)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
 from torchyard import arguments
@@ -34,9 +36,15 @@ class DiskTier:
         )
         self.errors = 0
         # What an earlier process left, the oldest first.
-        found = [path for path in self._folder.glob("*.safe") if path.is_file()]
-        for path in sorted(found, key=lambda path: path.stat().st_mtime):
-            if not self._files.put(path.stem, None, path.stat().st_size, 0.0):
+        found = {}
+        for path in self._folder.glob("*.safe"):
+            # Another process may have removed it since it was listed.
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode):
+                    found[path] = status
+        for path in sorted(found, key=lambda path: found[path].st_mtime):
+            if not self._files.put(path.stem, None, found[path].st_size, 0.0):
                 path.unlink(missing_ok=True)
 
     @property
