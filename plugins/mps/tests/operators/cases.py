@@ -71,6 +71,22 @@ def _kthvalues() -> dict[str, Case]:
     }
 
 
+def _modes() -> dict[str, Case]:
+    x = _drawn(4, 9).round()
+    functions: dict[str, tuple[Callable[[Tensor], Any], Tensor]] = {
+        "last dimension": (torch.mode, x),
+        "first dimension, kept": (lambda x: x.mode(0, True), x),
+        "a view": (lambda x: x.mT[1:].mode(-1), x),
+        "integers": (torch.mode, torch.tensor([[1, 2, 2, 5], [3, 3, 4, 4]])),
+        "one number": (lambda x: x.mode(0, True), torch.tensor(3.0)),
+        "no rows": (torch.mode, torch.zeros(0, 3)),
+    }
+    return {
+        f"mode, {name}": Case("mode", function, (x,), x.is_floating_point())
+        for name, (function, x) in functions.items()
+    }
+
+
 def _unpoolings() -> dict[str, Case]:
     found = {}
     for name, (size, stride) in {
@@ -259,6 +275,7 @@ def _losses() -> dict[str, Case]:
 # Name -> call.
 CASES: Final[Mapping[str, Case]] = {
     **_kthvalues(),
+    **_modes(),
     **_unpoolings(),
     **_grids(),
     **_indices(),

@@ -109,7 +109,7 @@ _REGISTERED: Final = "torchyard_mps.operators.register() has it computed"
         ("kthvalue", Support.OURS, CheckStatus.PASS, ""),
         ("ctc_loss", Support.MISSING, CheckStatus.WARN, f"{_REGISTERED} on the CPU, with a"),
         ("ctc_loss", Support.CPU, CheckStatus.WARN, ""),
-        ("mode", Support.MISSING, CheckStatus.WARN, "compute it on the CPU, or set PYTORCH_"),
+        ("histc", Support.MISSING, CheckStatus.WARN, "compute it on the CPU, or set PYTORCH_"),
     ],
 )
 def test_doctor_says_where_ours_helps(

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchyard_mps.operators._on_cpu import kernel_on_cpu
-from torchyard_mps.operators.replacements import REPLACEMENTS
+from torchyard_mps.operators._registration import kernels_registered
+from torchyard_mps.operators.replacements import REPLACEMENTS, Replacement
 
 _KERNELS: Final = {name: kernel for one in REPLACEMENTS for name, kernel in one.kernels.items()}
 # Of sums of up to eight products, in units of the largest result.
@@ -62,6 +63,16 @@ def test_kthvalue(sizes: list[int], data: st.DataObject, seed: int, keepdim: boo
     k = data.draw(st.integers(1, x.shape[dim]))
     out = {"values": x.new_empty(0), "indices": torch.empty(0, dtype=torch.int64)}
     ours, torchs = _both("kthvalue.values", x, k, dim, keepdim, **out)
+    for one, other in zip(ours, torchs, strict=True):
+        assert torch.equal(one, other)
+
+
+@settings(max_examples=80, deadline=None)
+@given(sizes=_SIZES, data=st.data(), seed=_SEEDS, keepdim=st.booleans(), whole=st.booleans())
+def test_mode(sizes: list[int], data: st.DataObject, seed: int, keepdim: bool, whole: bool) -> None:
+    x = _drawn((*sizes, 9), seed).round().movedim(-1, data.draw(st.integers(0, len(sizes))))
+    dim = data.draw(st.integers(-x.dim(), x.dim() - 1).filter(lambda at: x.shape[at] > 0))
+    ours, torchs = _both("mode", x.int() if whole else x, dim, keepdim)
     for one, other in zip(ours, torchs, strict=True):
         assert torch.equal(one, other)
 
@@ -225,6 +236,7 @@ _HERE: Final = torch.tensor([0])
 @pytest.mark.parametrize(
     ("operator", "arguments", "error", "text"),
     [
+        ("mode", (_X[:, :0], 1), IndexError, "mode: dim: expected a dimension with elements, got"),
         ("take", (_X, torch.tensor([12])), IndexError, "take: index: expected -12 to 11, got 12"),
         ("take", (_X, torch.tensor([-13])), IndexError, "got -13"),
         ("put_", (_X, torch.tensor([12]), torch.ones(1)), IndexError, "put_: index: expected"),
@@ -276,7 +288,7 @@ def test_kthvalue_names_what_does_not_fit() -> None:
 
 def test_every_operator_is_one_of_torch_and_in_one_replacement() -> None:
     operators = [operator for one in REPLACEMENTS for operator in one.operators]
-    assert len(operators) == len(set(operators)) == 32
+    assert len(operators) == len(set(operators)) == 33
     assert all(_torchs(operator) for operator in operators)
 
 
@@ -292,3 +304,18 @@ def test_a_kernel_on_the_cpu_says_what_it_copied() -> None:
             torch.testing.assert_close(one, other)
         assert all(one is found[at] for at, one in enumerate(named.values()))
     assert copied == [4 * (12 + 12 + 3 + 9)] * 2
+
+
+@pytest.mark.parametrize("replacement", REPLACEMENTS, ids=lambda one: one.program)
+def test_kernels_are_torchs_for_as_long_as_their_library_lives(replacement: Replacement) -> None:
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+    def found() -> set[bool]:
+        return {has_kernel(f"aten::{name}", "XPU") for name in replacement.operators}
+
+    # A device that torch knows, and of which this build has no kernels.
+    assert found() == {False}
+    libraries = [kernels_registered(replacement, torch.device("xpu"), "there is none")]
+    assert found() == {True}
+    libraries.clear()
+    assert found() == {False}

@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pytest
 import torch
 from torch import Tensor
 from torch.library import Library, fallthrough_kernel, register_kernel
 
-__all__ = ["DEVICE", "failing", "falling", "missing", "wrong"]
+from plugins.simulated.tests.apple.torch_list import absent
+from torchyard_mps import checks
+
+__all__ = ["DEVICE", "failing", "falling", "missing", "plays_mps", "unimplemented", "wrong"]
 
 DEVICE: Final = "simulated"
 _KEY: Final = "PrivateUse1"
@@ -23,6 +27,25 @@ def missing(*operators: str) -> Iterator[None]:
     with _library() as library:
         for operator in operators:
             library.impl(operator, fallthrough_kernel, _KEY)
+        yield
+
+
+@contextmanager
+def unimplemented(*operators: str) -> Iterator[None]:
+    """Refuse operators of ATen in the way of torch for ``mps``: a kernel for all others raises."""
+
+    def refusing(operator: str) -> Callable[..., Any]:
+        def refuses(*given: Any, **named: Any) -> Any:
+            raise NotImplementedError(
+                f"The operator 'aten::{operator}' is not currently implemented for the MPS device. "
+                "It may be computed on the CPU."
+            )
+
+        return refuses
+
+    with _library() as library:
+        for operator in operators:
+            register_kernel(f"aten::{operator}", DEVICE, refusing(operator), lib=library)
         yield
 
 
@@ -55,6 +78,20 @@ def failing(*operators: str) -> Iterator[None]:
     with _library() as library:
         for operator in operators:
             register_kernel(f"aten::{operator}", DEVICE, fails, lib=library)
+        yield
+
+
+@contextmanager
+def plays_mps() -> Iterator[None]:
+    """Have torchyard's checks find the device in the place of ``mps``, with 3 GiB of 16 used.
+
+    It has the operators that torch's own list has for Apple GPUs.
+    """
+    with pytest.MonkeyPatch.context() as patch, unimplemented(*absent()):
+        patch.setattr(checks, "DEVICE", DEVICE)
+        patch.setattr(torch.backends.mps, "is_available", lambda: True)
+        patch.setattr(torch.mps, "driver_allocated_memory", lambda: 3 << 30)
+        patch.setattr(torch.mps, "recommended_max_memory", lambda: 16 << 30)
         yield
 
 

@@ -158,7 +158,9 @@ def _replaced(replacement: Replacement, device: torch.device) -> tuple[Replaced,
         left.add(Support.CPU)
     if before.support in left:
         return Replaced(name, False, before, None, replacement.operators, on_cpu), None
-    library = _registered(replacement, device, f"torch's was {before.support}: {before.text}")
+    library = kernels_registered(
+        replacement, device, f"torch's was {before.support}: {before.text}"
+    )
     after = _tried(name, device)
     right = after.support is Support.OURS
     found = Replaced(name, right, before, after, replacement.operators, on_cpu)
@@ -170,7 +172,7 @@ def _tried(name: str, device: torch.device) -> Outcome:
     return outcome
 
 
-def _registered(replacement: Replacement, device: torch.device, reason: str) -> Library:
+def kernels_registered(replacement: Replacement, device: torch.device, reason: str) -> Library:
     """Register kernels for as long as the library lives that is returned."""
     library = Library("aten", "IMPL")  # type: ignore[no-untyped-call]
     warned: set[str] = set()

@@ -8,6 +8,7 @@ from torchyard_mps.operators.replacements import (
     _grid_sampler,
     _indices,
     _kthvalue,
+    _mode,
     _scaler,
     _unpooling,
 )
@@ -18,6 +19,7 @@ __all__ = ["REPLACEMENTS", "Replacement"]
 # A gradient is behind what it is the gradient of, since its program calls both.
 REPLACEMENTS: Final = (
     Replacement("kthvalue", {"kthvalue.values": _kthvalue.kthvalue_values}),
+    Replacement("mode", {"mode": _mode.mode}),
     Replacement("nonzero", {"nonzero": _indices.nonzero, "nonzero.out": _indices.nonzero_out}),
     Replacement(
         "index_copy_ into a view",
