@@ -38,6 +38,12 @@ _PROGRAMS: Final[dict[str, tuple[_Program, tuple[int, ...], tuple[int, ...], str
     "take": (lambda x, i: x.take(i), (11, -12), (12,), "all elements of size 12"),
     "index": (lambda x, i: x[:, i], (3, -4), (4,), "dimension 1 of size 4, got 4"),
     "index_put_": (lambda x, i: x.__setitem__(i, x[:1].clone()), (-3,), (-4,), "got -4"),
+    "max_unpool3d": (
+        lambda x, i: functional.max_unpool3d(x[None, None, :1, :2], i[None, None, None], 2),
+        (0, 15),
+        (0, 16),
+        r"0 to 15 in an image .* got 16 at \[0, 0, 0, 1\]",
+    ),
     "embedding": (lambda x, i: functional.embedding(i, x), (2, 0), (2, 3), r"got 3 at \[1\]"),
 }
 
