@@ -63,7 +63,7 @@ def _modes(module: ModuleType) -> Iterator[_Pair]:
 
 def _of_indices(module: ModuleType) -> Iterator[_Pair]:
     x, source = _drawn(3, 4), _drawn(2, 4)
-    yield _pair(module.nonzero, _aten.nonzero.default, (_drawn(2, 3, 4) > 0.3).int())
+    yield _pair(module.nonzero, _aten.nonzero.default, (_drawn(3, 3, 3) > 0.3).int())
     for index in (_indices(0, 5), _indices(-1, -12), _indices(0, 12), _indices(-13, 0)):
         yield _pair(module.take, _aten.take.default, x, index)
         yield _pair(module.put_, _aten.put_.default, x, index, source[0, :2])
@@ -141,7 +141,8 @@ _MUTANTS: Final = {
         ),
     ],
     "_indices": [
-        ("reversed(self.shape)", "self.shape"),
+        ("size if at == axis", "size if at == self.dim() - 1 - axis"),
+        ("chosen.cumsum(0) - 1", "chosen.cumsum(0)"),
         ("index < 0, index + size", "index < 0, index + size - 1"),
         ("high >= end", "high > end"),
         ("low < least or", "low < least - 1 or"),

@@ -30,13 +30,12 @@ def nonzero(self: Tensor) -> Tensor:
     count = int(chosen.sum())
     # Element by element: its row of the result; those that are 0 share a row behind the last.
     rows = torch.where(chosen, chosen.cumsum(0) - 1, count)
-    places = torch.arange(chosen.numel(), device=self.device)
-    place = places.new_zeros(count + 1).scatter_(0, rows, places)[:count]
-    columns = []
-    for size in reversed(self.shape):
-        columns.append(place % size)
-        place = place.div(size, rounding_mode="floor")
-    return torch.stack(columns[::-1], 1) if columns else places.new_empty(count, 0)
+    found = rows.new_zeros(self.dim(), count + 1)
+    for axis, size in enumerate(self.shape):
+        shape = [size if at == axis else 1 for at in range(self.dim())]
+        places = torch.arange(size, device=self.device).view(shape).expand(self.shape)
+        found[axis].scatter_(0, rows, places.flatten())
+    return found[:, :count].mT.contiguous()
 
 
 def nonzero_out(self: Tensor, *, out: Tensor) -> Tensor:
