@@ -53,7 +53,11 @@ WITH_TORCH = (
 ENVIRONMENTS = {
     "core": (["core"], ["packages/core/tests"]),
     "release": (["release"], ["packages/release/tests"]),
-    "simulated": (["attention", "kernels", "simulated"], ["plugins/simulated/tests"]),
+    # It is also the device that kernels and operators for Apple GPUs are tried on.
+    "simulated": (
+        ["attention", "conformance", "kernels", "mps", "simulated"],
+        ["plugins/simulated/tests"],
+    ),
     "conformance": (
         ["attention", "collectives", "kernels", "cpu", "simulated", "conformance"],
         ["packages/conformance/tests"],
@@ -509,7 +513,7 @@ def build_site(session: nox.Session, into: str | None = None, base: str = "/") -
     [
         nox.param("core", id="core", tags=["pkg-core", "hw-none"]),
         nox.param("release", id="release", tags=["pkg-release", "hw-none"]),
-        nox.param("simulated", id="simulated", tags=["pkg-simulated", "hw-simulated"]),
+        nox.param("simulated", id="simulated", tags=["pkg-mps", "pkg-simulated", "hw-simulated"]),
         nox.param("conformance", id="conformance", tags=["pkg-conformance", "hw-cpu"]),
         nox.param(
             "collectives",

@@ -17,6 +17,7 @@ _PAST = {
     "torchyard_collectives._torch_compat": "removes such a library's kernels",
     "torchyard_collectives.flight._record.intercept": "notes the calls of torch's own ops",
     "torchyard_export._ops": "is in saved programs alone, whose names last",
+    "torchyard_mps.operators._registration": "computes torch's own ops where a device lacks them",
 }
 
 

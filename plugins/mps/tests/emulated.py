@@ -27,7 +27,8 @@ def fill(launch: Launch, **options: Any) -> None:
 
 def filled(launch: Launch, **options: Any) -> list[str]:
     """Fill the outputs of a launch, and return what is wrong with the kernel."""
-    buffers: list[Any] = list(launch.buffers)
+    # Of whatever device: results are copied back.
+    buffers: list[Any] = [buffer.cpu() for buffer in launch.buffers]
     for index in launch.outputs:
         given = launch.buffers[index]
         buffers[index] = metal.Empty(tuple(given.shape), given.dtype, given.stride())

@@ -209,6 +209,13 @@ _PROGRAMS: Final[dict[str, tuple[str, _Program, Any, Any, str]]] = {
         [3],
         "the rows of size 3, got 3",
     ),
+    "unpooling": (
+        "max_unpool2d",
+        lambda x, i: functional.max_unpool2d(x[None, :2, :2], i, 2),
+        [[[0, 2], [8, 15]]],
+        [[[0, 2], [8, 16]]],
+        r"0 to 15 in an image of the output of size 16, got 16 at \[0, 1, 1\]",
+    ),
     "int32 indices": (
         "embedding",
         lambda x, i: functional.embedding(i.int(), x),

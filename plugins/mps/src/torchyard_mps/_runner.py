@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, Final
 
@@ -16,25 +15,26 @@ from torchyard_mps._launch import Launch
 __all__ = ["is_run_on", "run", "runs_by"]
 
 _DEVICE: Final = "mps"
-_RUNNER: ContextVar[Callable[[Launch], None] | None] = ContextVar("runner", default=None)
+# Innermost last. Of all threads, since those of autograd launch the kernels of gradients.
+_RUNNERS: Final[list[Callable[[Launch], None]]] = []
 
 
 @contextmanager
 def runs_by(runner: Callable[[Launch], None]) -> Iterator[None]:
     """Carry out launches by a function that fills their outputs, wherever their buffers are.
 
-    So kernels are tested on a machine without an Apple GPU.
+    So kernels are tested on a machine without an Apple GPU. Holds for all threads.
     """
-    token = _RUNNER.set(runner)
+    _RUNNERS.append(runner)
     try:
         yield
     finally:
-        _RUNNER.reset(token)
+        _RUNNERS.remove(runner)
 
 
 def is_run_on(tensor: Tensor) -> bool:
     """Return whether launches run where a tensor is."""
-    return tensor.device.type == _DEVICE or _RUNNER.get() is not None
+    return tensor.device.type == _DEVICE or bool(_RUNNERS)
 
 
 def run(launch: Launch) -> None:
@@ -43,9 +43,8 @@ def run(launch: Launch) -> None:
     Raises:
         ValueError: a buffer is not on an Apple GPU.
     """
-    runner = _RUNNER.get()
-    if runner is not None:
-        runner(launch)
+    if _RUNNERS:
+        _RUNNERS[-1](launch)
         return
     for tensor in launch.buffers:
         if tensor.device.type != _DEVICE:

@@ -40,19 +40,29 @@ def operator_checks(outcomes: Sequence[Outcome]) -> list[Check]:
     text = ", ".join(f"{counts[support]} {support}" for support in Support if counts[support])
     wrong = counts[Support.WRONG] > 0
     whole = Check("operators on mps", CheckStatus.FAIL if wrong else CheckStatus.PASS, text)
-    found = [whole]
-    for outcome in outcomes:
-        if outcome.support is Support.NATIVE:
-            continue
-        status, hint = CheckStatus.WARN, ""
-        if outcome.support is Support.WRONG:
-            status, hint = CheckStatus.FAIL, "compute it on the CPU: tensor.cpu()"
-        elif outcome.support in (Support.MISSING, Support.FAILS):
-            hint = "compute it on the CPU, or set PYTORCH_ENABLE_MPS_FALLBACK=1"
-        cost = f", {outcome.ratio:.0f} times the CPU's time" if outcome.ratio else ""
-        text = f"{outcome.support}{cost}: {outcome.text}"
-        found.append(Check(outcome.operator, status, text, hint))
-    return found
+    return [whole, *map(_check, (one for one in outcomes if one.support is not Support.NATIVE))]
+
+
+def _check(outcome: Outcome) -> Check:
+    from torchyard_mps.operators import Support
+    from torchyard_mps.operators.replacements import REPLACEMENTS
+
+    status, hint = CheckStatus.WARN, ""
+    if outcome.support is Support.OURS:
+        status = CheckStatus.PASS
+    elif outcome.support is Support.WRONG:
+        status, hint = CheckStatus.FAIL, "compute it on the CPU: tensor.cpu()"
+    elif outcome.support in (Support.MISSING, Support.FAILS):
+        hint = "compute it on the CPU, or set PYTORCH_ENABLE_MPS_FALLBACK=1"
+    if status is not CheckStatus.PASS:
+        for one in REPLACEMENTS:
+            # What falls to the CPU is no better for being computed there by ours.
+            if one.program == outcome.operator and (one.kernels or hint):
+                where = "on the device" if one.kernels else "on the CPU, with a warning"
+                hint = f"torchyard_mps.operators.register() has it computed {where}"
+    cost = f", {outcome.ratio:.0f} times the CPU's time" if outcome.ratio else ""
+    text = f"{outcome.support}{cost}: {outcome.text}"
+    return Check(outcome.operator, status, text, hint)
 
 
 def memory_check(used: int, most: int) -> Check:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard_mps._caller import caller
 from torchyard_mps._launch import THREADS, Launch, groups_for, metal_text
 from torchyard_mps._runner import run
 
@@ -24,12 +21,6 @@ __all__ = ["IndexRangeError", "check", "errors", "raise_pending", "synchronize"]
 # Launches whose faults are unread at once. Each holds its indices in memory.
 _MOST_PENDING: Final = 1024
 _MOST_SHOWN: Final = 5
-# Code below which a launch's line is not sought.
-_OWN: Final = (
-    str(Path(torch.__file__).parent),
-    str(Path(__file__).parents[1]),
-    contextlib.__file__,
-)
 
 
 class IndexRangeError(IndexError):
@@ -169,10 +160,8 @@ def check(operator: str, index: Tensor, size: int, dimension: str, *, wraps: boo
 
 
 def _line() -> str:
-    """Return where the nearest caller is that is neither torch's nor ours."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN):
-        frame = frame.f_back
-    if frame is None:
+    """Return where the user called, as a message says it."""
+    found = caller()
+    if found is None:
         return "in a gradient's computation, by a thread of autograd"
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"at {found[0]}:{found[1]}"

@@ -22,11 +22,11 @@ def checked() -> Iterator[None]:
     """Check the indices of torch's own operators on an Apple GPU, in this thread.
 
     Of ``gather``, ``scatter``, ``index_select``, ``index_copy``, ``index_add``, ``index_fill``,
-    ``index_reduce``, ``take``, ``put``, ``embedding``, indexing with tensors, and their gradients:
-    a kernel compares each index with its dimension and gives the operator 0 for one outside, so
-    that nothing outside of a tensor is read or written. The fault is raised at the next
-    synchronisation, or at once in ``torchyard_mps.errors(sync=True)``. The result of such a call is
-    then not to be used. Each check reads and writes the indices once.
+    ``index_reduce``, ``take``, ``put``, ``embedding``, ``max_unpool``, indexing with tensors, and
+    their gradients: a kernel compares each index with its dimension and gives the operator 0 for
+    one outside, so that nothing outside of a tensor is read or written. The fault is raised at the
+    next synchronisation, or at once in ``torchyard_mps.errors(sync=True)``. The result of such a
+    call is then not to be used. Each check reads and writes the indices once.
 
     Raises:
         IndexRangeError: when the block ends, for faults in it that nobody has read.

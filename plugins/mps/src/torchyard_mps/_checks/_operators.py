@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final
 
 import torch
@@ -42,6 +43,12 @@ def _gradient_rows(name: str, args: _Arguments, check: Check) -> _Arguments:
     return gradient, check(name, index, rows, "the rows", wraps=False), rows, *rest
 
 
+def _unpooled(name: str, args: _Arguments, check: Check) -> _Arguments:
+    tensor, index, size, *rest = args
+    used = check(name, index, prod(size), "an image of the output", wraps=False)
+    return tensor, used, size, *rest
+
+
 def _listed(name: str, args: _Arguments, check: Check) -> _Arguments:
     """Check an operator of (tensor, indices by dimension, ...); a mask takes several dimensions."""
     tensor, indices, *rest = args
@@ -73,4 +80,5 @@ CHECKS: Final[dict[str, Callable[[str, _Arguments, Check], _Arguments]]] = {
         ("embedding", "embedding_renorm_", "_embedding_bag", "_embedding_bag_forward_only"), _rows
     ),
     "embedding_dense_backward": _gradient_rows,
+    **dict.fromkeys(("max_unpool2d", "max_unpool3d"), _unpooled),
 }

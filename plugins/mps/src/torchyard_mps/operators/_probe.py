@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchyard import arguments
+from torchyard_mps.operators._calls import Call, recorded
 from torchyard_mps.operators._programs import PROGRAMS
 
 __all__ = ["Outcome", "Support", "probe"]
@@ -26,6 +28,7 @@ class Support(StrEnum):
     """Where an operator is computed, and whether it is right."""
 
     NATIVE = "native"
+    OURS = "ours"
     CPU = "falls to the CPU"
     MISSING = "missing"
     FAILS = "fails"
@@ -39,7 +42,7 @@ class Outcome:
     Attributes:
         operator: its name in the table.
         support: where it is computed, and whether it is right.
-        text: what torch said, or how far the result is off.
+        text: what torch said, how far the result is off, or which kernels of ours were called.
         ratio: time of a call over the CPU's, at the table's small sizes; 0 where it did not run.
     """
 
@@ -78,27 +81,50 @@ def _tried(name: str, program: Callable[..., Any], device: torch.device) -> Outc
         # A number that is read waits for the device.
         return result.detach().cpu()
 
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
+    with all_warnings() as said, recorded() as calls:
         try:
             found = run()
         except (NotImplementedError, TypeError) as error:
             # TypeError: of a dtype that the device does not have.
-            return Outcome(name, Support.MISSING, _first_line(error))
-        except RuntimeError as error:
-            return Outcome(name, Support.FAILS, _first_line(error))
-    fallback = [str(one.message) for one in said if "fall back" in str(one.message)]
+            return Outcome(name, Support.MISSING, _first_sentence(error))
+        except (RuntimeError, IndexError) as error:
+            return Outcome(name, Support.FAILS, _first_sentence(error))
+        ratio = _time(run) / max(_time(lambda: program(on_cpu)), 1e-9)
     off = _distance(found, expected)
-    ratio = _time(run) / max(_time(lambda: program(on_cpu)), 1e-9)
+    fallback = [str(one.message) for one in said if "fall back" in str(one.message)]
     if off is not None:
         return Outcome(name, Support.WRONG, off, ratio)
     if fallback:
         return Outcome(name, Support.CPU, fallback[0].partition(" (")[0], ratio)
+    if calls:
+        return Outcome(name, Support.OURS, _kernels(calls), ratio)
     return Outcome(name, Support.NATIVE, "", ratio)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+@contextmanager
+def all_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Record warnings, and also those that torch gives once in a process, such as of fallbacks."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            yield said
+    finally:
+        torch.set_warn_always(before)
+
+
+def _kernels(calls: list[Call]) -> str:
+    """Return which kernels of ours were called, and what they copied, in bytes."""
+    copied = {call.operator: call.copied for call in calls}
+    return ", ".join(
+        f"aten::{operator}" + (f" on the CPU, {size} bytes copied" if size else "")
+        for operator, size in copied.items()
+    )
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". ")[0]
 
 
 def _distance(found: Tensor, expected: Tensor) -> str | None:
@@ -108,7 +134,7 @@ def _distance(found: Tensor, expected: Tensor) -> str | None:
             f"expected {expected.dtype} {list(expected.shape)}, got {found.dtype} "
             f"{list(found.shape)}"
         )
-    one, other = found.double(), expected.double()
+    one, other = found.double(), expected.detach().double()
     scale = float(other.abs().max()) if other.numel() else 1.0
     worst = float((one - other).abs().max()) if other.numel() else 0.0
     # Written so that NaN is wrong.
@@ -117,10 +143,8 @@ def _distance(found: Tensor, expected: Tensor) -> str | None:
 
 def _time(run: Callable[[], Any]) -> float:
     times = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(_REPEATS):
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
+    for _ in range(_REPEATS):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
     return min(times)

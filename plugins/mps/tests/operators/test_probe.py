@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from torchyard import CheckStatus
 from torchyard_mps.checks import memory_check, operator_checks, torchyard_checks
 from torchyard_mps.operators import PROGRAMS, Outcome, Support, probe
-from torchyard_mps.operators._probe import on_cpu
+from torchyard_mps.operators._probe import all_warnings, on_cpu
 
 _On = Callable[[Tensor], Tensor]
 
@@ -94,8 +94,50 @@ def test_doctor_shows_what_is_not_native() -> None:
         ("conv3d", CheckStatus.FAIL),
     ]
     assert "40 times the CPU's time" in rest[0].text
-    assert "PYTORCH_ENABLE_MPS_FALLBACK" in rest[1].hint
     assert operator_checks(outcomes[:2])[0].status is CheckStatus.PASS
+
+
+_REGISTERED: Final = "torchyard_mps.operators.register() has it computed"
+
+
+@pytest.mark.parametrize(
+    ("operator", "support", "status", "hint"),
+    [
+        ("kthvalue", Support.MISSING, CheckStatus.WARN, f"{_REGISTERED} on the device"),
+        ("kthvalue", Support.CPU, CheckStatus.WARN, f"{_REGISTERED} on the device"),
+        ("kthvalue", Support.WRONG, CheckStatus.FAIL, f"{_REGISTERED} on the device"),
+        ("kthvalue", Support.OURS, CheckStatus.PASS, ""),
+        ("ctc_loss", Support.MISSING, CheckStatus.WARN, f"{_REGISTERED} on the CPU, with a"),
+        ("ctc_loss", Support.CPU, CheckStatus.WARN, ""),
+        ("histc", Support.MISSING, CheckStatus.WARN, "compute it on the CPU, or set PYTORCH_"),
+    ],
+)
+def test_doctor_says_where_ours_helps(
+    operator: str, support: Support, status: CheckStatus, hint: str
+) -> None:
+    _, check = operator_checks([Outcome(operator, support, "")])
+    assert check.status is status
+    assert check.hint.startswith(hint)
+    assert bool(check.hint) == bool(hint)
+
+
+def test_each_fallback_is_seen_though_torch_warns_of_the_first_alone() -> None:
+    def warns(on: _On) -> Tensor:
+        # A warning of torch's that it gives once in a process, as that of fallbacks is.
+        x = torch.ones((), requires_grad=True)
+        float(x)
+        return on(torch.ones(2))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warns(on_cpu)
+    before = torch.is_warn_always_enabled()
+    for _ in range(2):
+        with all_warnings() as said:
+            warns(on_cpu)
+        assert len(said) == 1
+        assert "Converting a tensor with requires_grad=True" in str(said[0].message)
+    assert torch.is_warn_always_enabled() == before
 
 
 def test_memory_that_is_nearly_used_up_gets_advice() -> None:
