@@ -44,6 +44,22 @@ def test_doctor_shows_what_computes_each_contract(site: Path) -> None:
     assert sections["torch"][0]["status"] == "pass"
 
 
+@needs_torch
+def test_doctor_of_one_device_leaves_the_others_out(site: Path) -> None:
+    result = torchyard("doctor", "--json", "--device", "cpu", site=site)
+    sections = json.loads(result.stdout)["sections"]
+    assert [check["name"] for check in sections["devices"]] == ["cpu"]
+    assert "toy/1 on cpu" in {check["name"] for check in sections["decisions"]}
+    # Neither of them owns the CPU.
+    assert not {"toy", "good"} & {check["name"] for check in sections["plugins"]}
+    other = json.loads(torchyard("doctor", "--json", "--device", "xpu", site=site).stdout)
+    assert [check["status"] for check in other["sections"]["devices"]] == ["unverified"]
+    assert not other["sections"]["decisions"]
+    refused = torchyard("doctor", "--device", "tpu", site=site)
+    assert refused.returncode == 2
+    assert "--device: expected one of cpu, cuda, mps, xpu, got 'tpu'" in refused.stderr
+
+
 def test_doctor_misses_a_contract_only_where_somebody_offers_it(make_registry: Make) -> None:
     manifest = "torchyard_toy/torchyard.toml"
     # Offered and listed for one device alone.

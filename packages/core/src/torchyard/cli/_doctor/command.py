@@ -11,7 +11,7 @@ import click
 from torchyard._plugins.check import CheckStatus
 from torchyard._progress import Steps
 from torchyard._registry.registry import registry
-from torchyard.cli._doctor.diagnosis import Section, diagnose
+from torchyard.cli._doctor.diagnosis import Section, device_names, diagnose
 from torchyard.cli._doctor.measure import measure
 from torchyard.cli._output import answer_only, console, json_option, write_json
 from torchyard.cli._torch import load_torch
@@ -28,16 +28,17 @@ _STEPS: Final = 7
 
 @click.command()
 @json_option
+@click.option("--device", metavar="DEVICE", help="Check what is of one device alone, such as mps.")
 @click.option(
     "--measure",
-    "device",
+    "measured",
     is_flag=False,
     flag_value="cpu",
     metavar="[DEVICE]",
     help="Also measure each component's work against what the device (cpu) can do: half a minute.",
 )
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool, device: str | None) -> None:
+def doctor(ctx: click.Context, as_json: bool, device: str | None, measured: str | None) -> None:
     """Check this installation; exit status 1 if a check fails.
 
     What is absent is UNVERIFIED: neither a pass nor a failure.
@@ -48,9 +49,14 @@ def doctor(ctx: click.Context, as_json: bool, device: str | None) -> None:
     with answer_only(as_json), Steps(_STEPS) as steps:
         steps.step("torch")
         torch = load_torch()
-        sections = diagnose(registry(), torch, built_in, steps.step)
-        if device is not None:
-            sections = (*sections, measure(registry(), device, steps))
+        if device is not None and device not in device_names(registry()):
+            names = ", ".join(device_names(registry()))
+            raise click.BadParameter(
+                f"expected one of {names}, got {device!r}", ctx, None, "--device"
+            )
+        sections = diagnose(registry(), torch, built_in, steps.step, device)
+        if measured is not None:
+            sections = (*sections, measure(registry(), measured, steps))
     counts = Counter(check.status for section in sections for check in section.checks)
     if as_json:
         write_json(

@@ -51,37 +51,47 @@ def diagnose(
     torch: TorchStatus,
     built_in_commands: frozenset[str],
     step: Callable[[str], None],
+    device: str | None = None,
 ) -> tuple[Section, ...]:
-    """Make every check.
+    """Make every check, or those of one device.
 
     Args:
         registry: what is installed.
         torch: torch as this process has it.
         built_in_commands: names that no plugin's command may take.
         step: called with the name of what begins.
+        device: one of ``device_names``; None: all.
     """
+    owners = [plugin for plugin, name in registry.devices() if device in (None, name)]
+    plugins = registry.plugins if device is None else owners
     step("devices")
-    devices = tuple(_check_devices(registry, torch))
+    devices = [one for one in _check_devices(registry, torch) if device in (None, one.name)]
     step("settings")
     settings = tuple(check_settings(registry))
     step("decisions")
-    decisions = tuple(_check_decisions(registry))
+    decisions = tuple(_check_decisions(registry, device))
     step("checks of the plugins")
-    own = tuple(_own_checks(registry))
+    own = tuple(_own_checks(registry, plugins))
     step("evidence")
-    proven = tuple(_check_evidence(registry))
+    proven = [one for one in _check_evidence(registry) if device in (None, one.name)]
     step("plugins")
     # Last, because every step before may have shown that a plugin is broken.
-    plugins = tuple(_check_plugins(registry, built_in_commands))
+    found = tuple(_check_plugins(registry, plugins, built_in_commands))
     return (
         Section("torch", tuple(_check_torch(torch, registry))),
-        Section("devices", devices),
-        Section("plugins", plugins),
+        Section("devices", tuple(devices)),
+        Section("plugins", found),
         Section("settings", settings),
         Section("decisions", decisions),
         Section("checks of the plugins", own),
-        Section("evidence", proven),
+        Section("evidence", tuple(proven)),
     )
+
+
+def device_names(registry: Registry) -> tuple[str, ...]:
+    """Return what ``diagnose`` can be asked for: torch's device types and those of plugins."""
+    owned = {name for _, name in registry.devices()}
+    return tuple(sorted({*_TORCH_DEVICES, *registry.platform.devices, *owned}))
 
 
 def _check_torch(torch: TorchStatus, registry: Registry) -> Iterator[Check]:
@@ -177,12 +187,14 @@ def _check_slot(plugins: Sequence[Plugin]) -> Check:
     )
 
 
-def _check_plugins(registry: Registry, built_in_commands: frozenset[str]) -> Iterator[Check]:
+def _check_plugins(
+    registry: Registry, plugins: Sequence[Plugin], built_in_commands: frozenset[str]
+) -> Iterator[Check]:
     from torchyard.cli._commands import find_plugin_commands
 
     if not registry.plugins:
         yield Check("plugins", CheckStatus.WARN, "none is installed", "pip install torchyard[cpu]")
-    for plugin in registry.plugins:
+    for plugin in plugins:
         outcome = _OF_STATE[plugin.state]
         text = str(plugin.state)
         if plugin.code is not None:
@@ -196,14 +208,14 @@ def _check_plugins(registry: Registry, built_in_commands: frozenset[str]) -> Ite
         yield Check(f"command {clash.name}", CheckStatus.WARN, clash.text)
 
 
-def _check_decisions(registry: Registry) -> Iterator[Check]:
+def _check_decisions(registry: Registry, device: str | None) -> Iterator[Check]:
     available = set(registry.platform.devices)
-    available |= {
-        device for _, device in registry.devices() if registry.probe_device(device).available
-    }
+    available |= {name for _, name in registry.devices() if registry.probe_device(name).available}
+    if device is not None:
+        available &= {device}
     for contract in registry.contracts():
-        for device in sorted(available):
-            yield _check_decision(registry, contract, device)
+        for name in sorted(available):
+            yield _check_decision(registry, contract, name)
 
 
 def _check_decision(registry: Registry, contract: ContractId, device: str) -> Check:
@@ -250,7 +262,7 @@ def _is_usable(registry: Registry, name: str) -> bool:
     return any(plugin.name == name and plugin.usable for plugin in registry.plugins)
 
 
-def _own_checks(registry: Registry) -> Iterator[Check]:
-    for plugin in registry.plugins:
+def _own_checks(registry: Registry, plugins: Sequence[Plugin]) -> Iterator[Check]:
+    for plugin in plugins:
         for check in registry.checks(plugin):
             yield Check(f"{plugin.name}: {check.name}", check.status, check.text, check.hint)
