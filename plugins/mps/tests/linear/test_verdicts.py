@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from packages.kernels.tests.linear.calls import CALL, computed, normal, with_functions
 from plugins.mps.tests.emulated import emulated
-from plugins.mps.tests.linear.calls import CALL, computed, normal, with_functions
 from torchyard import ReasonCode, Registry, read_platform_file
 from torchyard_kernels.linear.contract import LINEAR, LinearRequest
 from torchyard_mps.implementations import torchyard_implementations

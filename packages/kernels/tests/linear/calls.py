@@ -1,4 +1,4 @@
-"""Products with a weight, and how far their results in Metal are from float64."""
+"""Products with a weight, and how far from float64 their results may be."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from plugins.mps.tests.emulated import emulated
 from torchyard_kernels import PackedWeight
 from torchyard_kernels.linear._formats.table import unpacked
 from torchyard_kernels.linear._functions.function import record
 from torchyard_kernels.linear.contract import LinearCall
-from torchyard_mps.linear import multiply
 
-__all__ = ["CALL", "LAYOUTS", "computed", "excess", "normal", "with_functions"]
+__all__ = ["CALL", "LAYOUTS", "Compute", "computed", "excess", "normal", "with_functions"]
+
+Compute = Callable[[LinearCall], Tensor]
+"""What an implementation of ``linear/1`` loads."""
 
 
 def normal(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Tensor:
@@ -24,12 +25,20 @@ def normal(*shape: int, dtype: torch.dtype = torch.float16, seed: int = 0) -> Te
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def computed(call: LinearCall, dtype: torch.dtype) -> Tensor:
-    """Return a call's result by torch, each step in a dtype, a prologue's rounded to x's."""
+def computed(call: LinearCall, dtype: torch.dtype, *, blocked: bool = True) -> Tensor:
+    """Return a call's result by torch, each step in a dtype, a prologue's rounded to x's.
+
+    Args:
+        call: the call.
+        dtype: of all steps.
+        blocked: whether float32 is summed as torch does it, in blocks; else term by term, as a
+            textbook's loop, which is up to four times as far from float64.
+    """
     x = call.x.to(dtype)
     if call.prologue is not None:
         x = call.prologue.apply(x).expand(x.shape).to(call.x.dtype).to(dtype)
-    y = _naive_product(x, unpacked(call.weight).to(dtype))
+    weight = unpacked(call.weight).to(dtype)
+    y = x @ weight.mT if blocked or dtype != torch.float32 else _by_terms(x, weight)
     y = y if call.bias is None else y + call.bias.to(dtype)
     if call.epilogue is None:
         return y
@@ -37,39 +46,40 @@ def computed(call: LinearCall, dtype: torch.dtype) -> Tensor:
     return y.expand(call.result_shape())
 
 
-def _naive_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return ``x @ weight.mT``; of float32 term by term, which torch's blocked sums are not.
-
-    What a textbook's loop gives in float32 is up to four times as far from float64 as torch's.
-    """
-    if x.dtype != torch.float32:
-        return x @ weight.mT
+def _by_terms(x: Tensor, weight: Tensor) -> Tensor:
     y = torch.zeros((*x.shape[:-1], weight.shape[-2]))
     for place in range(x.shape[-1]):
         y = y + x[..., place, None] * weight[..., None, :, place]
     return y
 
 
-def excess(call: LinearCall, **options: Any) -> float:
-    """Return the greatest error over its bound: twice the naive error, and a rounding.
+def excess(
+    call: LinearCall, compute: Compute, *, blocked: bool = True, roundings: float = 1.0
+) -> float:
+    """Return the greatest error over its bound: twice the naive error, and roundings of the result.
 
     Of integers and truth values it is infinite unless they are equal.
+
+    Args:
+        call: the call.
+        compute: the implementation.
+        blocked: as of :func:`computed`, for the naive error.
+        roundings: how many roundings of the result there are.
     """
-    with emulated(**options):
-        out = multiply(call)
+    out = compute(call)
     assert out.shape == call.result_shape()
     wanted = call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
     assert out.dtype == wanted
     assert out.is_contiguous()
     if not out.numel():
         return 0.0
-    naive = computed(call, call.x.dtype)
+    naive = computed(call, call.x.dtype, blocked=blocked)
     if not out.is_floating_point():
         return 0.0 if torch.equal(out, naive) else torch.inf
     exact, naive = computed(call, torch.float64), naive.double()
     finfo = torch.finfo(out.dtype)
     bound = 2 * (naive - exact).abs().max() + finfo.smallest_normal
-    bound = bound + finfo.eps * (exact.abs() + exact.abs().max() / 64)
+    bound = bound + finfo.eps * roundings * (exact.abs() + exact.abs().max() / 64)
     error = (out.double() - exact).abs() / bound
     return float(error.nan_to_num(nan=torch.inf).max())
 
@@ -77,6 +87,7 @@ def excess(call: LinearCall, **options: Any) -> float:
 LAYOUTS: Final[dict[str, Callable[[Tensor], Any]]] = {
     "plain": lambda weight: weight,
     "transposed": lambda weight: weight.t().contiguous().t(),
+    "strided": lambda weight: torch.cat([weight, weight], 1)[:, : weight.shape[1]],
     "panels": lambda weight: PackedWeight(weight).packed,
     "int8": lambda weight: PackedWeight(weight, format="int8").packed,
     "int8-groups": lambda weight: PackedWeight(weight, format="int8", group=32).packed,
