@@ -72,7 +72,7 @@ ENVIRONMENTS = {
         ["packages/cache/tests", "packages/compile/tests"],
     ),
     # Its tests choose Triton's interpreter, for the whole process.
-    "triton": (["attention", "kernels", "triton"], ["packages/triton/tests"]),
+    "triton": (["attention", "kernels", "conformance", "triton"], ["packages/triton/tests"]),
     "cpu": (
         [
             *("cpu", "cache", "compile", "conformance", "context-parallel", "cuda", "export"),
@@ -683,7 +683,8 @@ def opencl(session: nox.Session) -> None:
     ops = "packages/triton/tests/ops"
     chosen = [f"{ops}/test_{name}.py" for name in ("linear", "pointwise", "recurrent", "topk")]
     # That compiler drops a conversion in it; see docs/plugins/xpu.md.
-    dropped = f"{ops}/test_pointwise.py::test_half_precision_loses_nothing_between_steps"
+    half_precision = "TestPointwise::test_half_precision_loses_nothing_between_steps"
+    dropped = f"{ops}/test_pointwise.py::{half_precision}"
     pytest(session, *(session.posargs or [*chosen, f"--deselect={dropped}"]))
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 from packages.kernels.tests.recurrent.cases import Case, misses
-from packages.kernels.tests.recurrent.test_gradients import exact_gradients, slopes
+from packages.kernels.tests.recurrent.suite import RecurrentSuite, gradient_excess
 from packages.triton.tests.ops.mutation import mutated
 from torchyard import Platform, ReasonCode, read_platform_file
 from torchyard_kernels.recurrent.contract import (
     RecurrentCall,
+    RecurrentGradients,
     RecurrentKind,
     RecurrentRequest,
     RecurrentResult,
@@ -30,7 +28,6 @@ from torchyard_triton.recurrent._backward import BackwardSteps
 _ROOM = "torchyard_triton.device.recurrent"
 _TILES = StepTiles(16, 16, 16)
 _PRODUCTS = LinearTiles(16, 64, 32)
-_JUMPING: Final = RecurrentKind.RNN_RELU
 
 
 def _forward(call: RecurrentCall) -> RecurrentResult:
@@ -38,127 +35,22 @@ def _forward(call: RecurrentCall) -> RecurrentResult:
     return forward(call, tiles=_TILES, products=_PRODUCTS, widen=widen)
 
 
-def _gradient_excess(call: RecurrentCall, result: RecurrentResult) -> float:
-    """Return the greatest error of a gradient over some roundings of its greatest element."""
-    exact = exact_gradients(call)
-    _, grads = slopes(result)
-    output, hidden, cell = (*grads, None)[:3]
-    assert result.reserve is not None
-    widen = call.input.dtype == torch.bfloat16
-    found = backward(call, result.reserve, output, hidden, cell, tiles=_TILES, widen=widen)
-    flat: list[Tensor] = [found.input, found.hidden]
-    flat += [] if found.cell is None else [found.cell]
-    flat += [weight for one in found.weights for weight in one if weight is not None]
-    eps = torch.finfo(call.input.dtype).eps
-    worst = 0.0
-    for got, right in zip(flat, exact, strict=True):
-        assert got.shape == right.shape
-        assert got.dtype == call.input.dtype
-        size = float(right.abs().max()) if right.numel() else 0.0
-        if size:
-            error = (got.double() - right).abs().max() / (8 * eps * size)
-            worst = max(worst, float(error.nan_to_num(nan=torch.inf)))
-    return worst
+def _backward(call: RecurrentCall, *given: Any) -> RecurrentGradients:
+    return backward(call, *given, tiles=_TILES, widen=call.input.dtype == torch.bfloat16)
 
 
-# 20 units are two tiles; sequences of their own lengths, in both directions.
-_CASES: dict[str, Case] = {
-    **{
-        str(kind): Case(kind, steps=3, hidden=20, bidirectional=True, ragged=True)
-        for kind in RecurrentKind
-    },
-    "gru-half": Case(RecurrentKind.GRU, torch.float16, steps=3, hidden=20, ragged=True),
-    "lstm-half": Case(RecurrentKind.LSTM, torch.float16, steps=3),
-    "lstm-bfloat16": Case(RecurrentKind.LSTM, torch.bfloat16, steps=2),
-    "gru-without-bias": Case(RecurrentKind.GRU, steps=2, bias=False),
-    "layers": Case(RecurrentKind.RNN_TANH, steps=2, layers=2, bidirectional=True),
-    "sequences": Case(RecurrentKind.GRU, steps=2, batch=18, batch_first=True),
-    "nothing": Case(RecurrentKind.LSTM, batch=0),
-}
+class TestRecurrent(RecurrentSuite):
+    """The suite of every implementation."""
 
+    projects: ClassVar[bool] = False
 
-@pytest.mark.parametrize("name", _CASES)
-def test_forward_and_backward(name: str) -> None:
-    case = _CASES[name]
-    call = replace(case.call(), reserve=True)
-    result = _forward(call)
-    assert result.output.is_contiguous()
-    assert result.hidden.is_contiguous()
-    if case.batch:
-        assert misses(result, call) == []
-        assert _gradient_excess(call, result) <= 1
+    def forward(self, call: RecurrentCall) -> RecurrentResult:
+        """Compute a call's outputs in small tiles."""
+        return _forward(call)
 
-
-@st.composite
-def _drawn(draw: st.DrawFn, most: int) -> Case:
-    flag = st.booleans()
-    return Case(
-        draw(st.sampled_from(list(RecurrentKind))),
-        draw(st.sampled_from([torch.float32, torch.float16])),
-        *(draw(st.integers(1, size)) for size in (3, 5, 5, most)),
-        0,
-        draw(st.integers(1, 2)),
-        *(draw(flag) for _ in range(5)),
-        seed=draw(st.integers(0, 2**16)),
-    )
-
-
-def _is_near(case: Case) -> None:
-    call = replace(case.call(), reserve=True)
-    result = _forward(call)
-    assert misses(result, call) == []
-    # Where a sum is within a rounding of 0, the gradient of relu jumps.
-    if case.kind is not _JUMPING and case.dtype == torch.float32:
-        assert _gradient_excess(call, result) <= 1
-
-
-@settings(max_examples=3)
-@given(case=_drawn(6))
-def test_sizes(case: Case) -> None:
-    _is_near(case)
-
-
-@pytest.mark.sweep
-@settings(max_examples=60)
-@given(case=_drawn(40))
-def test_many_sizes(case: Case) -> None:
-    _is_near(case)
-
-
-def test_nothing_beyond_a_sequences_end_reaches_a_result() -> None:
-    case = Case(RecurrentKind.GRU, steps=3, batch=4, bidirectional=True, ragged=True)
-    call = replace(case.call(), reserve=True)
-    assert call.lengths is not None
-    there = torch.arange(case.steps)[:, None] < call.lengths
-    poisoned = replace(call, input=call.input.masked_fill(~there[..., None], float("nan")))
-    assert poisoned.input.isnan().any()
-    clean, dirty = _forward(call), _forward(poisoned)
-    assert torch.equal(clean.output, dirty.output)
-    assert torch.equal(clean.hidden, dirty.hidden)
-    assert clean.reserve is not None
-    assert dirty.reserve is not None
-    assert torch.equal(clean.reserve, dirty.reserve)
-    assert not clean.output[~there].any()
-    ones = torch.ones_like(clean.output)
-    gradients = [
-        backward(one, clean.reserve, ones, None, None, tiles=_TILES) for one in (call, poisoned)
-    ]
-    assert torch.equal(gradients[0].input, gradients[1].input)
-    assert torch.equal(gradients[0].weights[0].w_ih, gradients[1].weights[0].w_ih)
-    assert not gradients[0].input[~there].any()
-
-
-def test_gradients_that_are_not_given_are_zero() -> None:
-    call = replace(Case(RecurrentKind.LSTM, steps=2).call(), reserve=True)
-    result = _forward(call)
-    assert result.reserve is not None
-    assert result.cell is not None
-    zeros = torch.zeros_like(result.output), torch.zeros_like(result.hidden)
-    ones = torch.ones_like(result.cell)
-    given = backward(call, result.reserve, *zeros, ones, tiles=_TILES)
-    spared = backward(call, result.reserve, None, None, ones, tiles=_TILES)
-    assert torch.equal(given.input, spared.input)
-    assert given.input.abs().max() > 0
+    def backward(self, call: RecurrentCall, *given: Any) -> RecurrentGradients:
+        """Compute gradients in small tiles."""
+        return _backward(call, *given)
 
 
 # Module, the text that is replaced, by what, and the case that shows it.
@@ -190,7 +82,7 @@ MUTANTS: list[tuple[str, str, str, Case]] = [
 def _is_wrong(case: Case) -> bool:
     call = replace(case.call(), reserve=True)
     result = _forward(call)
-    return bool(misses(result, call)) or _gradient_excess(call, result) > 1
+    return bool(misses(result, call)) or gradient_excess(call, result, _backward) > 1
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 import torch
 
+from packages.kernels.tests.pointwise.calls import call_of
 from plugins.mps.tests.emulated import emulated
-from plugins.mps.tests.pointwise.calls import call_of
 from torchyard import Platform, ReasonCode, Registry, read_platform_file
 from torchyard_kernels.pointwise.contract import POINTWISE, PointwiseRequest
 from torchyard_mps.implementations import torchyard_implementations

@@ -13,7 +13,7 @@ from packages.kernels.tests.recurrent.cases import Case, misses
 from plugins.mps.tests.emulated import emulated
 from torchyard_kernels.recurrent.contract import RecurrentKind
 from torchyard_kernels.recurrent.implementations.steps import steps_forward
-from torchyard_mps.recurrent import _steps, forward
+from torchyard_mps.recurrent import _source, forward
 
 _LSTM: Final = Case(RecurrentKind.LSTM, steps=2, batch=2, inputs=2, hidden=3)
 _GRU: Final = replace(_LSTM, kind=RecurrentKind.GRU)
@@ -52,9 +52,9 @@ _MUTANTS: Final[list[tuple[str, str, Case, str]]] = [
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    _steps._source.cache_clear()
+    _source.source_of.cache_clear()
     yield
-    _steps._source.cache_clear()
+    _source.source_of.cache_clear()
 
 
 def _wrong(case: Case) -> list[str]:
@@ -84,9 +84,9 @@ def test_without_it_nothing_is_wrong(case: Case) -> None:
 def test_mutant_is_caught(
     right: str, wrong: str, case: Case, finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = _steps.metal_text
-    assert right in text("recurrent")
-    monkeypatch.setattr(_steps, "metal_text", lambda *of: text(*of).replace(right, wrong))
+    text = _source.metal_text
+    assert right in text("recurrent/forward")
+    monkeypatch.setattr(_source, "metal_text", lambda *of: text(*of).replace(right, wrong))
     if finding:
         with pytest.raises(AssertionError, match=f"{finding}:"):
             _wrong(case)

@@ -10,6 +10,8 @@ import pytest
 from packages.kernels.tests.recurrent.cases import Case, misses
 from plugins.mps.tests.emulated import emulated
 from torchyard import ReasonCode, Registry, read_platform_file
+from torchyard_conformance._kernels._cases._recurrent import BackwardCase
+from torchyard_conformance._kernels._ruler import compare
 from torchyard_kernels.recurrent.contract import (
     BACKWARD,
     FORWARD,
@@ -64,7 +66,8 @@ def test_it_is_chosen_where_a_user_enlists_it() -> None:
     assert enlisted.decide(FORWARD, _REQUEST).name == "mps.metal"
     kept = replace(_REQUEST, grad=True, reserve=True)
     assert enlisted.decide(FORWARD, kept).name == "mps.metal"
-    assert enlisted.decide(BACKWARD, kept).name == "kernels.steps"
+    assert plain.decide(BACKWARD, kept).name == "kernels.steps"
+    assert enlisted.decide(BACKWARD, kept).name == "mps.metal"
 
 
 def test_what_the_hook_loads_computes() -> None:
@@ -72,9 +75,17 @@ def test_what_the_hook_loads_computes() -> None:
     call = Case(RecurrentKind.LSTM, steps=1).call()
     with emulated():
         assert misses(offered.load()(call), call) == []
+    (offered,) = torchyard_implementations(contract=BACKWARD)
+    case = BackwardCase("", steps=1)
+    with emulated():
+        found = offered.load()(*case.given())
+    assert max(compare(case, case.named_outputs(found)).values()) <= 1
 
 
 def test_without_an_apple_gpu_the_kernel_says_so() -> None:
     (offered,) = torchyard_implementations(contract=FORWARD)
     with pytest.raises(ValueError, match="linear_product: expected tensors on mps"):
         offered.load()(Case(RecurrentKind.GRU, steps=1).call())
+    (offered,) = torchyard_implementations(contract=BACKWARD)
+    with pytest.raises(ValueError, match="recurrent_gradient: expected tensors on mps"):
+        offered.load()(*BackwardCase("").given())

@@ -56,9 +56,15 @@ def compare(case: Case, outputs: dict[str, Tensor]) -> dict[str, float]:
 
 @lru_cache(maxsize=512)
 def _known(case: Case) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """Return the reference's outputs and naive ones, on the CPU wherever torch makes tensors."""
     with torch.no_grad():
         given = case.make()
-        return case.exact(given), case.naive(given)
+        exact, naive = case.exact(given), case.naive(given)
+    return _on_cpu(exact), None if naive is None else _on_cpu(naive)
+
+
+def _on_cpu(outputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in outputs.items()}
 
 
 def _check_equal(name: str, got: Tensor, right: Tensor) -> None:

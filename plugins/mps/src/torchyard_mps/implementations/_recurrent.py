@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["offered", "supports_recurrent"]
 
-# As the component's contract has it, which is imported where it is used alone.
-_RECURRENT: Final = "recurrent/1"
+# As the component's contract has them, which is imported where it is used alone.
+_FORWARD: Final = "recurrent/1"
+_BACKWARD: Final = "recurrent_backward/1"
 _DTYPES: Final = ("float32", "bfloat16", "float16")
 # What computes the contract on any device.
 _OTHERS: Final = ("kernels.aten", "kernels.steps")
@@ -23,14 +24,21 @@ _MOST: Final = 2**31 - 1
 
 
 def offered(contract: str) -> Sequence[Implementation]:
-    """Return what computes recurrent layers; nothing of another contract."""
-    if contract != _RECURRENT:
+    """Return what computes recurrent layers or their gradients; nothing of another contract."""
+    if contract == _FORWARD:
+        load = _load_forward
+    elif contract == _BACKWARD:
+        load = _load_backward
+    else:
         return []
-    return [Implementation(contract, "mps.metal", supports_recurrent, _load, before=_OTHERS)]
+    return [Implementation(contract, "mps.metal", supports_recurrent, load, before=_OTHERS)]
 
 
 def supports_recurrent(request: RecurrentRequest, platform: Platform) -> Verdict:
-    """Say whether the kernels compute a request; a function of these arguments alone."""
+    """Say whether the kernels compute a request; a function of these arguments alone.
+
+    Gradients are computed of whatever the forward computes.
+    """
     verdict = supports_machine(request.device, platform)
     if not verdict.supported:
         return verdict
@@ -54,7 +62,13 @@ def supports_recurrent(request: RecurrentRequest, platform: Platform) -> Verdict
     return verdict
 
 
-def _load() -> Any:
+def _load_forward() -> Any:
     from torchyard_mps.recurrent import forward
 
     return forward
+
+
+def _load_backward() -> Any:
+    from torchyard_mps.recurrent import backward
+
+    return backward

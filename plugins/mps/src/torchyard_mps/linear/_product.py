@@ -13,7 +13,7 @@ from torchyard_kernels.linear.contract import LinearCall, Packed
 from torchyard_kernels.linear.contract.quantised import BITS, groups_of, option
 from torchyard_mps._launch import PREAMBLE, Launch, metal_text, or_one
 from torchyard_mps._runner import run
-from torchyard_mps.linear._functions import called, lowered_function
+from torchyard_mps.linear._functions import Functions, functions_of
 from torchyard_mps.lowering import header, type_of_dtype
 
 __all__ = ["multiply", "product"]
@@ -47,19 +47,12 @@ def multiply(call: LinearCall) -> Tensor:
     """Compute ``linear/1``; equal calls give equal bits.
 
     Args:
-        call: of float16, bfloat16 or float32, with functions that capture no tensors; a packed
-            weight without rounded activations.
+        call: of float16, bfloat16 or float32; a packed weight without rounded activations.
 
     Raises:
         UnsupportedProgramError: a function has what the kernel does not compute.
-        ValueError: a function captures tensors.
+        ValueError: functions captured more tensors than Metal has buffers for.
     """
-    for name, function in (("prologue", call.prologue), ("epilogue", call.epilogue)):
-        if function is not None and function.captured:
-            raise ValueError(
-                f"multiply: {name}: expected a function that captures no tensors, got "
-                f"{len(function.captured)}; apply it beside the product"
-            )
     return product(
         call, call.x.dtype if call.epilogue is None else call.epilogue.dtype(call.x.dtype)
     )
@@ -83,17 +76,18 @@ def product(call: LinearCall, dtype: torch.dtype) -> Tensor:
     outputs = out.shape[-1]
     if not out.numel():
         return out
+    functions = functions_of(call, dtype)
     sizes = (
         *(*flat.stride(), *weight.strides, rows, outputs, depth),
-        *(weight.words, weight.groups),
+        *(weight.words, weight.groups, *functions.strides),
     )
     bias = flat if call.bias is None else call.bias.contiguous()
     buffers = (
         *(or_one(tensor) for tensor in (flat, *weight.tensors, bias)),
-        *(out, torch.tensor(sizes, device=x.device)),
+        *(out, torch.tensor(sizes, device=x.device), *functions.captured),
     )
     groups = (-(-rows // _TILE) * -(-outputs // _TILE), batch)
-    source = _source(call, weight, dtype)
+    source = _source(call, weight, dtype, functions)
     run(Launch(source, "linear_product", groups, _THREADS, buffers, outputs=(5,)))
     return out
 
@@ -120,19 +114,8 @@ def _weight(weight: Tensor | Packed) -> _Weight:
     )
 
 
-def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
+def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype, functions: Functions) -> str:
     stored, scale, _ = weight.tensors
-    functions = {"BEFORE": "x", "AFTER": "y"}
-    programs = []
-    for name, function, result in (
-        ("prologue", call.prologue, torch.float32),
-        ("epilogue", call.epilogue, dtype),
-    ):
-        if function is not None:
-            program = lowered_function(name, function.text, function.inputs, result)
-            programs.append(program.source)
-            place = "BEFORE" if name == "prologue" else "AFTER"
-            functions[place] = called(program, function.inputs)
     lines = [
         f"typedef {type_of_dtype(call.x.dtype)} T;",
         f"typedef {type_of_dtype(dtype)} Out;",
@@ -143,7 +126,13 @@ def _source(call: LinearCall, weight: _Weight, dtype: torch.dtype) -> str:
         f"#define ZEROS {str(weight.zeros).lower()}",
         f"#define BIAS {str(call.bias is not None).lower()}",
         f"#define GATED {str(call.gated).lower()}",
-        *(f"#define {name} {text}" for name, text in functions.items()),
+        f"#define BEFORE {functions.before}",
+        f"#define AFTER {functions.after}",
     ]
-    top = header() if programs else PREAMBLE
-    return "\n".join([top, *programs, *lines, metal_text("linear")])
+    buffers = functions.buffers
+    lines += ["struct Captured {", *(f"  {kind} {name};" for kind, name, _ in buffers), "};"]
+    declared = "".join(f"{kind} {name} [[buffer({place})]], " for kind, name, place in buffers)
+    kernel = metal_text("linear").replace("CAPTURED uint2", f"{declared}uint2")
+    kernel = kernel.replace("{CAPTURED}", f"{{{', '.join(name for _, name, _ in buffers)}}}")
+    top = header() if functions.sources else PREAMBLE
+    return "\n".join([top, *functions.sources, *lines, kernel])

@@ -2,7 +2,9 @@
 // T, of x; Out, of the result; Stored and Scale, of the weight's tensors; FORM: 0 a plain weight, 1 and 2
 // panels with so many products side by side, 8 and 4 codes of so many bits; GROUP, the products that
 // have a scale in common, 0 for all of an output; ZEROS, whether codes have zeros of their own; BIAS;
-// BEFORE and AFTER, the functions of an element x and of y, or where GATED of ``gate`` and ``up``.
+// Captured, the pointers to the tensors that functions captured, and CAPTURED, them as buffers; BEFORE and
+// AFTER, the functions of an element x and of y, or where GATED of ``gate`` and ``up``, and of the elements
+// of captured tensors at (row, column) of x or of the result, with the rows of all batches in order.
 //
 //   y[m, n] = sum_k BEFORE(x[m, k]) W[n, k] + bias[n],  out[m, n] = AFTER(y[m, n])
 //
@@ -13,8 +15,8 @@
 constant constexpr int kTile = 32;
 constant constexpr int kThreads = 128;
 
-// What ``sizes`` holds: strides of x and of a plain weight, each of batch, row and column; then these.
-// Words are those of a panel.
+// What ``sizes`` holds: strides of x and of a plain weight, each of batch, row and column; then these, of
+// which words are those of a panel; then strides of rows and columns of each captured tensor.
 constant constexpr int kX = 0, kWeight = 3, kRows = 6, kOutputs = 7, kDepth = 8, kWords = 9;
 constant constexpr int kGroups = 10;
 
@@ -35,8 +37,11 @@ inline float weight_at(device const Stored* weight, device const Scale* scales,
 }
 
 // Rounded to T, as the contract has it.
-inline float before(float x, constant long* sizes) { return float(T(BEFORE)); }
-inline Out after(float y, float up, constant long* sizes) {
+inline float before(float x, long row, long column, Captured captured, constant long* sizes) {
+  return float(T(BEFORE));
+}
+inline Out after(float y, float up, long row, long column, Captured captured,
+                 constant long* sizes) {
   const float gate = y;
   return Out(AFTER);
 }
@@ -45,12 +50,13 @@ kernel void linear_product(
     device const T* x [[buffer(0)]], device const Stored* weight [[buffer(1)]],
     device const Scale* scales [[buffer(2)]], device const uchar* zeros [[buffer(3)]],
     device const T* bias [[buffer(4)]], device Out* out [[buffer(5)]],
-    constant long* sizes [[buffer(6)]], uint2 group [[threadgroup_position_in_grid]],
+    constant long* sizes [[buffer(6)]], CAPTURED uint2 group [[threadgroup_position_in_grid]],
     uint me [[thread_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
     uint simd_index [[simdgroup_index_in_threadgroup]]) {
   threadgroup float left[kTile * kTile], right[kTile * kTile];
   threadgroup float ups[GATED ? kTile * kTile : 1];
 
+  const Captured captured = {CAPTURED};
   const int simd = int(simd_index);
   const long row_count = sizes[kRows], outputs = sizes[kOutputs], depth = sizes[kDepth];
   const long row_tiles = (row_count + kTile - 1) / kTile, batch = group.y;
@@ -66,7 +72,8 @@ kernel void linear_product(
     for (int i = int(me); i < kTile * kTile; i += kThreads) {
       const long row = first_row + i / kTile, n = first_output + i / kTile, k = first + i % kTile;
       left[i] = row < row_count && k < depth
-                    ? before(float(x[row * sizes[kX + 1] + k * sizes[kX + 2]]), sizes)
+                    ? before(float(x[row * sizes[kX + 1] + k * sizes[kX + 2]]),
+                             batch * row_count + row, k, captured, sizes)
                     : 0.0f;
       right[i] = n < outputs && k < depth
                      ? weight_at(weight, scales, zeros, sizes, batch, n, k)
@@ -104,6 +111,7 @@ kernel void linear_product(
     const float y = left[i * kTile + lane] + (BIAS ? float(bias[n]) : 0.0f);
     float up = 0.0f;
     if (GATED) up = ups[i * kTile + lane] + (BIAS ? float(bias[n + outputs]) : 0.0f);
-    out[(batch * row_count + row) * outputs + n] = after(y, up, sizes);
+    const long flat_row = batch * row_count + row;
+    out[flat_row * outputs + n] = after(y, up, flat_row, n, captured, sizes);
   }
 }

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 import torch
 from torch import Tensor
 
-from torchyard_kernels.recurrent.contract import RecurrentCall, RecurrentKind
-from torchyard_mps._launch import PREAMBLE, Launch, metal_text
-from torchyard_mps.lowering import type_of_dtype
+from torchyard_kernels.recurrent.contract import RecurrentCall
+from torchyard_mps._launch import Launch
+from torchyard_mps.recurrent._source import source_of
 
 __all__ = ["LayerSteps"]
 
-# As in recurrent.metal.
+# As in metal/recurrent/forward.metal.
 _ROWS: Final = 8
 _UNITS: Final = 4
 _THREADS: Final = 128
@@ -67,10 +66,13 @@ class LayerSteps:
         sizes = (batch, hidden, outputs, *weights.w_hh.stride(), *projection, output.stride(1))
         self._sizes = torch.tensor((*sizes, kept), device=device)
         self._groups = -(-hidden // _UNITS), -(-batch // _ROWS)
-        self._source = _source(
-            *(call.kind, call.input.dtype, weights.b_ih is not None, lengths is not None),
-            *(reserve is not None, weights.w_hr is not None),
+        flags = (
+            ("BIAS", weights.b_ih is not None),
+            ("RAGGED", lengths is not None),
+            ("RESERVE", reserve is not None),
+            ("PROJECTED", weights.w_hr is not None),
         )
+        self._source = source_of("forward", call.kind, call.input.dtype, flags)
 
     def launches(self, step: int) -> list[Launch]:
         """Return the launches of a step; after them ``before`` is the state that it leaves."""
@@ -105,21 +107,3 @@ class LayerSteps:
             updated=(6,) if has_reserve else (),
         )
         return [first, second]
-
-
-@lru_cache(maxsize=128)
-def _source(
-    kind: RecurrentKind,
-    dtype: torch.dtype,
-    bias: bool,
-    ragged: bool,
-    reserve: bool,
-    projected: bool,
-) -> str:
-    flags = {"BIAS": bias, "RAGGED": ragged, "RESERVE": reserve, "PROJECTED": projected}
-    lines = [f"typedef {type_of_dtype(dtype)} T;"]
-    lines += [f"#define {one.name} {number}" for number, one in enumerate(RecurrentKind)]
-    lines += [f"#define KIND {kind.name}"]
-    lines += [f"#define {name} {str(flag).lower()}" for name, flag in flags.items()]
-    texts = metal_text("rounding", "elementary"), *lines, metal_text("recurrent")
-    return "\n".join([PREAMBLE, *texts])

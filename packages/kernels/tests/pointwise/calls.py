@@ -1,26 +1,28 @@
-"""Calls of a function over lists, and how far their results in Metal are from float64."""
+"""Calls of a function over lists, and how far from float64 their results may be."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from plugins.mps.tests.emulated import emulated
 from torchyard_kernels.pointwise._arguments import operand_of
 from torchyard_kernels.pointwise._evaluation import result_dtypes
 from torchyard_kernels.pointwise.contract import PointwiseCall, PointwiseRequest
 from torchyard_kernels.pointwise.implementations.map import portable_pointwise
 from torchyard_kernels.pointwise.reference import reference_pointwise
-from torchyard_mps.pointwise import compute
 from torchyard_programs import trace
 
-__all__ = ["call_of", "call_of_text", "excess", "normal"]
+__all__ = ["Compute", "call_of", "call_of_text", "excess", "normal"]
 
+Compute = Callable[[PointwiseCall], tuple[Sequence[Tensor], ...]]
+"""What an implementation of ``pointwise/1`` loads."""
 _Out = tuple[Sequence[Tensor], ...]
+# Of a chain of steps in float32.
+_ROUNDINGS: Final = 8
 
 
 def call_of(function: Callable[..., Any], *lists: Sequence[Any], out: _Out = ()) -> PointwiseCall:
@@ -53,21 +55,17 @@ def normal(
     return [torch.randn(tuple(shape), generator=generator).to(dtype) for shape in shapes]
 
 
-def excess(call: PointwiseCall, **options: Any) -> float:
+def excess(call: PointwiseCall, compute: Compute) -> float:
     """Return the greatest error over its bound, infinite where a result must be equal and is not.
 
     The bound is twice the error of torch's float32 operations, rounded once, and a rounding of the
-    result. What is right is computed before the call, which may write to its inputs.
-
-    Args:
-        call: the call.
-        options: of ``metal.run``.
+    result; and of each element some roundings of float32, and one of the result. What is right is
+    computed before the call, which may write to its inputs.
     """
     request = call.request
     dtypes = result_dtypes(request.text, request.inputs, request.captured)
     naive, exact = portable_pointwise(replace(call, out=())), _exact(call)
-    with emulated(**options):
-        found = compute(call)
+    found = compute(call)
     worst = 0.0
     for number, dtype in enumerate(dtypes):
         for group, got in enumerate(found[number]):
@@ -117,5 +115,9 @@ def _ratio(got: Tensor, naive: Tensor, exact: Tensor) -> float:
     finfo = torch.finfo(got.dtype)
     bound = 2 * (naive[finite].double() - wanted).abs().max() + finfo.smallest_normal
     bound = bound + finfo.eps * (wanted.abs() + wanted.abs().max() / 64)
+    eps = torch.finfo(torch.float32).eps * _ROUNDINGS
+    if got.dtype != torch.float32:
+        eps += finfo.eps
+    bound = torch.minimum(bound, eps * (1 + wanted.abs()))
     error = (got[finite].double() - wanted).abs() / bound
     return float(error.nan_to_num(nan=torch.inf).max())
