@@ -105,6 +105,43 @@ torch.nn.GRU.forward = without
             "GRU: the gradient of its input: expected the CPU's result",
         ),
     ],
+    "operators": [
+        (
+            """
+library = torch.library.Library("aten", "IMPL")
+library.impl("relu", lambda x: x.clone(), "PrivateUse1")
+""",
+            "relu of float32, dense: expected the CPU's result",
+        ),
+        (
+            """
+library = torch.library.Library("aten", "IMPL")
+def without_strides(x):
+    dense = torch.empty(x.shape).stride()
+    return x.as_strided(x.shape, dense).clamp(min=0) if x.numel() else x.clone()
+library.impl("relu", without_strides, "PrivateUse1")
+""",
+            "relu of float32, transposed: expected the CPU's result",
+        ),
+        (
+            """
+library = torch.library.Library("aten", "IMPL")
+library.impl("threshold_backward", lambda grad, x, threshold: grad.clone(), "PrivateUse1")
+""",
+            "the gradient of relu of float32, dense: expected the CPU's result",
+        ),
+        (
+            """
+library = torch.library.Library("aten", "IMPL")
+def of_float32(x):
+    if x.dtype != torch.float32:
+        raise NotImplementedError(f"no relu of {x.dtype} here")
+    return x.clamp(min=0)
+library.impl("relu", of_float32, "PrivateUse1")
+""",
+            "relu of bfloat16, dense: expected the device to compute it, got no relu",
+        ),
+    ],
     "random": [
         ("torch.rand = torch.ones", "expected torch.rand to draw other numbers each time"),
         ("torch.manual_seed = lambda seed: None", "torch.rand after torch.manual_seed"),
@@ -179,6 +216,17 @@ class Eager(contextlib.nullcontext):
 torch.accelerator.Graph = Eager
 """,
             "expected a capture to change no memory",
+        ),
+        (
+            """
+replay, replays = torch.accelerator.Graph.replay, []
+def first_two(graph):
+    replays.append(graph)
+    if len(replays) < 3:
+        replay(graph)
+torch.accelerator.Graph.replay = first_two
+""",
+            "a replay of add on other inputs: expected the CPU's result",
         ),
     ],
 }

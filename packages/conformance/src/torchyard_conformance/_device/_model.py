@@ -53,13 +53,20 @@ def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
     return found
 
 
-def compare(what: str, got: torch.Tensor, expected: torch.Tensor) -> None:
+def compare(
+    what: str,
+    got: torch.Tensor,
+    expected: torch.Tensor,
+    *,
+    rtol: float = _RTOL,
+    atol: float = _ATOL,
+) -> None:
     """Hold a result against the CPU's.
 
     Raises:
         Violated: they differ.
     """
     try:
-        torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=_RTOL, atol=_ATOL)
+        torch.testing.assert_close(got.detach().cpu(), expected.detach(), rtol=rtol, atol=atol)
     except AssertionError as error:
         violated(f"{what}: expected the CPU's result; {' '.join(str(error).split())}")

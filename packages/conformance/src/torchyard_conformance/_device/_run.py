@@ -17,6 +17,7 @@ from torchyard_conformance._device._events import check_events
 from torchyard_conformance._device._graphs import check_graphs
 from torchyard_conformance._device._layers import check_layers
 from torchyard_conformance._device._memory import check_pinned, check_serialisation
+from torchyard_conformance._device._operators import check_operators
 from torchyard_conformance._device._profiler import check_profiler
 from torchyard_conformance._device._random import check_random
 from torchyard_conformance._outcome import Unverified, Violated
@@ -31,6 +32,7 @@ CHECKS: Final[Mapping[str, Callable[[str], None]]] = MappingProxyType(
         "events": check_events,
         "graphs": check_graphs,
         "layers": check_layers,
+        "operators": check_operators,
         "pinned": check_pinned,
         "profiler": check_profiler,
         "random": check_random,
