@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from packages.attention.tests.attention_calls import call_of as attention_call
+from packages.kernels.tests.pointwise.calls import call_of as map_of
 from plugins.mps.tests.attention.gradient_runs import given_for
 from plugins.mps.tests.emulated import emulated
-from plugins.mps.tests.pointwise.calls import call_of as map_of
 from plugins.simulated.tests.apple.stand_in import DEVICE
 from torchyard_conformance._kernels._tensors import mapped, named
 from torchyard_kernels.linear.contract import LinearCall
