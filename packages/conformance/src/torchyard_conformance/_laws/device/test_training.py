@@ -17,7 +17,8 @@ def test_a_block_is_compiled(subject: Subject, case: str) -> None:
     operators one by one instead hides that it has no compiler.
 
     Fix: register a DeviceInterface with Dynamo, and with Inductor a scheduling, a wrapper and the
-    device's operations; `plugins/simulated` in torchyard's tree shows the whole of it.
+    device's operations: `compilation.py` of the template has them for kernels of the host, and
+    `plugins/simulated` in torchyard's tree for work of a stream.
     """
     try_check(subject, "compile", case)
 
