@@ -38,6 +38,6 @@ def test_a_graph_is_captured_and_replayed(subject: Subject, case: str) -> None:
     Why: loops that are replayed have no other check of what they compute.
 
     Fix: an implementation in `at::GraphImplRegistry`, under the device's name in capitals; and each
-    kernel of the device's own tells it of its calls, or refuses them while a graph is captured.
+    kernel of the device's own reports its calls to it, or refuses them while a graph is captured.
     """
     try_check(subject, "graphs", case)
