@@ -10,6 +10,7 @@ import torch
 
 from packages.kernels.tests.linear.calls import CALL, LAYOUTS, excess, normal, with_functions
 from plugins.mps.tests.emulated import emulated
+from plugins.mps.tests.mutants import planted
 from torchyard_kernels.linear.contract import LinearCall
 from torchyard_mps.linear import _product, multiply
 
@@ -67,11 +68,7 @@ def _excess(call: LinearCall) -> float:
         return excess(call, multiply, blocked=False)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "call", "finding"),
-    _MUTANTS,
-    ids=[f"{right}|{wrong}" for right, wrong, _, _ in _MUTANTS],
-)
+@planted(_MUTANTS, "call")
 def test_mutant_is_caught(
     right: str, wrong: str, call: LinearCall, finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from packages.kernels.tests.pointwise.calls import call_of, excess, normal
 from plugins.mps.tests.emulated import emulated
+from plugins.mps.tests.mutants import planted
 from torchyard_kernels.pointwise.contract import PointwiseCall
 from torchyard_mps.pointwise import _kernel, compute
 
@@ -84,11 +85,7 @@ def _excess(call: PointwiseCall) -> float:
         return excess(call, compute)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "call", "finding"),
-    _MUTANTS,
-    ids=[f"{right}|{wrong}" for right, wrong, _, _ in _MUTANTS],
-)
+@planted(_MUTANTS, "call")
 def test_mutant_is_caught(
     right: str,
     wrong: str,

@@ -10,6 +10,7 @@ import pytest
 
 from packages.kernels.tests.recurrent.suite import gradient_ratio
 from plugins.mps.tests.emulated import emulated
+from plugins.mps.tests.mutants import planted
 from torchyard_conformance._kernels._cases._recurrent import BackwardCase
 from torchyard_conformance._outcome import Violated
 from torchyard_kernels.recurrent.contract import RecurrentKind
@@ -85,11 +86,7 @@ def test_without_it_nothing_is_wrong(case: BackwardCase) -> None:
     assert _worst(case) <= 1
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "case", "finding"),
-    _MUTANTS,
-    ids=[f"{right}|{wrong}" for right, wrong, _, _ in _MUTANTS],
-)
+@planted(_MUTANTS, "case")
 def test_mutant_is_caught(
     right: str,
     wrong: str,

@@ -11,6 +11,7 @@ import torch
 
 from packages.kernels.tests.recurrent.cases import Case, misses
 from plugins.mps.tests.emulated import emulated
+from plugins.mps.tests.mutants import planted
 from torchyard_kernels.recurrent.contract import RecurrentKind
 from torchyard_kernels.recurrent.implementations.steps import steps_forward
 from torchyard_mps.recurrent import _source, forward
@@ -76,11 +77,7 @@ def test_without_it_nothing_is_wrong(case: Case) -> None:
     assert _wrong(case) == []
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "case", "finding"),
-    _MUTANTS,
-    ids=[f"{right}|{wrong}" for right, wrong, _, _ in _MUTANTS],
-)
+@planted(_MUTANTS, "case")
 def test_mutant_is_caught(
     right: str, wrong: str, case: Case, finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
