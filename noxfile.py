@@ -88,11 +88,13 @@ ENVIRONMENTS = {
 }
 # What the tests of an environment need besides, as dependency groups.
 EXTRAS = {
-    "cpu": ("cache", "models", "template"),
+    "conformance": ("metal",),
+    "cpu": ("cache", "metal", "models", "template"),
     "cache": ("cache", "models"),
     "collectives": ("models",),
     "export": ("export",),
     "release": ("release",),
+    "simulated": ("metal",),
     "triton": ("triton",),
 }
 # Environments with long tests that `nox -s sweep` runs; those of release and Triton are run by the
@@ -662,23 +664,13 @@ def opencl(session: nox.Session) -> None:
     other tests than those of topk, linear layers and maps; attention takes half an hour.
     """
     install(session, *ENVIRONMENTS["triton"][0], extra=[*group("test"), *group("opencl")])
-    folder = Path(session.virtualenv.location)
-    library = folder / "lib"
+    library = opencl_runtime(session)
     # Triton's parser of architectures is linked with Level Zero's loader, and calls none of it.
     loader = library / "libze_loader.so"
     empty = session.create_tmp()
     Path(empty, "empty.c").write_text("", encoding="utf-8")
     session.run(*("cc", "-shared", "-o", f"{loader}", str(Path(empty, "empty.c"))), external=True)
-    vendors = folder / "vendors"
-    vendors.mkdir(exist_ok=True)
-    (vendors / "intel.icd").write_text(f"{library / 'libintelocl.so'}\n", encoding="utf-8")
-    session.env.update(
-        CC="g++",
-        LD_LIBRARY_PATH=str(library),
-        LIBRARY_PATH=str(library),
-        OCL_ICD_VENDORS=str(vendors),
-        TORCHYARD_TRITON_ON="opencl",
-    )
+    session.env.update(CC="g++", LIBRARY_PATH=str(library), TORCHYARD_TRITON_ON="opencl")
     session.run("python", "-m", "torchyard_triton.compiled", "bmg")
     ops = "packages/triton/tests/ops"
     chosen = [f"{ops}/test_{name}.py" for name in ("linear", "pointwise", "recurrent", "topk")]
@@ -686,6 +678,32 @@ def opencl(session: nox.Session) -> None:
     half_precision = "TestPointwise::test_half_precision_loses_nothing_between_steps"
     dropped = f"{ops}/test_pointwise.py::{half_precision}"
     pytest(session, *(session.posargs or [*chosen, f"--deselect={dropped}"]))
+
+
+@nox.session(name="metal-opencl", default=False, tags=["pkg-mps", "stage-verify"])
+def metal_opencl(session: nox.Session) -> None:
+    """Run kernels in Metal by Clang, LLVM and Intel's OpenCL for the CPU: a second opinion.
+
+    Brings Clang and Intel's runtime into an environment of its own. Words choose other tests. What
+    plants faults is left out: the shim finds those.
+    """
+    extra = [*group("test"), *group("metal"), *group("opencl-runtime")]
+    install(session, "attention", "conformance", "kernels", "mps", extra=extra)
+    opencl_runtime(session)
+    session.env["TORCHYARD_METAL_ON"] = "opencl"
+    tests = ["packages/conformance/tests/metal/test_opencl.py", "plugins/mps/tests"]
+    pytest(session, *(session.posargs or [*tests, "-k=not mutant and not operators"]))
+
+
+def opencl_runtime(session: nox.Session) -> Path:
+    """Let programs find the OpenCL that the session installed; return its folder of libraries."""
+    folder = Path(session.virtualenv.location)
+    library, vendors = folder / "lib", folder / "vendors"
+    vendors.mkdir(exist_ok=True)
+    # The one of the wheel has a placeholder for a path.
+    (vendors / "intel.icd").write_text(f"{library / 'libintelocl.so'}\n", encoding="utf-8")
+    session.env.update(LD_LIBRARY_PATH=str(library), OCL_ICD_VENDORS=str(vendors))
+    return library
 
 
 @nox.session(name="fa4-compiled", default=False, tags=["pkg-cuda", "stage-verify"])

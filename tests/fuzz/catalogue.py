@@ -146,7 +146,10 @@ NOT_TRIED: Final = {
     ),
     "torchyard_programs.program_graph": "packages that write kernels call it, with what trace made",
     **dict.fromkeys(
-        ("torchyard_conformance.metal.run", "torchyard_conformance.metal.Empty"),
+        (
+            f"torchyard_conformance.metal.{name}"
+            for name in ("Empty", "check", "run", "run_by_opencl")
+        ),
         "each call starts a compiler; packages/conformance/tests/metal try wrong arguments",
     ),
     **dict.fromkeys(

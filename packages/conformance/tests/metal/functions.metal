@@ -63,9 +63,7 @@ kernel void lanes(device const int* x [[buffer(0)]], device int* y [[buffer(1)]]
 
 // C = A B of n x n by tiles of 8, one for each simdgroup.
 template <typename T>
-kernel void multiply(device const T* a [[buffer(0)]], device const T* b [[buffer(1)]],
-                     device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
-                     uint2 g [[threadgroup_position_in_grid]]) {
+inline void multiply(device const T* a, device const T* b, device float* c, uint n, uint2 g) {
   simdgroup_matrix<float, 8, 8> sum = make_filled_simdgroup_matrix<float, 8, 8>(0.0);
   for (uint k = 0; k < n; k += 8) {
     simdgroup_matrix<T, 8, 8> left, right;
@@ -75,14 +73,22 @@ kernel void multiply(device const T* a [[buffer(0)]], device const T* b [[buffer
   }
   simdgroup_store(sum, c + g.y * 8 * n + g.x * 8, n);
 }
-template [[host_name("multiply_float")]] kernel void multiply<float>(
-    device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
-    device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
-    uint2 g [[threadgroup_position_in_grid]]);
-template [[host_name("multiply_half")]] kernel void multiply<half>(
-    device const half* a [[buffer(0)]], device const half* b [[buffer(1)]],
-    device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
-    uint2 g [[threadgroup_position_in_grid]]);
+kernel void multiply_float(device const float* a [[buffer(0)]], device const float* b [[buffer(1)]],
+                           device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
+                           uint2 g [[threadgroup_position_in_grid]]) {
+  multiply<float>(a, b, c, n, g);
+}
+kernel void multiply_half(device const half* a [[buffer(0)]], device const half* b [[buffer(1)]],
+                          device float* c [[buffer(2)]], constant uint& n [[buffer(3)]],
+                          uint2 g [[threadgroup_position_in_grid]]) {
+  multiply<half>(a, b, c, n, g);
+}
+kernel void multiply_bfloat(device const bfloat* a [[buffer(0)]],
+                            device const bfloat* b [[buffer(1)]], device float* c [[buffer(2)]],
+                            constant uint& n [[buffer(3)]],
+                            uint2 g [[threadgroup_position_in_grid]]) {
+  multiply<bfloat>(a, b, c, n, g);
+}
 
 // The largest value, by compare and exchange, through memory that the launch sets.
 kernel void greatest(device const int* x [[buffer(0)]], device atomic_int* best [[buffer(1)]],

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["CompilationError", "CompilerMissingError", "UnsupportedSourceError"]
+__all__ = [
+    "CompilationError",
+    "CompilerMissingError",
+    "DeviceMissingError",
+    "UnsupportedSourceError",
+]
 
 
 class CompilerMissingError(RuntimeError):
-    """No C++ compiler that can build the kernels is on this machine."""
+    """No compiler that can build or check the kernels is on this machine."""
+
+
+class DeviceMissingError(RuntimeError):
+    """No device of OpenCL that can run the kernels is on this machine."""
 
 
 class CompilationError(ValueError):
@@ -14,4 +23,4 @@ class CompilationError(ValueError):
 
 
 class UnsupportedSourceError(ValueError):
-    """The source uses a part of Metal that the shim does not have; the message names the line."""
+    """The source uses a part of Metal that is not supported here; the message names the line."""

@@ -21,7 +21,7 @@ from torchyard_conformance.metal._judgement import differences, findings_of, ten
 from torchyard_conformance.metal._process import Launch, Result, execute, write_regions
 from torchyard_conformance.metal._source._kernels import Kernel
 
-__all__ = ["Outcome", "run"]
+__all__ = ["Outcome", "group_memory_of", "run", "sizes_of"]
 
 _OF: Final = "metal.run"
 # Of every Apple GPU, and what else a kernel may be run with to see whether it knows its own.
@@ -68,8 +68,8 @@ def run(
     to memory is checked before it is made. The kernel runs several times: with its threads and
     threadgroups in several orders, and with simdgroups of other widths where it uses simdgroups.
 
-    What it does not show: what Apple's compiler makes of the source, its fast mathematics, address
-    spaces of pointers that do not fit, and how fast anything is.
+    What it does not show: what Apple's compiler makes of the source, its fast mathematics, and how
+    fast anything is. Address spaces that do not fit are found by :func:`check`.
 
     Args:
         source: Metal Shading Language.
@@ -90,11 +90,11 @@ def run(
     Raises:
         CompilationError: the source does not compile.
         CompilerMissingError: there is no C++ compiler.
-        UnsupportedSourceError: it uses a part of Metal that the shim does not have.
+        UnsupportedSourceError: it uses a part of Metal that is not supported here.
         TypeError, ValueError: an argument does not fit; names it.
     """
     source = arguments.text(_OF, "source", source)
-    sizes = _sizes("grid", grid), _sizes("threads", threads)
+    sizes = sizes_of("grid", grid), sizes_of("threads", threads)
     if sizes[1][0] * sizes[1][1] * sizes[1][2] > _MOST_THREADS:
         raise arguments.wrong_value(_OF, "threads", f"at most {_MOST_THREADS} in all", sizes[1])
     orders = arguments.integer(_OF, "orders", orders, least=1)
@@ -106,7 +106,7 @@ def run(
             _OF, "kernel", f"one of {sorted(program.kernels)}", repr(kernel)
         )
     regions = regions_of(found, buffers_of(found, buffers))
-    memory = _group_memory(found, group_memory)
+    memory = group_memory_of(found, group_memory)
     first = Launch(kernel, *sizes, group_memory=memory)
     launches = [replace(first, width=width) for width in _widths(source, simd_widths)]
     launches[1:1] = [replace(launches[0], order=order) for order in range(1, orders)]
@@ -120,7 +120,8 @@ def run(
     return Outcome(outputs, _judged(results, regions), tuple(launches), addresses)
 
 
-def _sizes(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+def sizes_of(name: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+    """Return a grid or a threadgroup in three dimensions."""
     given = (value,) if isinstance(value, int) else tuple(value)
     if not 1 <= len(given) <= 3:
         raise arguments.wrong_value(_OF, name, "one to three sizes", f"{len(given)}")
@@ -142,7 +143,8 @@ def _widths(source: str, given: Sequence[int] | None) -> tuple[int, ...]:
     return widths
 
 
-def _group_memory(kernel: Kernel, given: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
+def group_memory_of(kernel: Kernel, given: Mapping[int, int] | None) -> tuple[tuple[int, int], ...]:
+    """Return the bytes of each threadgroup memory that is a parameter, by index."""
     wanted = {part.index for part in kernel.parameters if part.attribute == "threadgroup"}
     found = dict(given or {})
     if set(found) != wanted:

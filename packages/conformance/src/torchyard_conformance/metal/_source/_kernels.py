@@ -8,7 +8,7 @@ from typing import Final
 from torchyard_conformance.metal._errors import UnsupportedSourceError
 from torchyard_conformance.metal._source._tokens import Token, closing, significant, split
 
-__all__ = ["PLACES", "SPACES", "Kernel", "Parameter", "kernels"]
+__all__ = ["PLACES", "SPACES", "Kernel", "Parameter", "kernels", "name_at"]
 
 SPACES: Final = frozenset({"constant", "device", "thread", "threadgroup"})
 # Attribute -> Place of interface.h.
@@ -79,8 +79,8 @@ def kernels(items: list[Token]) -> dict[str, Kernel]:
         if item.kind != "word" or item.text != "kernel":
             continue
         head = _head(items, at)
-        name_at = _name_at(items, at)
-        name, opened = items[name_at].text, significant(items, name_at)
+        named = name_at(items, at)
+        name, opened = items[named].text, significant(items, named)
         function = name
         if items[opened].text == "<":
             end = opened
@@ -123,7 +123,8 @@ def _host_name(head: list[Token]) -> str:
     return ""
 
 
-def _name_at(items: list[Token], at: int) -> int:
+def name_at(items: list[Token], at: int) -> int:
+    """Return the place of a kernel's name, of which ``kernel`` is at a place."""
     place = significant(items, at)
     while items[place].text == "[[" or items[place].text == "]]" or items[place].text == "void":
         if items[place].text == "[[":

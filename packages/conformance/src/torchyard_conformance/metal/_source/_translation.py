@@ -8,6 +8,7 @@ from typing import Final
 from torchyard_conformance.metal._errors import UnsupportedSourceError
 from torchyard_conformance.metal._source._kernels import PLACES, Kernel, kernels
 from torchyard_conformance.metal._source._tokens import Token, closing, significant, split, tokens
+from torchyard_conformance.metal._source._unsupported import refuse_unsupported
 
 __all__ = ["FILE", "translate"]
 
@@ -15,32 +16,16 @@ __all__ = ["FILE", "translate"]
 FILE: Final = "kernel.metal"
 _SWIZZLE: Final = re.compile(r"[xyzw]{2,4}|[rgba]{2,4}")
 _PART: Final = {name: place for names in ("xyzw", "rgba") for place, name in enumerate(names)}
-_UNSUPPORTED: Final = {
-    "fragment": "stages of rendering",
-    "function_constant": "function constants; write the constant into the source",
-    "intersector": "ray tracing",
-    "mesh": "stages of rendering",
-    "simdgroup_async_copy": "asynchronous copies",
-    "texture1d": "textures",
-    "texture2d": "textures",
-    "texture3d": "textures",
-    "threadgroup_imageblock": "image blocks",
-    "vertex": "stages of rendering",
-}
 
 
 def translate(source: str) -> tuple[str, dict[str, Kernel]]:
     """Return the C++ of a Metal source, and its kernels.
 
     Raises:
-        UnsupportedSourceError: the source uses a part of Metal that the shim does not have.
+        UnsupportedSourceError: the source uses a part of Metal that is not supported here.
     """
     items = tokens(source)
-    for item in items:
-        if item.kind == "word" and item.text in _UNSUPPORTED:
-            raise UnsupportedSourceError(
-                f"line {item.line}: {item.text}: the shim does not have {_UNSUPPORTED[item.text]}"
-            )
+    refuse_unsupported(items)
     found = kernels(items)
     body = "".join(_rewritten(items))
     launches = "\n".join(_launch(number, one) for number, one in enumerate(found.values()))
