@@ -6,6 +6,10 @@
 // After bfloat.h.
 #include "metal.h"
 
+// Inlined without other optimisations too: devices of OpenCL know what lanes take part in a
+// kernel's own code.
+#define TORCHYARD_INLINE inline __attribute__((always_inline))
+
 namespace torchyard_opencl {
 
 uint group_id(uint dimension) __asm("_Z12get_group_idj");
@@ -22,15 +26,17 @@ int non_uniform_any(int x) __asm("_Z25sub_group_non_uniform_anyi");
 int elect() __asm("_Z15sub_group_electv");
 uint4 ballot(int x) __asm("_Z16sub_group_balloti");
 
-inline uint index_in_group() {
+TORCHYARD_INLINE uint index_in_group() {
   return (local_id(2) * local_size(1) + local_id(1)) * local_size(0) + local_id(0);
 }
-inline uint grid_id(uint dimension) {
+TORCHYARD_INLINE uint grid_id(uint dimension) {
   return group_id(dimension) * local_size(dimension) + local_id(dimension);
 }
-inline uint grid_size(uint dimension) { return group_count(dimension) * local_size(dimension); }
-inline uint width() { return 32u; }
-inline uint group_size() { return local_size(0) * local_size(1) * local_size(2); }
+TORCHYARD_INLINE uint grid_size(uint dimension) {
+  return group_count(dimension) * local_size(dimension);
+}
+TORCHYARD_INLINE uint width() { return 32u; }
+TORCHYARD_INLINE uint group_size() { return local_size(0) * local_size(1) * local_size(2); }
 
 }  // namespace torchyard_opencl
 
@@ -92,16 +98,16 @@ namespace metal {
 #define TORCHYARD_IMPORT(T, name, mangled, parameters, arguments) \
   T name parameters __asm("_Z" mangled);
 #define TORCHYARD_FORWARD(T, name, mangled, parameters, arguments) \
-  inline T name parameters { return ::torchyard_opencl::name arguments; }
-#define TORCHYARD_BY_HAND(T)                                              \
-  inline T divide(T x, T y) { return x / y; }                             \
-  inline T fract(T x) { return x - floor(x); }                            \
-  inline T max(T x, T y) { return fmax(x, y); }                           \
-  inline T min(T x, T y) { return fmin(x, y); }                           \
-  inline T clamp(T x, T low, T high) { return fmin(fmax(x, low), high); } \
-  inline T max3(T x, T y, T z) { return fmax(fmax(x, y), z); }            \
-  inline T min3(T x, T y, T z) { return fmin(fmin(x, y), z); }            \
-  inline T median3(T x, T y, T z) { return fmax(fmin(x, y), fmin(fmax(x, y), z)); }
+  TORCHYARD_INLINE T name parameters { return ::torchyard_opencl::name arguments; }
+#define TORCHYARD_BY_HAND(T)                                                        \
+  TORCHYARD_INLINE T divide(T x, T y) { return x / y; }                             \
+  TORCHYARD_INLINE T fract(T x) { return x - floor(x); }                            \
+  TORCHYARD_INLINE T max(T x, T y) { return fmax(x, y); }                           \
+  TORCHYARD_INLINE T min(T x, T y) { return fmin(x, y); }                           \
+  TORCHYARD_INLINE T clamp(T x, T low, T high) { return fmin(fmax(x, low), high); } \
+  TORCHYARD_INLINE T max3(T x, T y, T z) { return fmax(fmax(x, y), z); }            \
+  TORCHYARD_INLINE T min3(T x, T y, T z) { return fmin(fmin(x, y), z); }            \
+  TORCHYARD_INLINE T median3(T x, T y, T z) { return fmax(fmin(x, y), fmin(fmax(x, y), z)); }
 }  // namespace metal
 namespace torchyard_opencl {
 #define TORCHYARD_IMPORTS(T, one, two, three) TORCHYARD_ALIKE(TORCHYARD_IMPORT, T, one, two, three)
@@ -118,51 +124,55 @@ TORCHYARD_SINGLE(TORCHYARD_FORWARDS)
 namespace precise {
 TORCHYARD_SINGLE(TORCHYARD_FORWARDS)
 }
-inline bfloat max(bfloat x, bfloat y) { return bfloat(max(float(x), float(y))); }
-inline bfloat min(bfloat x, bfloat y) { return bfloat(min(float(x), float(y))); }
+TORCHYARD_INLINE bfloat max(bfloat x, bfloat y) { return bfloat(max(float(x), float(y))); }
+TORCHYARD_INLINE bfloat min(bfloat x, bfloat y) { return bfloat(min(float(x), float(y))); }
 
-#define TORCHYARD_OF_SCALARS(T, Bits, kExponent)                                           \
-  inline T abs(T x) { return fabs(x); }                                                    \
-  inline bool isinf(T x) { return (as_type<Bits>(x) & Bits(~Bits(0)) >> 1) == kExponent; } \
-  inline bool isnan(T x) { return x != x; }                                                \
-  inline bool isfinite(T x) { return (as_type<Bits>(x) & kExponent) != kExponent; }        \
-  inline bool signbit(T x) { return as_type<Bits>(x) >> (sizeof(T) * 8 - 1) != 0; }        \
-  inline T select(T otherwise, T x, bool where) { return where ? x : otherwise; }          \
-  inline T sign(T x) { return x > T(0) ? T(1) : x < T(0) ? T(-1) : isnan(x) ? T(0) : x; }  \
-  inline T saturate(T x) { return clamp(x, T(0), T(1)); }                                  \
-  inline T mix(T x, T y, T a) { return x + (y - x) * a; }                                  \
-  inline T step(T edge, T x) { return x < edge ? T(0) : T(1); }
+#define TORCHYARD_OF_SCALARS(T, Bits, kExponent)                                              \
+  TORCHYARD_INLINE T abs(T x) { return fabs(x); }                                             \
+  TORCHYARD_INLINE bool isinf(T x) {                                                          \
+    return (as_type<Bits>(x) & Bits(~Bits(0)) >> 1) == kExponent;                             \
+  }                                                                                           \
+  TORCHYARD_INLINE bool isnan(T x) { return x != x; }                                         \
+  TORCHYARD_INLINE bool isfinite(T x) { return (as_type<Bits>(x) & kExponent) != kExponent; } \
+  TORCHYARD_INLINE bool signbit(T x) { return as_type<Bits>(x) >> (sizeof(T) * 8 - 1) != 0; } \
+  TORCHYARD_INLINE T select(T otherwise, T x, bool where) { return where ? x : otherwise; }   \
+  TORCHYARD_INLINE T sign(T x) {                                                              \
+    return x > T(0) ? T(1) : x < T(0) ? T(-1) : isnan(x) ? T(0) : x;                          \
+  }                                                                                           \
+  TORCHYARD_INLINE T saturate(T x) { return clamp(x, T(0), T(1)); }                           \
+  TORCHYARD_INLINE T mix(T x, T y, T a) { return x + (y - x) * a; }                           \
+  TORCHYARD_INLINE T step(T edge, T x) { return x < edge ? T(0) : T(1); }
 TORCHYARD_OF_SCALARS(half, ushort, 0x7c00)
 TORCHYARD_OF_SCALARS(float, uint, 0x7f800000)
-inline float ldexp(float x, int exponent) { return x * exp2(float(exponent)); }
-inline float dot(float2 x, float2 y) { return x.x * y.x + x.y * y.y; }
-inline float dot(float3 x, float3 y) { return dot(x.xy, y.xy) + x.z * y.z; }
-inline float dot(float4 x, float4 y) { return dot(x.xyz, y.xyz) + x.w * y.w; }
-inline float3 cross(float3 x, float3 y) { return x.yzx * y.zxy - x.zxy * y.yzx; }
-#define TORCHYARD_LENGTHS(T)                                \
-  inline float length(T x) { return sqrt(dot(x, x)); }      \
-  inline float distance(T x, T y) { return length(x - y); } \
-  inline T normalize(T x) { return x / length(x); }
+TORCHYARD_INLINE float ldexp(float x, int exponent) { return x * exp2(float(exponent)); }
+TORCHYARD_INLINE float dot(float2 x, float2 y) { return x.x * y.x + x.y * y.y; }
+TORCHYARD_INLINE float dot(float3 x, float3 y) { return dot(x.xy, y.xy) + x.z * y.z; }
+TORCHYARD_INLINE float dot(float4 x, float4 y) { return dot(x.xyz, y.xyz) + x.w * y.w; }
+TORCHYARD_INLINE float3 cross(float3 x, float3 y) { return x.yzx * y.zxy - x.zxy * y.yzx; }
+#define TORCHYARD_LENGTHS(T)                                          \
+  TORCHYARD_INLINE float length(T x) { return sqrt(dot(x, x)); }      \
+  TORCHYARD_INLINE float distance(T x, T y) { return length(x - y); } \
+  TORCHYARD_INLINE T normalize(T x) { return x / length(x); }
 TORCHYARD_LENGTHS(float2)
 TORCHYARD_LENGTHS(float3)
 TORCHYARD_LENGTHS(float4)
-inline bool all(bool x) { return x; }
-inline bool any(bool x) { return x; }
+TORCHYARD_INLINE bool all(bool x) { return x; }
+TORCHYARD_INLINE bool any(bool x) { return x; }
 
 #define TORCHYARD_INTEGER(T)                                                               \
-  inline T abs(T x) { return x < T(0) ? T(-x) : x; }                                       \
-  inline T max(T x, T y) { return x < y ? y : x; }                                         \
-  inline T min(T x, T y) { return y < x ? y : x; }                                         \
-  inline T clamp(T x, T low, T high) { return min(max(x, low), high); }                    \
-  inline T absdiff(T x, T y) { return x < y ? T(y - x) : T(x - y); }                       \
-  inline T popcount(T x) {                                                                 \
+  TORCHYARD_INLINE T abs(T x) { return x < T(0) ? T(-x) : x; }                             \
+  TORCHYARD_INLINE T max(T x, T y) { return x < y ? y : x; }                               \
+  TORCHYARD_INLINE T min(T x, T y) { return y < x ? y : x; }                               \
+  TORCHYARD_INLINE T clamp(T x, T low, T high) { return min(max(x, low), high); }          \
+  TORCHYARD_INLINE T absdiff(T x, T y) { return x < y ? T(y - x) : T(x - y); }             \
+  TORCHYARD_INLINE T popcount(T x) {                                                       \
     return T(__builtin_popcountg(ulong(x) & ~0ul >> (64 - 8 * sizeof(T))));                \
   }                                                                                        \
-  inline T clz(T x) {                                                                      \
+  TORCHYARD_INLINE T clz(T x) {                                                            \
     const ulong whole = ulong(x) & ~0ul >> (64 - 8 * sizeof(T));                           \
     return T(__builtin_clzg(whole, 64) - int(64 - 8 * sizeof(T)));                         \
   }                                                                                        \
-  inline T ctz(T x) {                                                                      \
+  TORCHYARD_INLINE T ctz(T x) {                                                            \
     return T(__builtin_ctzg(ulong(x) & ~0ul >> (64 - 8 * sizeof(T)), int(8 * sizeof(T)))); \
   }
 TORCHYARD_INTEGER(char)
@@ -173,20 +183,22 @@ TORCHYARD_INTEGER(int)
 TORCHYARD_INTEGER(uint)
 TORCHYARD_INTEGER(long)
 TORCHYARD_INTEGER(ulong)
-inline int mulhi(int x, int y) { return int((long(x) * long(y)) >> 32); }
-inline uint mulhi(uint x, uint y) { return uint((ulong(x) * ulong(y)) >> 32); }
-inline int mul24(int x, int y) { return x * y; }
-inline uint mul24(uint x, uint y) { return x * y; }
-inline int mad24(int x, int y, int z) { return x * y + z; }
-inline uint mad24(uint x, uint y, uint z) { return x * y + z; }
+TORCHYARD_INLINE int mulhi(int x, int y) { return int((long(x) * long(y)) >> 32); }
+TORCHYARD_INLINE uint mulhi(uint x, uint y) { return uint((ulong(x) * ulong(y)) >> 32); }
+TORCHYARD_INLINE int mul24(int x, int y) { return x * y; }
+TORCHYARD_INLINE uint mul24(uint x, uint y) { return x * y; }
+TORCHYARD_INLINE int mad24(int x, int y, int z) { return x * y + z; }
+TORCHYARD_INLINE uint mad24(uint x, uint y, uint z) { return x * y + z; }
 
 // Flags are those of OpenCL: 1 of threadgroup memory, 2 of device memory.
-inline uint fences(mem_flags flags) {
+TORCHYARD_INLINE uint fences(mem_flags flags) {
   return (int(flags) & int(mem_flags::mem_threadgroup) ? 1u : 0u) |
          (int(flags) & int(mem_flags::mem_device) ? 2u : 0u);
 }
-inline void threadgroup_barrier(mem_flags flags) { ::torchyard_opencl::barrier(fences(flags)); }
-inline void simdgroup_barrier(mem_flags flags) {
+TORCHYARD_INLINE void threadgroup_barrier(mem_flags flags) {
+  ::torchyard_opencl::barrier(fences(flags));
+}
+TORCHYARD_INLINE void simdgroup_barrier(mem_flags flags) {
   ::torchyard_opencl::sub_group_barrier(fences(flags));
 }
 

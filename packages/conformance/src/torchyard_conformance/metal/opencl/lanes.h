@@ -24,7 +24,7 @@ TORCHYARD_LANE_TYPES(TORCHYARD_IMPORT_LANES)
 TORCHYARD_BIT_TYPES(TORCHYARD_IMPORT_BITS)
 
 template <class T>
-inline T quad(T x, uint lane) {
+TORCHYARD_INLINE T quad(T x, uint lane) {
   return shuffle(x, (torchyard_opencl::lane() & ~3u) + (lane & 3u));
 }
 
@@ -33,50 +33,60 @@ inline T quad(T x, uint lane) {
 namespace metal {
 
 #define TORCHYARD_SIMD(T, t)                                                                       \
-  inline T simd_shuffle(T x, ushort lane) { return ::torchyard_opencl::shuffle(x, lane); }         \
-  inline T simd_broadcast(T x, ushort lane) { return ::torchyard_opencl::shuffle(x, lane); }       \
-  inline T simd_shuffle_xor(T x, ushort mask) {                                                    \
+  TORCHYARD_INLINE T simd_shuffle(T x, ushort lane) {                                              \
+    return ::torchyard_opencl::shuffle(x, lane);                                                   \
+  }                                                                                                \
+  TORCHYARD_INLINE T simd_broadcast(T x, ushort lane) {                                            \
+    return ::torchyard_opencl::shuffle(x, lane);                                                   \
+  }                                                                                                \
+  TORCHYARD_INLINE T simd_shuffle_xor(T x, ushort mask) {                                          \
     return ::torchyard_opencl::shuffle(x, ::torchyard_opencl::lane() ^ mask);                      \
   }                                                                                                \
-  inline T simd_shuffle_down(T x, ushort delta) {                                                  \
+  TORCHYARD_INLINE T simd_shuffle_down(T x, ushort delta) {                                        \
     const uint lane = ::torchyard_opencl::lane() + delta;                                          \
     return ::torchyard_opencl::shuffle(x, lane < 32u ? lane : ::torchyard_opencl::lane());         \
   }                                                                                                \
-  inline T simd_shuffle_up(T x, ushort delta) {                                                    \
+  TORCHYARD_INLINE T simd_shuffle_up(T x, ushort delta) {                                          \
     const uint lane = ::torchyard_opencl::lane();                                                  \
     return ::torchyard_opencl::shuffle(x, lane < delta ? lane : lane - delta);                     \
   }                                                                                                \
-  inline T simd_shuffle_rotate_down(T x, ushort delta) {                                           \
+  TORCHYARD_INLINE T simd_shuffle_rotate_down(T x, ushort delta) {                                 \
     return ::torchyard_opencl::shuffle(x, (::torchyard_opencl::lane() + delta) % 32u);             \
   }                                                                                                \
-  inline T simd_shuffle_rotate_up(T x, ushort delta) {                                             \
+  TORCHYARD_INLINE T simd_shuffle_rotate_up(T x, ushort delta) {                                   \
     return ::torchyard_opencl::shuffle(x, (::torchyard_opencl::lane() + 32u - delta % 32u) % 32u); \
   }                                                                                                \
-  inline T simd_shuffle_and_fill_down(T x, T fill, ushort delta) {                                 \
+  TORCHYARD_INLINE T simd_shuffle_and_fill_down(T x, T fill, ushort delta) {                       \
     const uint lane = ::torchyard_opencl::lane() + delta;                                          \
     const T near = ::torchyard_opencl::shuffle(x, lane % 32u);                                     \
     const T far = ::torchyard_opencl::shuffle(fill, lane % 32u);                                   \
     return lane < 32u ? near : far;                                                                \
   }                                                                                                \
-  inline T simd_shuffle_and_fill_up(T x, T fill, ushort delta) {                                   \
+  TORCHYARD_INLINE T simd_shuffle_and_fill_up(T x, T fill, ushort delta) {                         \
     const uint lane = ::torchyard_opencl::lane();                                                  \
     const T near = ::torchyard_opencl::shuffle(x, (lane + 32u - delta) % 32u);                     \
     const T far = ::torchyard_opencl::shuffle(fill, (lane + 32u - delta) % 32u);                   \
     return lane < delta ? far : near;                                                              \
   }                                                                                                \
-  inline T simd_sum(T x) { return ::torchyard_opencl::sum(x); }                                    \
-  inline T simd_product(T x) { return ::torchyard_opencl::product(x); }                            \
-  inline T simd_max(T x) { return ::torchyard_opencl::max(x); }                                    \
-  inline T simd_min(T x) { return ::torchyard_opencl::min(x); }                                    \
-  inline T simd_prefix_exclusive_sum(T x) { return ::torchyard_opencl::sum_before(x); }            \
-  inline T simd_prefix_inclusive_sum(T x) { return T(::torchyard_opencl::sum_before(x) + x); }     \
-  inline T simd_prefix_exclusive_product(T x) { return ::torchyard_opencl::product_before(x); }    \
-  inline T simd_prefix_inclusive_product(T x) {                                                    \
+  TORCHYARD_INLINE T simd_sum(T x) { return ::torchyard_opencl::sum(x); }                          \
+  TORCHYARD_INLINE T simd_product(T x) { return ::torchyard_opencl::product(x); }                  \
+  TORCHYARD_INLINE T simd_max(T x) { return ::torchyard_opencl::max(x); }                          \
+  TORCHYARD_INLINE T simd_min(T x) { return ::torchyard_opencl::min(x); }                          \
+  TORCHYARD_INLINE T simd_prefix_exclusive_sum(T x) { return ::torchyard_opencl::sum_before(x); }  \
+  TORCHYARD_INLINE T simd_prefix_inclusive_sum(T x) {                                              \
+    return T(::torchyard_opencl::sum_before(x) + x);                                               \
+  }                                                                                                \
+  TORCHYARD_INLINE T simd_prefix_exclusive_product(T x) {                                          \
+    return ::torchyard_opencl::product_before(x);                                                  \
+  }                                                                                                \
+  TORCHYARD_INLINE T simd_prefix_inclusive_product(T x) {                                          \
     return T(::torchyard_opencl::product_before(x) * x);                                           \
   }                                                                                                \
-  inline T quad_shuffle(T x, ushort lane) { return ::torchyard_opencl::quad(x, lane); }            \
-  inline T quad_broadcast(T x, ushort lane) { return ::torchyard_opencl::quad(x, lane); }          \
-  inline T quad_shuffle_xor(T x, ushort mask) {                                                    \
+  TORCHYARD_INLINE T quad_shuffle(T x, ushort lane) { return ::torchyard_opencl::quad(x, lane); }  \
+  TORCHYARD_INLINE T quad_broadcast(T x, ushort lane) {                                            \
+    return ::torchyard_opencl::quad(x, lane);                                                      \
+  }                                                                                                \
+  TORCHYARD_INLINE T quad_shuffle_xor(T x, ushort mask) {                                          \
     return ::torchyard_opencl::shuffle(x, ::torchyard_opencl::lane() ^ mask);                      \
   }                                                                                                \
   TORCHYARD_QUAD(T, quad_sum, T(a + b))                                                            \
@@ -85,7 +95,7 @@ namespace metal {
   TORCHYARD_QUAD(T, quad_min, min(a, b))
 // In the order of lanes.
 #define TORCHYARD_QUAD(T, name, expression)       \
-  inline T name(T x) {                            \
+  TORCHYARD_INLINE T name(T x) {                  \
     T a = ::torchyard_opencl::quad(x, 0);         \
     for (uint i = 1; i < 4; i++) {                \
       const T b = ::torchyard_opencl::quad(x, i); \
@@ -94,26 +104,28 @@ namespace metal {
     return a;                                     \
   }
 TORCHYARD_LANE_TYPES(TORCHYARD_SIMD)
-#define TORCHYARD_SIMD_BITS(T, t)                                  \
-  inline T simd_and(T x) { return ::torchyard_opencl::all_of(x); } \
-  inline T simd_or(T x) { return ::torchyard_opencl::any_of(x); }  \
-  inline T simd_xor(T x) { return ::torchyard_opencl::odd_of(x); } \
-  TORCHYARD_QUAD(T, quad_and, T(a& b))                             \
-  TORCHYARD_QUAD(T, quad_or, T(a | b))                             \
+#define TORCHYARD_SIMD_BITS(T, t)                                            \
+  TORCHYARD_INLINE T simd_and(T x) { return ::torchyard_opencl::all_of(x); } \
+  TORCHYARD_INLINE T simd_or(T x) { return ::torchyard_opencl::any_of(x); }  \
+  TORCHYARD_INLINE T simd_xor(T x) { return ::torchyard_opencl::odd_of(x); } \
+  TORCHYARD_QUAD(T, quad_and, T(a& b))                                       \
+  TORCHYARD_QUAD(T, quad_or, T(a | b))                                       \
   TORCHYARD_QUAD(T, quad_xor, T(a ^ b))
 TORCHYARD_BIT_TYPES(TORCHYARD_SIMD_BITS)
-inline bool simd_all(bool x) { return ::torchyard_opencl::non_uniform_all(x) != 0; }
-inline bool simd_any(bool x) { return ::torchyard_opencl::non_uniform_any(x) != 0; }
-inline bool simd_is_first() { return ::torchyard_opencl::elect() != 0; }
-inline bool quad_all(bool x) { return quad_and(int(x)) != 0; }
-inline bool quad_any(bool x) { return quad_or(int(x)) != 0; }
-inline simd_vote simd_ballot(bool x) { return simd_vote(::torchyard_opencl::ballot(x).x); }
-inline simd_vote simd_active_threads_mask() { return simd_ballot(true); }
+TORCHYARD_INLINE bool simd_all(bool x) { return ::torchyard_opencl::non_uniform_all(x) != 0; }
+TORCHYARD_INLINE bool simd_any(bool x) { return ::torchyard_opencl::non_uniform_any(x) != 0; }
+TORCHYARD_INLINE bool simd_is_first() { return ::torchyard_opencl::elect() != 0; }
+TORCHYARD_INLINE bool quad_all(bool x) { return quad_and(int(x)) != 0; }
+TORCHYARD_INLINE bool quad_any(bool x) { return quad_or(int(x)) != 0; }
+TORCHYARD_INLINE simd_vote simd_ballot(bool x) {
+  return simd_vote(::torchyard_opencl::ballot(x).x);
+}
+TORCHYARD_INLINE simd_vote simd_active_threads_mask() { return simd_ballot(true); }
 
 // Each of 32 lanes holds two neighbours of a row, as Apple's GPUs have them.
-inline uint row_of(uint lane) { return (lane / 4u & 4u) + (lane / 2u & 3u); }
-inline uint column_of(uint lane) { return (lane / 4u & 2u) * 2u + (lane & 1u) * 2u; }
-inline uint lane_of(uint row, uint column) {
+TORCHYARD_INLINE uint row_of(uint lane) { return (lane / 4u & 4u) + (lane / 2u & 3u); }
+TORCHYARD_INLINE uint column_of(uint lane) { return (lane / 4u & 2u) * 2u + (lane & 1u) * 2u; }
+TORCHYARD_INLINE uint lane_of(uint row, uint column) {
   return (row & 4u) * 4u + (row & 3u) * 2u + (column & 4u) * 2u + (column / 2u & 1u);
 }
 
@@ -135,7 +147,8 @@ simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T value) {
   return made;
 }
 template <class M, class P>
-inline void load_matrix(thread M& to, P from, ulong width, ulong2 origin, bool transposed) {
+TORCHYARD_INLINE void load_matrix(thread M& to, P from, ulong width, ulong2 origin,
+                                  bool transposed) {
   const ulong row = row_of(::torchyard_opencl::lane());
   const ulong column = column_of(::torchyard_opencl::lane());
   from += origin.y * width + origin.x;
@@ -143,7 +156,8 @@ inline void load_matrix(thread M& to, P from, ulong width, ulong2 origin, bool t
   to.elements.y = transposed ? from[(column + 1) * width + row] : from[row * width + column + 1];
 }
 template <class M, class P>
-inline void store_matrix(thread const M& from, P to, ulong width, ulong2 origin, bool transposed) {
+TORCHYARD_INLINE void store_matrix(thread const M& from, P to, ulong width, ulong2 origin,
+                                   bool transposed) {
   const ulong row = row_of(::torchyard_opencl::lane());
   const ulong column = column_of(::torchyard_opencl::lane());
   to += origin.y * width + origin.x;
@@ -190,34 +204,38 @@ void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8>& to, simdgroup_matrix<T
 }
 
 #define TORCHYARD_MEMORY_SCOPE __MEMORY_SCOPE_DEVICE
-#define TORCHYARD_EXCHANGES(space, T)                                                              \
-  inline T atomic_load_explicit(volatile const space atomic<T>* at, memory_order order) {          \
-    return __scoped_atomic_load_n(&at->value, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE);           \
-  }                                                                                                \
-  inline void atomic_store_explicit(volatile space atomic<T>* at, T desired, memory_order order) { \
-    __scoped_atomic_store_n(&at->value, desired, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE);        \
-  }                                                                                                \
-  inline T atomic_exchange_explicit(volatile space atomic<T>* at, T desired, memory_order order) { \
-    return __scoped_atomic_exchange_n(&at->value, desired, __ATOMIC_RELAXED,                       \
-                                      TORCHYARD_MEMORY_SCOPE);                                     \
-  }                                                                                                \
-  inline bool atomic_compare_exchange_weak_explicit(volatile space atomic<T>* at,                  \
-                                                    thread T* expected, T desired,                 \
-                                                    memory_order same, memory_order other) {       \
-    return __scoped_atomic_compare_exchange_n(&at->value, expected, desired, true,                 \
-                                              __ATOMIC_RELAXED, __ATOMIC_RELAXED,                  \
-                                              TORCHYARD_MEMORY_SCOPE);                             \
-  }                                                                                                \
-  TORCHYARD_FETCH(space, T, add)                                                                   \
-  TORCHYARD_FETCH(space, T, and)                                                                   \
-  TORCHYARD_FETCH(space, T, max)                                                                   \
-  TORCHYARD_FETCH(space, T, min)                                                                   \
-  TORCHYARD_FETCH(space, T, or)                                                                    \
-  TORCHYARD_FETCH(space, T, sub)                                                                   \
+#define TORCHYARD_EXCHANGES(space, T)                                                       \
+  TORCHYARD_INLINE T atomic_load_explicit(volatile const space atomic<T>* at,               \
+                                          memory_order order) {                             \
+    return __scoped_atomic_load_n(&at->value, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE);    \
+  }                                                                                         \
+  TORCHYARD_INLINE void atomic_store_explicit(volatile space atomic<T>* at, T desired,      \
+                                              memory_order order) {                         \
+    __scoped_atomic_store_n(&at->value, desired, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE); \
+  }                                                                                         \
+  TORCHYARD_INLINE T atomic_exchange_explicit(volatile space atomic<T>* at, T desired,      \
+                                              memory_order order) {                         \
+    return __scoped_atomic_exchange_n(&at->value, desired, __ATOMIC_RELAXED,                \
+                                      TORCHYARD_MEMORY_SCOPE);                              \
+  }                                                                                         \
+  TORCHYARD_INLINE bool atomic_compare_exchange_weak_explicit(                              \
+      volatile space atomic<T>* at, thread T* expected, T desired, memory_order same,       \
+      memory_order other) {                                                                 \
+    return __scoped_atomic_compare_exchange_n(&at->value, expected, desired, true,          \
+                                              __ATOMIC_RELAXED, __ATOMIC_RELAXED,           \
+                                              TORCHYARD_MEMORY_SCOPE);                      \
+  }                                                                                         \
+  TORCHYARD_FETCH(space, T, add)                                                            \
+  TORCHYARD_FETCH(space, T, and)                                                            \
+  TORCHYARD_FETCH(space, T, max)                                                            \
+  TORCHYARD_FETCH(space, T, min)                                                            \
+  TORCHYARD_FETCH(space, T, or)                                                             \
+  TORCHYARD_FETCH(space, T, sub)                                                            \
   TORCHYARD_FETCH(space, T, xor)
-#define TORCHYARD_FETCH(space, T, name)                                                            \
-  inline T atomic_fetch_##name##_explicit(volatile space atomic<T>* at, T x, memory_order order) { \
-    return __scoped_atomic_fetch_##name(&at->value, x, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE);  \
+#define TORCHYARD_FETCH(space, T, name)                                                           \
+  TORCHYARD_INLINE T atomic_fetch_##name##_explicit(volatile space atomic<T>* at, T x,            \
+                                                    memory_order order) {                         \
+    return __scoped_atomic_fetch_##name(&at->value, x, __ATOMIC_RELAXED, TORCHYARD_MEMORY_SCOPE); \
   }
 TORCHYARD_EXCHANGES(device, int)
 TORCHYARD_EXCHANGES(device, uint)
