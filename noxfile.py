@@ -692,7 +692,10 @@ def metal_opencl(session: nox.Session) -> None:
     opencl_runtime(session)
     session.env["TORCHYARD_METAL_ON"] = "opencl"
     tests = ["packages/conformance/tests/metal/test_opencl.py", "plugins/mps/tests"]
-    pytest(session, *(session.posargs or [*tests, "-k=not mutant and not operators"]))
+    # Intel's compiler leaves the stores out of one of its kernels; see docs/plugins/mps.md.
+    unstored = "plugins/mps/tests/attention/test_backward.py::test_calls[row-column]"
+    chosen = [*tests, "-k=not mutant and not operators", f"--deselect={unstored}"]
+    pytest(session, *(session.posargs or chosen))
 
 
 def opencl_runtime(session: nox.Session) -> Path:

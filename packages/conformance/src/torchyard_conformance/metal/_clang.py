@@ -44,9 +44,7 @@ _CHECKING: Final = (
     *("-fsyntax-only", "-Xclang", "-ast-dump", "-"),
 )
 _COMPILING: Final = (
-    # Optimised by the device's own compiler, of which Intel's leaves stores out of code that was
-    # optimised before.
-    *("--target=spirv64", "-include", "functions.h", "-O0", "-ffp-contract=off"),
+    *("--target=spirv64", "-include", "functions.h", "-O2", "-ffp-contract=off"),
     *("-mllvm", "--spirv-ext=+SPV_KHR_bfloat16", "-c", "-", "-o", "-"),
 )
 _TRIAL: Final = "kernel void trial(device bfloat4* x) { x[0] = x[1]; }\n"
