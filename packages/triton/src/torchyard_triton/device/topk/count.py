@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchyard_triton.device.topk.elements import fill_absent, loaded, store_kept
+from torchyard_triton.device.topk.elements import fill_absent, loaded, store_chosen
 
 __all__ = ["topk_count"]
 
@@ -80,5 +80,5 @@ def topk_count(
     else:
         keep = before | (equal & (number <= wanted))
         written = tl.minimum(k, found)
-    store_kept(values, indices, ranks, mapped, at, to, bits, rank, keep, BITS, MAPPED)
+    store_chosen(values, indices, ranks, mapped, at, to, bits, rank, keep, BITS, MAPPED)
     fill_absent(values, indices, ranks, written, 1 if LAST else k, absent, BITS, 256)

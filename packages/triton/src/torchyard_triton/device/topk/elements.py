@@ -7,7 +7,7 @@ import triton.language as tl
 
 from torchyard_triton.device.topk.ranks import rank_of
 
-__all__ = ["fill_absent", "loaded", "store_kept"]
+__all__ = ["fill_absent", "loaded", "store_chosen"]
 
 
 @triton.jit
@@ -36,7 +36,7 @@ def loaded(
 
 
 @triton.jit
-def store_kept(
+def store_chosen(
     values,
     indices,
     ranks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchyard_triton.device.topk.elements import fill_absent, loaded, store_kept
+from torchyard_triton.device.topk.elements import fill_absent, loaded, store_chosen
 
 __all__ = ["topk_select"]
 
@@ -103,7 +103,7 @@ def topk_select(
         else:
             keep = (seen & (rank > limit)) | (equal & (number <= wanted))
         to = written + tl.cumsum(keep.to(tl.int32), 0) - 1
-        store_kept(values, indices, ranks, mapped, at, to, bits, rank, keep, BITS, MAPPED)
+        store_chosen(values, indices, ranks, mapped, at, to, bits, rank, keep, BITS, MAPPED)
         taken += tl.sum(equal.to(tl.int32), 0)
         written += tl.sum(keep.to(tl.int32), 0)
     fill_absent(values, indices, ranks, written, 1 if LAST else k, absent, BITS, BLOCK)
