@@ -27,9 +27,9 @@ _ROOM = "torchyard_triton.device.topk"
 # Histograms alone; short rows by a network; parts by counts, the last of them by either.
 WAYS = {
     "histograms": Ways(),
-    "network": Ways(network=256, network_k=256),
+    "network": Ways(network_few=256, network_k=256),
     "counts": Ways(counted=256),
-    "parts": Ways(network=64, network_k=8, counted=32),
+    "parts": Ways(network_few=64, network_k=8, part=16, counted=32),
 }
 _EACH_WAY = pytest.mark.parametrize("ways", WAYS.values(), ids=WAYS)
 
@@ -149,9 +149,13 @@ def test_a_long_row_is_selected_from_in_parts() -> None:
     [
         # Experts of a router; a vocabulary; keys that an indexer picks; numbers of 8 bytes.
         ((8192, 256), 8, "bfloat16", "bitonic"),
-        ((64, 131072), 100, "float32", "count bitonic"),
+        ((8192, 1024), 8, "bfloat16", "count sort"),
+        ((64, 1024), 8, "bfloat16", "bitonic"),
+        ((64, 131072), 64, "float32", "count bitonic"),
+        ((64, 131072), 100, "float32", "count count sort"),
         ((1, 50257), 50, "float32", "count bitonic"),
         ((64, 131072), 2048, "float32", "count count count"),
+        ((64, 131072), 512, "float32", "count count count sort"),
         ((64, 8192), 1024, "float32", "count sort"),
         ((64, 256), 8, "int64", "count"),
         ((64, 4096), 4096, "float32", "count"),
@@ -170,12 +174,11 @@ def test_kernels_of_shapes_on_amd(shape: tuple[int, int], k: int, dtype: str, ke
 def test_ways_are_within_what_kernels_hold(architecture: str) -> None:
     ways = ways_of(architecture)
     assert (ways == Ways()) == (not architecture.startswith("gfx"))
-    assert ways.network <= 16384
-    assert ways.network_k <= ways.network
-    assert ways.counted <= 32768
+    assert ways.network_k <= ways.network <= ways.network_few <= 16384
+    assert ways.part <= ways.counted <= 32768
     # Threads of one program.
     threads = ARCHITECTURES[architecture].lanes * max(
-        ways.network // ways.network_warp, ways.counted // ways.counted_warp
+        ways.network_few // ways.network_warp, ways.counted // ways.counted_warp
     )
     assert threads <= 1024
 
@@ -244,7 +247,7 @@ MUTANTS_OF_NETWORKS: list[tuple[str, str, TopKCall, int | None]] = [
 _MUTATED = {
     "select": (MUTANTS, Ways()),
     "count": (MUTANTS_OF_COUNTS, Ways(counted=16)),
-    "bitonic": (MUTANTS_OF_NETWORKS, Ways(network=16, network_k=16)),
+    "bitonic": (MUTANTS_OF_NETWORKS, Ways(network_few=16, network_k=16)),
 }
 
 

@@ -28,8 +28,8 @@ def topk_specimens(architecture: str) -> Iterator[Specimen]:
         if ways.counted:
             length = ways.counted // 2 if name == "int64" else ways.counted
             yield _specimen("topk_count", name, length, length // 4, ways)
-        if ways.network and name != "int64":
-            yield _specimen("topk_bitonic", name, ways.network, ways.network_k, ways)
+        if ways.network_few and name != "int64":
+            yield _specimen("topk_bitonic", name, ways.network_few, ways.network_k, ways)
 
 
 def _specimen(kernel: str, name: str, length: int, k: int, ways: Ways) -> Specimen:

@@ -87,7 +87,7 @@ def selection_of(call: TopKCall, *, part: int | None = None, ways: Ways | None =
         launches.append(_launch(elements, found, (rows, parts), taken, ways, last=False))
         elements, part = elements.selected(found), None
     results = Results.empty(rows, width, elements.bits)
-    if _by_network(elements, ways):
+    if _by_network(elements, rows, ways):
         launches.append(network_launch(elements, results, rows, ways))
         return Selection(tuple(launches), results, False, shape, call.x.dtype)
     whole = max(1, elements.length)
@@ -102,32 +102,35 @@ def selection_of(call: TopKCall, *, part: int | None = None, ways: Ways | None =
 
 def _part(elements: Elements, rows: int, asked: int | None, ways: Ways) -> int:
     """Return how many elements of a row one program selects from; its length: all of them."""
-    length, k = elements.length, elements.call.k
+    length, most = elements.length, _LEAST_GAIN * elements.call.k
     if elements.call.offsets is not None:
         return length
     if asked is not None:
         return min(asked, length)
-    counted = _counted(elements, ways)
+    if length <= _counted(elements, ways.counted) or _by_network(elements, rows, ways):
+        return length
     taken = length
-    if elements.mapped is None and length > counted and not _by_network(elements, ways):
-        least = max(counted // _LEAST_GAIN or _SHORTEST_PART, _LEAST_GAIN * k)
+    if elements.mapped is None:
+        least = max(ways.counted // _LEAST_GAIN or _SHORTEST_PART, most)
         parts = min(length // least, -(-_PROGRAMS // max(1, rows)))
         taken = -(-length // parts) if parts > 1 else length
-    return counted if _LEAST_GAIN * k <= counted < taken else taken
+    held = (_counted(elements, size) for size in (ways.part, ways.counted))
+    return min(taken, next((size for size in held if most <= size), taken))
 
 
-def _counted(elements: Elements, ways: Ways) -> int:
-    """Return how many elements a program counts, which holds them."""
-    return ways.counted // 2 if elements.bits.element_size() == 8 else ways.counted
+def _counted(elements: Elements, size: int) -> int:
+    """Return how many elements a program counts, which holds as many bytes of any dtype."""
+    return size // 2 if elements.bits.element_size() == 8 else size
 
 
-def _by_network(elements: Elements, ways: Ways) -> bool:
+def _by_network(elements: Elements, rows: int, ways: Ways) -> bool:
     """Whether rows are ordered whole; elements of 8 bytes leave no place for an index."""
     call = elements.call
+    longest = ways.network_few if rows <= _PROGRAMS else ways.network
     return (
         call.offsets is None
         and elements.bits.element_size() < 8
-        and elements.length <= ways.network
+        and elements.length <= longest
         and call.k <= ways.network_k
     )
 
@@ -142,6 +145,6 @@ def _launch(
     last: bool,
 ) -> Launch:
     """Return the selection of parts: by counts where a program holds one, else by histograms."""
-    if elements.call.offsets is None and part <= _counted(elements, ways):
+    if elements.call.offsets is None and part <= _counted(elements, ways.counted):
         return count_launch(elements, results, grid, part, ways, last=last)
     return select_launch(elements, results, grid, part, last=last)

@@ -18,16 +18,22 @@ class Ways:
     """Up to which sizes other kernels than ``topk_select`` are taken; 0: they are not.
 
     Attributes:
-        network: elements of a row that ``topk_bitonic`` orders, at most 16384.
+        network: elements of a row that ``topk_bitonic`` orders.
+        network_few: likewise where rows are few, so that the launch of a sort takes longer than
+            the network's instructions; at most 16384.
         network_k: how many it selects at most.
         network_warp: elements for each of its warps.
-        counted: elements of a part that ``topk_count`` holds, at most 32768; of 8 bytes half of it.
+        part: elements of the parts that a long row is cut into for ``topk_count``.
+        counted: elements that it holds at most, and of a part where ``part`` is too short for k; at
+            most 32768. Of 8 bytes half of either.
         counted_warp: elements for each of its warps.
     """
 
     network: int = 0
+    network_few: int = 0
     network_k: int = 0
     network_warp: int = 256
+    part: int = 0
     counted: int = 0
     counted_warp: int = 1024
 

@@ -50,7 +50,10 @@ def topk_count(
     values, indices, ranks = values + place, indices + place, ranks + place
     x, mask, mapped = x + row * x_row, mask + row * mask_row, mapped + row * length
     first = tl.program_id(1) * part
-    at = first + tl.arange(0, TILE)
+    # Loads of four elements, whatever an element's bytes and the mask's: what threads hold would
+    # differ between loads, and go from one to another by shared memory, which halves how many waves
+    # of AMD's GPUs run at once.
+    at = tl.max_contiguous(first + tl.arange(0, TILE), 4)
     bits, rank, seen = loaded(
         *(x, mask, mapped, at, tl.minimum(first + part, length), x_column, mask_column),
         *(INFINITY, BITS, LARGEST, MASKED, MAPPED),
