@@ -62,6 +62,7 @@ NO_USERS: Final = {
     "torchyard_attention.contract": _SPI,
     "torchyard_attention.demo": "an example with a command line",
     "torchyard_attention.fast_path": _SPI,
+    "torchyard_attention.fused": _SPI,
     "torchyard_attention.graph_call": "what our passes of compilers put into graphs",
     "torchyard_attention.implementations": _OURS,
     "torchyard_attention.pages": _SPI,

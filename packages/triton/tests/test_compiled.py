@@ -21,6 +21,7 @@ from torchyard_triton.compiled import (
     digest,
     faults,
     nvidia_figures,
+    unit_waves,
 )
 from torchyard_triton.tuning import tiles_for, tiles_of
 
@@ -83,6 +84,35 @@ def test_amd_figures() -> None:
         amd_figures("", ARCHITECTURES["gfx942"])
 
 
+@pytest.mark.parametrize(
+    ("architecture", "occupancy", "shared_memory", "warps", "waves"),
+    [
+        # By registers: 3 waves on each of four SIMDs are one program of 8, or three of 4.
+        ("gfx942", 3, 0, 8, 8),
+        ("gfx942", 3, 0, 4, 12),
+        ("gfx942", 8, 0, 4, 32),
+        # By shared memory: 64 KiB of a compute unit, 160 on gfx950, 128 of a work-group processor.
+        ("gfx942", 8, 24 << 10, 4, 8),
+        ("gfx950", 8, 24 << 10, 4, 24),
+        ("gfx1100", 16, 24 << 10, 4, 20),
+        ("gfx1100", 16, 0, 4, 64),
+        # Nothing that fits: more registers than a unit has.
+        ("gfx942", 1, 0, 8, 0),
+        ("sm_90", 8, 0, 4, 0),
+    ],
+)
+def test_waves_that_a_unit_holds(
+    architecture: str, occupancy: int, shared_memory: int, warps: int, waves: int
+) -> None:
+    code = f"; ScratchSize: 0\n; Occupancy: {occupancy}\n; WaveLimiterHint : 0\n"
+    assert unit_waves(code, ARCHITECTURES[architecture], shared_memory, warps) == waves
+
+
+def test_waves_need_what_llvm_writes() -> None:
+    with pytest.raises(ValueError, match="expected assembly with '; Occupancy:'"):
+        unit_waves("", ARCHITECTURES["gfx942"], 0, 4)
+
+
 def test_budgets_have_reasons() -> None:
     assert all(budget.reason and budget.spills > 0 for budget in BUDGETS)
     assert all(budget.architecture in ARCHITECTURES for budget in BUDGETS)
@@ -128,3 +158,4 @@ def test_kernels_compile(tmp_path: Path) -> None:
     assert found[0] == found[1]
     assert [row["architecture"] for row in found[0]] == ["sm_90", "gfx942"]
     assert all(row["matrix"] for row in found[0])
+    assert [row["waves"] > 0 for row in found[0]] == [False, True]

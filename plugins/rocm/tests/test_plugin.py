@@ -55,7 +55,7 @@ def test_importing_imports_neither_torch_nor_triton() -> None:
     )
     names = _run(
         "import sys; sys.modules['triton'] = None\n"
-        "from torchyard_rocm.kernels import torchyard_implementations\n"
+        "from torchyard_rocm.attention import torchyard_implementations\n"
         "print([item.name for item in torchyard_implementations(contract='attention/1')])\n"
     )
     assert "rocm.triton" in names

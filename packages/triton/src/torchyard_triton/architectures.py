@@ -9,6 +9,8 @@ from typing import Final
 
 __all__ = ["ARCHITECTURES", "Architecture", "names_of"]
 
+_WAVE64: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -25,6 +27,8 @@ class Architecture:
         matrix_instruction: what is in the code of every matrix product.
         small_matrix_instruction: what may be there instead where tiles have fewer than 64 rows.
         like: another one, whose tiles and budgets it has where it has none of its own; or empty.
+        unit_memory: bytes of shared memory that the programs of one unit share, which has four
+            SIMDs; 0 where that is not known here.
     """
 
     name: str
@@ -36,6 +40,7 @@ class Architecture:
     matrix_instruction: str
     small_matrix_instruction: str
     like: str = ""
+    unit_memory: int = 0
 
 
 def _nvidia(capability: int, kilobytes: int, instruction: str) -> Architecture:
@@ -48,7 +53,11 @@ def _amd(
 ) -> Architecture:
     programs = (2**32 - 1) // 512
     memory = kilobytes * 1024
-    return Architecture(arch, "hip", arch, lanes, memory, programs, instruction, instruction, like)
+    # A compute unit has four SIMDs of 64 lanes, or a work-group processor four of 32.
+    unit = memory if lanes == _WAVE64 else 2 * memory
+    return Architecture(
+        *(arch, "hip", arch, lanes, memory, programs, instruction, instruction, like, unit)
+    )
 
 
 def _intel(name: str) -> Architecture:
@@ -67,6 +76,8 @@ def _intel(name: str) -> Architecture:
 # Shared memory: NVIDIA's CUDA C++ Programming Guide, "Technical Specifications per Compute
 # Capability" (per thread block); AMD's architecture manuals (LDS per work group); Intel's (local
 # memory per work group).
+# AMD's units: its instruction set manuals, "CDNA 3" and "RDNA 3", chapters on LDS and on the modes
+# of work groups; kernels run in the mode of a work-group processor, LLVM's default for RDNA.
 # Programs: in the same table, along the first axis of a grid; HIP counts threads instead
 # (hipModuleLaunchKernel: fewer than 2^32).
 _ALL: Final = (

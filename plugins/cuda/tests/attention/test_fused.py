@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torchyard_attention.contract import AttentionCall
+from torchyard_attention.fused import pieces
 from torchyard_attention.reference import reference_backward, reference_forward
 from torchyard_attention.testing import make_call
 from torchyard_attention.tolerance import GradientRuler, Ruler, report
@@ -27,10 +28,8 @@ from torchyard_cuda.attention._fused import (
     FusedBackward,
     FusedForward,
     FusedKernel,
-    Piece,
     UnsupportedOperatorError,
     kernel_of,
-    pieces,
 )
 
 
@@ -150,12 +149,6 @@ def test_a_gradient_of_the_lse_is_computed() -> None:
         gradients = FusedBackward(_ON_CPU)(call, result.out, result.lse, grad_out, grad_lse)
     errors = GradientRuler(call, grad_out, grad_lse).compare(gradients)
     assert all(error.ratio <= 1 for error in errors), report(errors)
-
-
-def test_pieces() -> None:
-    assert list(pieces(5, 9, False)) == [Piece((0, 5), 9, False)]
-    assert list(pieces(5, 9, True)) == [Piece((0, 5), 5, True)]
-    assert list(pieces(9, 5, True)) == [Piece((0, 5), 5, True), Piece((5, 9), 5, False)]
 
 
 @pytest.mark.parametrize("name", KERNELS)

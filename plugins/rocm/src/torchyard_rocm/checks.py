@@ -9,13 +9,19 @@ from typing import Any, Final
 
 from torchyard import Check, CheckStatus, hookimpl
 
-__all__ = ["compile_check", "driver_check", "torchyard_checks"]
+__all__ = ["attention_check", "compile_check", "driver_check", "torchyard_checks"]
 
 # Of the module that is not part of Linux itself, which has no version.
 _DRIVER: Final = Path("/sys/module/amdgpu/version")
 # Major version of ROCm -> the oldest driver that AMD's matrix of user and kernel space supports
 # with each of its releases, written from memory: ROCm 6.0 brought 6.3, ROCm 6.2 brought 6.8.
 _OLDEST: Final = {6: (6, 3), 7: (6, 8)}
+# Of torch.backends.cuda.preferred_rocm_fa_library (torch 2.13) -> what computes.
+_ATTENTION: Final = {
+    "Default": "AOTriton's, torch's default",
+    "AOTriton": "AOTriton's",
+    "Ck": "composable kernel's",
+}
 # Fails on a host without a GPU (pytorch/pytorch issue 189194); fixed in later versions.
 _WITHOUT_ISA: Final = (2, 13)
 
@@ -37,6 +43,7 @@ def _checks(torch: Any) -> Iterator[Check]:
     if torch.cuda.is_available():
         driver = _DRIVER.read_text(encoding="utf-8").strip() if _DRIVER.is_file() else ""
         yield driver_check(driver, runtime)
+        yield attention_check(torch.backends.cuda.preferred_rocm_fa_library().name)
     else:
         yield compile_check(str(torch.__version__))
 
@@ -64,6 +71,24 @@ def driver_check(driver: str, runtime: str) -> Check:
             "install AMD's driver of this ROCm: amdgpu-install --usecase=dkms",
         )
     return Check(name, CheckStatus.PASS, f"amdgpu {driver} for ROCm {runtime}")
+
+
+def attention_check(preferred: str) -> Check:
+    """Say whose FlashAttention scaled_dot_product_attention, and so attention.sdpa, computes with.
+
+    Args:
+        preferred: the name of what ``torch.backends.cuda.preferred_rocm_fa_library()`` returns.
+    """
+    name = "FlashAttention of torch"
+    whose = _ATTENTION.get(preferred)
+    if whose is None:
+        text = f"expected one of {', '.join(_ATTENTION)}, got {preferred}"
+        return Check(name, CheckStatus.UNVERIFIED, text)
+    return Check(
+        name,
+        CheckStatus.PASS,
+        f"{whose}; torch.backends.cuda.preferred_rocm_fa_library() changes it",
+    )
 
 
 def compile_check(version: str) -> Check:

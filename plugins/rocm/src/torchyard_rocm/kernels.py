@@ -1,4 +1,4 @@
-"""Attention, linear and recurrent layers, topk and maps on AMD GPUs: our kernels in Triton."""
+"""Linear and recurrent layers, topk and maps on AMD GPUs: our kernels in Triton."""
 
 from __future__ import annotations
 

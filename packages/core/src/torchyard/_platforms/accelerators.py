@@ -16,7 +16,10 @@ from torchyard._platforms.platform import Accelerator, Platform, imported_torch
 # Library -> the distributions that bring it: torch's builds for ROCm and XPU have a Triton of
 # their own.
 _DISTRIBUTIONS: Final = {
+    # PyPI's distribution of the name aiter is another package.
+    "aiter": ("amd-aiter",),
     "cudnn-frontend": ("nvidia-cudnn-frontend",),
+    "flash-attn": ("flash-attn",),
     "flash-attn-4": ("flash-attn-4",),
     "triton": ("triton", "pytorch-triton-rocm", "pytorch-triton-xpu", "triton-xpu"),
 }

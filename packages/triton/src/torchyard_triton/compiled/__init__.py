@@ -10,6 +10,7 @@ from torchyard_triton.compiled._budgets import BUDGETS, Budget
 from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._figures import Figures, amd_figures, faults, nvidia_figures
+from torchyard_triton.compiled._occupancy import unit_waves
 
 __all__ = [
     "BUDGETS",
@@ -21,4 +22,5 @@ __all__ = [
     "digest",
     "faults",
     "nvidia_figures",
+    "unit_waves",
 ]

@@ -17,7 +17,7 @@ def digest(*parts: str) -> str:
     here = Path(__file__).parent
     readers = [
         here.joinpath(name).read_text(encoding="utf-8")
-        for name in ("_compilation.py", "_figures.py")
+        for name in ("_compilation.py", "_figures.py", "_occupancy.py")
     ]
     return hashlib.sha256(json.dumps([*parts, *readers]).encode()).hexdigest()
 

@@ -15,6 +15,7 @@ from torchyard_triton._launch import Launch
 from torchyard_triton.architectures import Architecture
 from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._figures import Figures, read_figures
+from torchyard_triton.compiled._occupancy import unit_waves
 
 __all__ = ["compile_launch", "source_of", "target_of"]
 
@@ -67,7 +68,12 @@ def compile_launch(
     seconds = time.perf_counter() - begun
     found = read_figures(log.getvalue(), kernel.asm, architecture)
     shared = kernel.metadata.shared
-    figures = Figures(architecture.name, name, program, *found[:2], shared, found[2], seconds)
+    waves = unit_waves(
+        str(kernel.asm.get("amdgcn", "")), architecture, shared, kernel.metadata.num_warps
+    )
+    figures = Figures(
+        *(architecture.name, name, program, *found[:2], shared, found[2], seconds, waves)
+    )
     cache.write(key, figures)
     return figures
 

@@ -24,6 +24,8 @@ class Figures:
         shared_memory: bytes of each program.
         matrix: the matrix instruction in the code; empty without one.
         seconds: that the compilation took.
+        waves: that the four SIMDs of an AMD GPU's unit hold at once, of 32 on CDNA and 64 on RDNA;
+            0 where that is not known here.
     """
 
     architecture: str
@@ -34,6 +36,7 @@ class Figures:
     shared_memory: int
     matrix: str
     seconds: float
+    waves: int = 0
 
 
 def nvidia_figures(log: str, code: str, architecture: Architecture) -> tuple[int, int, str]:

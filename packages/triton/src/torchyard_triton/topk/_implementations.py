@@ -7,7 +7,14 @@ from functools import partial
 from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict
-from torchyard_kernels.topk.contract import DTYPES, TOPK, TopKKernel, TopKRequest
+from torchyard_kernels.topk.contract import (
+    DTYPES,
+    TOPK,
+    TopKCall,
+    TopKKernel,
+    TopKRequest,
+    TopKResult,
+)
 from torchyard_triton._machine import supports_machine
 from torchyard_triton._vendor import Vendor
 
@@ -20,7 +27,7 @@ _MOST: Final = 2**31 - 2**16
 def offered(vendor: Vendor) -> Sequence[Implementation]:
     """Return the implementation on a vendor's device."""
     supports = partial(supports_topk, vendor=vendor)
-    return [Implementation(TOPK, f"{vendor.name}.triton", supports, _load)]
+    return [Implementation(TOPK, f"{vendor.name}.triton", supports, partial(_load, vendor))]
 
 
 def supports_topk(request: TopKRequest, platform: Platform, *, vendor: Vendor) -> Verdict:
@@ -40,7 +47,11 @@ def supports_topk(request: TopKRequest, platform: Platform, *, vendor: Vendor) -
     return verdict
 
 
-def _load() -> TopKKernel:
+def _load(vendor: Vendor) -> TopKKernel:
     from torchyard_triton.topk._selection import select
+    from torchyard_triton.topk._ways import ways_of
 
-    return select
+    def compute(call: TopKCall) -> TopKResult:
+        return select(call, ways=ways_of(vendor.current()))
+
+    return compute

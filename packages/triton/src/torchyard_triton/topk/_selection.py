@@ -1,27 +1,34 @@
-"""``select``: the first k of each row, by two or three kernels."""
+"""``select``: the first k of each row, by one to three kernels, or more of long rows."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import Tensor
 
 from torchyard_kernels.topk.contract import Order, TopKCall, TopKResult
 from torchyard_triton._launch import Launch
+from torchyard_triton.topk._launches import (
+    Elements,
+    Results,
+    count_launch,
+    network_launch,
+    select_launch,
+    sort_launch,
+)
+from torchyard_triton.topk._ways import Ways
 
 __all__ = ["Selection", "select", "selection_of"]
 
-_INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 # More is sorted by torch: a program holds all that it sorts.
 _MOST_SORTED: Final = 1024
 # A row is selected from in parts while there are fewer programs than this, if each part has this
-# many elements or more and leaves a quarter of them at most.
+# many elements or more and leaves a quarter of them at most. Counts take less for a part than
+# histograms: what a program does not hold is cut into parts of a quarter of that, or more.
 _PROGRAMS: Final = 256
 _SHORTEST_PART: Final = 8192
-_BLOCK: Final = 1024
+_LEAST_GAIN: Final = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,16 +37,15 @@ class Selection:
 
     Attributes:
         launches: in order.
-        values: [rows, width], the bits of what they select. indices: likewise.
-        ranks: likewise; None where torch sorts nothing by them.
+        results: what they leave.
+        sorts: whether torch sorts it by its ranks.
         shape: of the result.
         dtype: of x.
     """
 
     launches: tuple[Launch, ...]
-    values: Tensor
-    indices: Tensor
-    ranks: Tensor | None
+    results: Results
+    sorts: bool
     shape: tuple[int, ...]
     dtype: torch.dtype
 
@@ -47,138 +53,98 @@ class Selection:
         """Start the kernels."""
         for launch in self.launches:
             launch.run()
-        values, indices = self.values, self.indices
-        if self.ranks is not None:
-            order = self.ranks.sort(dim=1, descending=True, stable=True).indices
+        values, indices = self.results.values, self.results.indices
+        if self.sorts:
+            order = self.results.ranks.sort(dim=1, descending=True, stable=True).indices
             values, indices = values.gather(1, order), indices.gather(1, order)
         return TopKResult(values.view(self.dtype).view(self.shape), indices.view(self.shape))
 
 
-def select(call: TopKCall, *, part: int | None = None) -> TopKResult:
+def select(call: TopKCall, *, part: int | None = None, ways: Ways | None = None) -> TopKResult:
     """Compute ``topk/1``.
 
     Args:
         call: rows of fewer than 2**31 - 2**16 elements.
         part: how many elements of a row one program selects from; None: chosen from sizes.
+        ways: up to which sizes other kernels than that of histograms are taken; None: none are.
     """
-    return selection_of(call, part=part).run()
+    return selection_of(call, part=part, ways=ways).run()
 
 
-def selection_of(call: TopKCall, *, part: int | None = None) -> Selection:
+def selection_of(call: TopKCall, *, part: int | None = None, ways: Ways | None = None) -> Selection:
     """Return how a call is computed. Arguments as of :func:`select`."""
-    x = call.x
-    length = x.shape[-1]
-    lead = x.shape[:-1]
-    rows = math.prod(lead) if call.offsets is None else call.offsets.numel() - 1
-    width = 1 if call.order is Order.LAST else call.k
-    bits = x if x.dtype == torch.uint8 else x.view(_INTEGERS[x.element_size()])
-    bits = bits.reshape(math.prod(lead), length)
-    mask = None if call.mask is None else call.mask.reshape(math.prod(lead), length)
-    if part is None:
-        part = _part(rows, length, call.k)
-    parts = 1 if call.offsets is not None else -(-length // part)
-    launches = []
-    mapped: Tensor | None = None
-    if parts > 1:
-        found = _results(bits, (rows, parts * call.k))
-        launches.append(
-            _select_launch(call, bits, mask, None, found, (rows, parts), part, last=False)
-        )
-        bits, mapped, mask = found[0], found[1], None
-    results = _results(bits, (rows, width))
+    ways = Ways() if ways is None else ways
+    elements = Elements.of(call)
+    lead = call.x.shape[:-1]
+    rows = elements.bits.shape[0] if call.offsets is None else call.offsets.numel() - 1
     last = call.order is Order.LAST
-    longest = bits.shape[1]
-    launches.append(
-        _select_launch(call, bits, mask, mapped, results, (rows, 1), max(1, longest), last=last)
-    )
-    values, indices, ranks = results
+    width = 1 if last else call.k
     shape = (*lead, width) if call.offsets is None else (rows, width)
+    launches: list[Launch] = []
+    while (taken := _part(elements, rows, part, ways)) < elements.length:
+        parts = -(-elements.length // taken)
+        found = Results.empty(rows, parts * call.k, elements.bits)
+        launches.append(_launch(elements, found, (rows, parts), taken, ways, last=False))
+        elements, part = elements.selected(found), None
+    results = Results.empty(rows, width, elements.bits)
+    if _by_network(elements, rows, ways):
+        launches.append(network_launch(elements, results, rows, ways))
+        return Selection(tuple(launches), results, False, shape, call.x.dtype)
+    whole = max(1, elements.length)
+    launches.append(_launch(elements, results, (rows, 1), whole, ways, last=last))
     sorts = call.order is Order.SORTED and width > 1
-    if sorts and width <= _MOST_SORTED and ranks.dtype == torch.int32:
-        finals = torch.empty_like(values), torch.empty_like(indices)
-        constants = {"PADDED": 1 << (width - 1).bit_length(), "num_warps": 4}
-        launches.append(_sort_launch((values, indices, ranks, *finals, width), rows, constants))
-        values, indices = finals
-        sorts = False
-    return Selection(tuple(launches), values, indices, ranks if sorts else None, shape, x.dtype)
+    if sorts and width <= _MOST_SORTED and results.ranks.dtype == torch.int32:
+        finals = Results.empty(rows, width, elements.bits)
+        launches.append(sort_launch(results, finals))
+        results, sorts = finals, False
+    return Selection(tuple(launches), results, sorts, shape, call.x.dtype)
 
 
-def _part(rows: int, length: int, k: int) -> int:
-    """Return how many elements of a row one program selects from."""
-    least = max(_SHORTEST_PART, 4 * k)
-    parts = min(length // least, -(-_PROGRAMS // max(1, rows)))
-    return -(-length // parts) if parts > 1 else max(1, length)
+def _part(elements: Elements, rows: int, asked: int | None, ways: Ways) -> int:
+    """Return how many elements of a row one program selects from; its length: all of them."""
+    length, most = elements.length, _LEAST_GAIN * elements.call.k
+    if elements.call.offsets is not None:
+        return length
+    if asked is not None:
+        return min(asked, length)
+    if length <= _counted(elements, ways.counted) or _by_network(elements, rows, ways):
+        return length
+    taken = length
+    if elements.mapped is None:
+        least = max(ways.counted // _LEAST_GAIN or _SHORTEST_PART, most)
+        parts = min(length // least, -(-_PROGRAMS // max(1, rows)))
+        taken = -(-length // parts) if parts > 1 else length
+    held = (_counted(elements, size) for size in (ways.part, ways.counted))
+    return min(taken, next((size for size in held if most <= size), taken))
 
 
-def _results(bits: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return memory for the bits, indices and ranks of a selection."""
-    wide = torch.int64 if bits.element_size() == 8 else torch.int32
+def _counted(elements: Elements, size: int) -> int:
+    """Return how many elements a program counts, which holds as many bytes of any dtype."""
+    return size // 2 if elements.bits.element_size() == 8 else size
+
+
+def _by_network(elements: Elements, rows: int, ways: Ways) -> bool:
+    """Whether rows are ordered whole; elements of 8 bytes leave no place for an index."""
+    call = elements.call
+    longest = ways.network_few if rows <= _PROGRAMS else ways.network
     return (
-        torch.empty(shape, dtype=bits.dtype, device=bits.device),
-        torch.empty(shape, dtype=torch.int64, device=bits.device),
-        torch.empty(shape, dtype=wide, device=bits.device),
+        call.offsets is None
+        and elements.bits.element_size() < 8
+        and elements.length <= longest
+        and call.k <= ways.network_k
     )
 
 
-def _select_launch(
-    call: TopKCall,
-    bits: Tensor,
-    mask: Tensor | None,
-    mapped: Tensor | None,
-    results: tuple[Tensor, Tensor, Tensor],
+def _launch(
+    elements: Elements,
+    results: Results,
     grid: tuple[int, int],
     part: int,
+    ways: Ways,
     *,
     last: bool,
 ) -> Launch:
-    from torchyard_triton.device.topk.select import topk_select
-
-    dtype = call.x.dtype
-    constants: dict[str, Any] = {
-        "INFINITY": _bits_of(math.inf, dtype) if dtype.is_floating_point else 0,
-        "BITS": 8 * bits.element_size(),
-        "LARGEST": call.largest,
-        "LAST": last,
-        "MASKED": mask is not None,
-        "SEGMENTED": call.offsets is not None,
-        "MAPPED": mapped is not None,
-        "BLOCK": _BLOCK,
-        "num_warps": 4,
-    }
-    segmented = call.offsets is not None
-    arguments = (
-        bits,
-        bits if mask is None else mask,
-        results[1] if call.offsets is None else call.offsets,
-        results[1] if mapped is None else mapped,
-        *results,
-        call.k,
-        bits.shape[1],
-        part,
-        0 if segmented else bits.stride(0),
-        bits.stride(1),
-        0 if mask is None else mask.stride(0),
-        0 if mask is None else mask.stride(1),
-        _absent(dtype, call.largest),
-    )
-    return Launch(topk_select, grid, arguments, constants)
-
-
-def _sort_launch(arguments: tuple[Any, ...], rows: int, constants: dict[str, Any]) -> Launch:
-    from torchyard_triton.device.topk.sort import topk_sort
-
-    return Launch(topk_sort, (rows,), arguments, constants)
-
-
-def _absent(dtype: torch.dtype, largest: bool) -> int:
-    """Return the bits of the value that comes last in the order."""
-    if dtype.is_floating_point:
-        return _bits_of(-math.inf if largest else math.inf, dtype)
-    limits = torch.iinfo(dtype)
-    return limits.min if largest else limits.max
-
-
-def _bits_of(value: float, dtype: torch.dtype) -> int:
-    """Return a floating point number's bits as a signed integer."""
-    number = torch.tensor(value, dtype=dtype)
-    return int(number.view(_INTEGERS[dtype.itemsize]).item())
+    """Return the selection of parts: by counts where a program holds one, else by histograms."""
+    if elements.call.offsets is None and part <= _counted(elements, ways.counted):
+        return count_launch(elements, results, grid, part, ways, last=last)
+    return select_launch(elements, results, grid, part, last=last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -11,19 +11,21 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
+from torchyard_attention.fused import exact_backward, exact_forward, finite, pieces
 from torchyard_cuda import _torch_compat
-from torchyard_cuda.attention._exact import exact_backward, exact_forward, finite
 
 __all__ = [
     "KERNELS",
     "FusedBackward",
     "FusedForward",
     "FusedKernel",
-    "Piece",
     "UnsupportedOperatorError",
     "kernel_of",
-    "pieces",
 ]
+
+
+# Needs no second way where hidden values are not finite.
+_INSTEAD: Final = "cuda.triton"
 
 
 class UnsupportedOperatorError(RuntimeError):
@@ -55,35 +57,6 @@ def _kernel(name: str) -> FusedKernel:
 
 
 KERNELS: Final = MappingProxyType({name: _kernel(name) for name in ("cudnn", "flash", "efficient")})
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows of a call whose keys are a prefix.
-
-    Attributes:
-        rows: from, to.
-        keys: how many of the first keys the rows see.
-        causal: whether row i of them sees keys up to i alone; rows and keys are then as many.
-    """
-
-    rows: tuple[int, int]
-    keys: int
-    causal: bool
-
-
-def pieces(q_length: int, kv_length: int, causal: bool) -> Iterator[Piece]:
-    """Yield pieces that together are the call: the kernels differ in how they align the mask.
-
-    Where rows and keys are as many, there is one way.
-    """
-    if not causal:
-        yield Piece((0, q_length), kv_length, False)
-        return
-    square = min(q_length, kv_length)
-    yield Piece((0, square), square, True)
-    if q_length > kv_length:
-        yield Piece((square, q_length), kv_length, False)
 
 
 def kernel_of(name: str) -> FusedKernel:
@@ -132,7 +105,7 @@ class FusedForward:
                 lses.append(lse)
             out = _joined(outs)
             if call.mask is not None and not finite(out):
-                return exact_forward(call)
+                return exact_forward(call, instead=_INSTEAD)
             return AttentionResult(out, _joined(lses) if call.lse else None)
 
 
@@ -153,7 +126,7 @@ class FusedBackward:
         """Compute the gradients; ``attention.tiled`` does, where there is one of the lse too."""
         if grad_lse is not None:
             # The kernels have no place for it.
-            return exact_backward(call, out, lse, grad_out, grad_lse)
+            return exact_backward(call, out, lse, grad_out, grad_lse, instead=_INSTEAD)
         query, key, value = map(_unit_stride, (call.query, call.key, call.value))
         with torch.no_grad():
             of_query: list[Tensor] = []
@@ -177,7 +150,7 @@ class FusedBackward:
             assert of_value is not None
             gradients = (_joined(of_query), of_key, of_value)
             if call.mask is not None and not finite(*gradients):
-                return exact_backward(call, out, lse, grad_out, grad_lse)
+                return exact_backward(call, out, lse, grad_out, grad_lse, instead=_INSTEAD)
             return AttentionGradients(*gradients)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
-from torchyard_cuda.attention._exact import exact_backward, exact_forward, finite
+from torchyard_attention.fused import exact_backward, exact_forward, finite
 from torchyard_cuda.fa4._known import Signatures, install_command, known
 from torchyard_cuda.fa4._program import CutePrograms, auxiliary, lower_mask, lower_score
 
@@ -30,6 +30,8 @@ __all__ = ["Fa4Backward", "Fa4Forward", "Functions", "UnknownVersionError", "fun
 # The causal mask as a program, for calls with more rows than keys: FlashAttention-4 aligns its own
 # at the last key.
 _CAUSAL: Final = '["ge",["q","k"],{}]\n"%0"'
+# Needs no second way where hidden values are not finite.
+_INSTEAD: Final = "cuda.triton"
 
 
 class UnknownVersionError(RuntimeError):
@@ -171,7 +173,7 @@ class Fa4Forward:
             )
             out = out.transpose(1, 2).contiguous()
             if (call.mask is not None or call.score_mod is not None) and not finite(out):
-                return exact_forward(call)
+                return exact_forward(call, instead=_INSTEAD)
         return AttentionResult(out, lse.contiguous() if call.lse else None)
 
 
@@ -192,7 +194,7 @@ class Fa4Backward:
         """Compute the gradients; compiles as the forward."""
         if grad_lse is not None and call.query.shape[3] > 128:
             # Its kernels for wide heads on sm_10x have no place for it.
-            return exact_backward(call, out, lse, grad_out, grad_lse)
+            return exact_backward(call, out, lse, grad_out, grad_lse, instead=_INSTEAD)
         arguments = _arguments(call)
         with torch.no_grad():
             found = self._taken.backward(
@@ -213,7 +215,7 @@ class Fa4Backward:
             )
             hides = call.mask is not None or call.score_mod is not None
             if hides and not finite(*gradients):
-                return exact_backward(call, out, lse, grad_out, grad_lse)
+                return exact_backward(call, out, lse, grad_out, grad_lse, instead=_INSTEAD)
         captured = () if call.score_mod is None else (None,) * len(call.score_mod.captured)
         return AttentionGradients(*gradients, captured)
 

@@ -5,34 +5,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from torchyard_triton.device.topk.ranks import rank_of
+from torchyard_triton.device.topk.elements import fill_absent, loaded, store_chosen
 
 __all__ = ["topk_select"]
-
-
-@triton.jit
-def _loaded(
-    x,
-    mask,
-    mapped,
-    at,
-    stop,
-    x_column,
-    mask_column,
-    INFINITY: tl.constexpr,
-    BITS: tl.constexpr,
-    LARGEST: tl.constexpr,
-    MASKED: tl.constexpr,
-    MAPPED: tl.constexpr,
-):
-    """Return bits, ranks, and whether elements are there and to be seen."""
-    inside = at < stop
-    bits = tl.load(x + at.to(tl.int64) * x_column, mask=inside, other=0)
-    if MASKED:
-        inside = inside & (tl.load(mask + at.to(tl.int64) * mask_column, mask=inside, other=0) != 0)
-    if MAPPED:
-        inside = inside & (tl.load(mapped + at, mask=inside, other=-1) >= 0)
-    return bits, rank_of(bits, INFINITY, BITS, LARGEST), inside
 
 
 @triton.jit
@@ -98,7 +73,7 @@ def topk_select(
         counts = tl.zeros([256], tl.int32)
         for begin in range(first, stop, BLOCK):
             at = begin + tl.arange(0, BLOCK)
-            _, rank, seen = _loaded(
+            _, rank, seen = loaded(
                 *(x, mask, mapped, at, stop, x_column, mask_column),
                 *(INFINITY, BITS, LARGEST, MASKED, MAPPED),
             )
@@ -117,7 +92,7 @@ def topk_select(
     taken, written = 0, 0
     for begin in range(first, stop, BLOCK):
         at = begin + tl.arange(0, BLOCK)
-        bits, rank, seen = _loaded(
+        bits, rank, seen = loaded(
             *(x, mask, mapped, at, stop, x_column, mask_column),
             *(INFINITY, BITS, LARGEST, MASKED, MAPPED),
         )
@@ -128,23 +103,7 @@ def topk_select(
         else:
             keep = (seen & (rank > limit)) | (equal & (number <= wanted))
         to = written + tl.cumsum(keep.to(tl.int32), 0) - 1
-        index = at.to(tl.int64)
-        if MAPPED:
-            index = tl.load(mapped + at, mask=keep, other=-1)
-        if BITS >= 32:
-            SIGNED: tl.constexpr = tl.int64 if BITS == 64 else tl.int32
-            signed = (rank ^ (1 << (BITS - 1))).to(SIGNED, bitcast=True)
-        else:
-            signed = rank.to(tl.int32)
-        tl.store(values + to, bits, mask=keep)
-        tl.store(indices + to, index, mask=keep)
-        tl.store(ranks + to, signed, mask=keep)
+        store_chosen(values, indices, ranks, mapped, at, to, bits, rank, keep, BITS, MAPPED)
         taken += tl.sum(equal.to(tl.int32), 0)
         written += tl.sum(keep.to(tl.int32), 0)
-    for begin in range(written, 1 if LAST else k, BLOCK):
-        to = begin + tl.arange(0, BLOCK)
-        beyond = to < (1 if LAST else k)
-        tl.store(values + to, tl.zeros([BLOCK], values.dtype.element_ty) + absent, mask=beyond)
-        tl.store(indices + to, tl.full([BLOCK], -1, tl.int64), mask=beyond)
-        LEAST: tl.constexpr = 0 if BITS < 32 else -(1 << (BITS - 1))
-        tl.store(ranks + to, tl.full([BLOCK], LEAST, ranks.dtype.element_ty), mask=beyond)
+    fill_absent(values, indices, ranks, written, 1 if LAST else k, absent, BITS, BLOCK)

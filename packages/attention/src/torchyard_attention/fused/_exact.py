@@ -38,32 +38,49 @@ def finite(*tensors: Tensor) -> bool:
     return bool(torch.stack(sums).sum().isfinite())
 
 
-def exact_forward(call: AttentionCall) -> AttentionResult:
-    """Compute ``attention/1`` by attention.tiled, which keeps hidden values out; warn of it."""
-    _warn("an output is not finite, which may come from a key that the mask hides")
+def exact_forward(call: AttentionCall, *, instead: str) -> AttentionResult:
+    """Compute ``attention/1`` by attention.tiled, which keeps hidden values out; warn of it.
+
+    Args:
+        call: the call.
+        instead: the implementation that the warning names as one that needs no second way.
+    """
+    _warn("an output is not finite, which may come from a key that the mask hides", instead)
     forward: Forward = resolve(FORWARD, _request(call), use=_EXACT)
     return forward(call)
 
 
 def exact_backward(
-    call: AttentionCall, out: Tensor, lse: Tensor, grad_out: Tensor, grad_lse: Tensor | None
+    call: AttentionCall,
+    out: Tensor,
+    lse: Tensor,
+    grad_out: Tensor,
+    grad_lse: Tensor | None,
+    *,
+    instead: str,
 ) -> AttentionGradients:
-    """Compute ``attention_backward/1`` by attention.tiled; warn of it."""
+    """Compute ``attention_backward/1`` by attention.tiled; warn of it.
+
+    Args:
+        call, out, lse, grad_out, grad_lse: as a backward's.
+        instead: the implementation that the warning names as one that needs no second way.
+    """
     _warn(
         "a gradient is not finite, which may come from a key that the mask hides"
         if grad_lse is None
-        else "the kernel takes no gradient of the lse"
+        else "the kernel takes no gradient of the lse",
+        instead,
     )
     backward: Backward = resolve(BACKWARD, _request(call), use=_EXACT)
     return backward(call, out, lse, grad_out, grad_lse)
 
 
-def _warn(reason: str) -> None:
+def _warn(reason: str, instead: str) -> None:
     """Say that another implementation than the chosen one computes a call, many times as slow."""
     warnings.warn(
         f"{reason}: {_EXACT} computes the call, which takes many times as long; "
-        f"TORCHYARD_USE=attention=cuda.triton,attention_backward=cuda.triton demands kernels that "
-        f"need no second way",
+        f"TORCHYARD_USE=attention={instead},attention_backward={instead} demands kernels that need "
+        f"no second way",
         RuntimeWarning,
         stacklevel=3,
     )
