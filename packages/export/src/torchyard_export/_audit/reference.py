@@ -21,6 +21,9 @@ from torchyard_export._tree import flatten, map_leaves, structure
 # A program may be this many times as far from float64 as the model itself is: another order of the
 # same sums is as good a rounding as the model's.
 SLACK: Final = 4.0
+# A quantized program may be so many times as far as rounding ties to the other code takes it, which
+# is done to more of them than a program's own sums would.
+TIES: Final = 2.0
 # Where the model cannot run in float64, so many units of the largest element's precision.
 UNITS: Final = 64.0
 
@@ -103,7 +106,7 @@ class Reference:
         if self._wide is not None and self._ties is not None:
             other = [leaf for _, leaf in flatten(self._call_wide(self._ties, arguments))]
             bounds = [
-                max(bound, SLACK * _distance(wide, leaf))
+                max(bound, TIES * _distance(wide, leaf))
                 for bound, wide, leaf in zip(bounds, exact, other, strict=True)
             ]
         return Case(dict(sizes), arguments, outputs, exact, bounds, structure(found))

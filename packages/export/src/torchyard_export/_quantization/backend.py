@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Literal, cast
 
@@ -49,6 +49,7 @@ _STATIC: Final[tuple[Callable[..., Any], ...]] = (
 )
 # Inductor has dynamic int8 kernels for these alone.
 _DYNAMIC: Final[tuple[Callable[..., Any], ...]] = (F.linear,)
+_LEAST_SCALE: Final = torch.finfo(torch.float32).eps
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,15 @@ def backend_of(
     module, quantizer, configuration = _NAMES[target]
     prepare, convert = (_part(_FLOW, name) for name in ("prepare_pt2e", "convert_pt2e"))
     make, configured = _part(module, quantizer)(), _part(module, configuration)
-    config = configured() if activations == "static" else configured(is_dynamic=True)
+    config = _finer(configured() if activations == "static" else configured(is_dynamic=True))
     for name in keep:
         make.set_module_name_qconfig(name, None)
     for function in _STATIC if activations == "static" else _DYNAMIC:
         make.set_function_type_qconfig(function, config)
 
     def marked(graph: GraphModule) -> GraphModule:
+        # A layer whose output nobody reads is an IndexError in torchao's search for patterns.
+        graph.graph.eliminate_dead_code()
         with warnings.catch_warnings():
             # It says so of each pooling layer between float ones.
             warnings.filterwarnings("ignore", "The input of maxpool2d is not quantized")
@@ -99,6 +102,20 @@ def backend_of(
         lambda graph: cast(GraphModule, convert(graph)),
         _version(),
     )
+
+
+def _finer(config: Any) -> Any:
+    """Let scales be as small as float32 has them.
+
+    torchao's least is 2**-12: weights of a channel that are all below 0.03 would lose digits.
+    """
+    specs = {}
+    for name in ("input_activation", "output_activation", "weight"):
+        spec = getattr(config, name)
+        given = spec.observer_or_fake_quant_ctr.p
+        observer = given.func.with_args(**{**given.keywords, "eps": _LEAST_SCALE})
+        specs[name] = replace(spec, observer_or_fake_quant_ctr=observer)
+    return replace(config, **specs)
 
 
 def _part(module: str, name: str) -> Any:

@@ -71,7 +71,8 @@ class _Float64(Interpreter):
         if self._ties and steps.numel():
             below = torch.floor(steps)
             distance = (steps - below - 0.5).abs()
-            nearest = distance.flatten().kthvalue(min(_FEWEST, distance.numel())).values
+            fewest = min(_FEWEST, distance.numel())
+            nearest = distance.flatten().topk(fewest, largest=False).values.amax()
             at_tie = distance <= nearest.clamp(min=_TIE)
             codes = torch.where(at_tie, 2 * below + 1 - codes, codes)
         return codes.add(zero).clamp(low, high).to(dtype)

@@ -27,7 +27,7 @@ def rounds(program: ExportedProgram) -> bool:
 
 
 def takes_signed_codes(program: ExportedProgram) -> bool:
-    """Return whether activations become int8, as for Intel's GPUs; kernels of the CPU take uint8."""
+    """Return whether activations become int8, as on Intel's GPUs; the CPU's kernels take uint8."""
     nodes = program.graph.nodes
     return any(call_name(node) in ROUNDS and node.args[-1] is torch.int8 for node in nodes)
 
