@@ -88,10 +88,10 @@ ENVIRONMENTS = {
 }
 # What the tests of an environment need besides, as dependency groups.
 EXTRAS = {
-    "cpu": ("cache", "models", "template"),
+    "cpu": ("cache", "models", "pt2e", "template"),
     "cache": ("cache", "models"),
     "collectives": ("models",),
-    "export": ("export",),
+    "export": ("export", "pt2e"),
     "release": ("release",),
     "triton": ("triton",),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,8 +30,8 @@ class Subject:
     """
 
     model: nn.Module
-    calibration: list[tuple[Tensor, ...]]
-    evaluation: list[tuple[Tensor, ...]]
+    calibration: Sequence[tuple[Tensor, ...]]
+    evaluation: Sequence[tuple[Tensor, ...]]
     labels: list[Tensor] | None = None
 
 
@@ -127,7 +127,8 @@ def _cnn() -> Subject:
     for _ in range(80):
         x, labels = batch(32)
         optimizer.zero_grad()
-        F.cross_entropy(model(x), labels).backward()
+        loss: Any = F.cross_entropy(model(x), labels)
+        loss.backward()
         optimizer.step()
     judged = [batch(32) for _ in range(24)]
     calibration = [(batch(32)[0],) for _ in range(8)]

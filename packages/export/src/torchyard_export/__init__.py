@@ -9,7 +9,7 @@ from torchyard_export._capture.dimension import Dimension
 from torchyard_export._errors import ArtifactError, ExportError, InputError
 from torchyard_export._finding import Finding, FindingKind
 from torchyard_export._quantization.api import Quantized, quantize
-from torchyard_export._quantization.report import Accuracy, FloatLayer, QuantizationReport
+from torchyard_export._report.quantization import Accuracy, FloatLayer, QuantizationReport
 from torchyard_export._report.report import Report
 from torchyard_export._runner import write_runner
 

@@ -37,7 +37,7 @@ from torchyard_export._capture.sample import Bounds, Draw, Sampler, recorded_siz
 from torchyard_export._capture.trace import record, shape_findings
 from torchyard_export._find_target import find_target, implementation_of, request_of
 from torchyard_export._finding import Finding, FindingKind
-from torchyard_export._quantization.report import attached
+from torchyard_export._report.quantization import attached
 from torchyard_export._report.report import Report
 from torchyard_export._torch_compat import OpOverload, with_example_inputs
 from torchyard_export._tree import flatten, structure

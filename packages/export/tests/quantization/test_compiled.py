@@ -44,6 +44,6 @@ def test_each_quantized_layer_has_an_int8_kernel(target: str, activations: Any) 
 def test_a_layer_that_multiplies_floats_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aotinductor, "rounds", lambda _: False)
     made = quantized()
-    given = {"targets": ["aotinductor_native"], "trials": 1}
+    given: dict[str, Any] = {"targets": ["aotinductor_native"], "trials": 1}
     with pytest.raises(ExportError, match="float-kernels: 0 of 2 quantized layers"):
         export(made.model, rows(4)[0], **given)

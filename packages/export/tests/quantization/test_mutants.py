@@ -15,8 +15,8 @@ from packages.export.tests.models.quantizable import quantized, rows
 from torchyard_export._artifact.program import program_runner
 from torchyard_export._audit.parity import sweep
 from torchyard_export._audit.reference import Reference
+from torchyard_export._audit.rounding import WIDENS, call_name
 from torchyard_export._call import Call
-from torchyard_export._quantization.program import WIDENS, call_name
 
 Change = Callable[[ExportedProgram], None]
 

@@ -17,10 +17,10 @@ from packages.export.tests.models.quantizable import (
     rows,
 )
 from torchyard_export import quantize
+from torchyard_export._audit.exact import ExactGraph
 from torchyard_export._audit.reference import Reference
+from torchyard_export._audit.rounding import ROUNDS, WIDENS, call_name
 from torchyard_export._call import Call
-from torchyard_export._quantization.exact import ExactGraph
-from torchyard_export._quantization.program import ROUNDS, WIDENS, call_name
 
 
 def _arguments(graph: GraphModule, names: frozenset[str]) -> list[tuple[Any, ...]]:

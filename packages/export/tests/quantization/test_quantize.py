@@ -74,28 +74,28 @@ class _Mixed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.taken = nn.Linear(4, 4)
-        self.kept = nn.Sequential(nn.Linear(4, 4))
+        self.stays = nn.Sequential(nn.Linear(4, 4))
         self.turned = nn.ConvTranspose1d(1, 1, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.kept(self.taken(x))
+        y = self.stays(self.taken(x))
         return nn.functional.linear(self.turned(y[:, None])[:, 0], y @ y.T @ torch.ones(len(y), 6))
 
 
 def test_each_float_layer_is_named_with_its_reason() -> None:
     model = _Mixed().eval()
     report = quantize(
-        model, (torch.randn(3, 4),), calibration=[(torch.randn(3, 4),)], keep=["kept"]
+        model, (torch.randn(3, 4),), calibration=[(torch.randn(3, 4),)], keep=["stays"]
     ).report
     assert report.int8 == {"linear": 1}
     found = {(item.name, item.kind): item.reason for item in report.float_layers}
-    assert found["kept.0", "linear"] == "named in keep="
+    assert found["stays.0", "linear"] == "named in keep="
     assert "the quantizer leaves it; it takes linear, " in found["turned", "conv_transpose1d"]
     assert "its weight is computed in forward, not stored" in found.values()
     assert report.float_products == {"matmul": 2}
     lines = "\n".join(report.lines())
     assert "1 of 4 layers are int8 (1 linear)" in lines
-    assert "in float: kept.0 (linear): named in keep=" in lines
+    assert "in float: stays.0 (linear): named in keep=" in lines
 
 
 def test_dynamic_scales_need_no_calibration_and_leave_convolutions() -> None:

@@ -13,7 +13,6 @@ from torch.nn.utils.rnn import pack_sequence
 
 from packages.export.tests.models.quantizable import BATCH, perceptron, quantized
 from torchyard_export import ExportError, FindingKind, InputError, export, quantize
-from torchyard_export._quantization import backend
 
 _X = torch.ones(4, 16)
 
@@ -64,7 +63,7 @@ def test_what_is_no_module_is_refused() -> None:
     with pytest.raises(TypeError, match=r"model: expected a torch\.nn\.Module"):
         quantize(torch.relu, (_X,), calibration=[(_X,)])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="args: expected a call's arguments as \\(x,\\)"):
-        quantize(perceptron(), _X, calibration=[(_X,)])
+        quantize(perceptron(), _X, calibration=[(_X,)])  # type: ignore[arg-type]
 
 
 def test_a_model_elsewhere_is_refused() -> None:
@@ -116,7 +115,7 @@ def test_what_cannot_be_recorded_names_the_users_line() -> None:
 )
 def test_nothing_quantized_is_never_silent(model: nn.Module, text: str) -> None:
     keep = ["0"] if isinstance(model, nn.Sequential) else []
-    given = {"calibration": [(_X,)], "keep": keep}
+    given: dict[str, Any] = {"calibration": [(_X,)], "keep": keep}
     with pytest.raises(ExportError, match=re.escape(f"no layer became int8: {text}")) as raised:
         quantize(model.eval(), (_X,), **given)
     assert _kinds(raised.value) == {FindingKind.NOTHING_QUANTIZED}
@@ -128,7 +127,7 @@ def test_an_absent_torchao_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     def absent(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name="torchao")
 
-    monkeypatch.setattr(backend.importlib, "import_module", absent)
+    monkeypatch.setattr(importlib, "import_module", absent)
     with pytest.raises(ImportError, match="'torchao', found none; pip install 'torch"):
         quantized()
 
@@ -146,7 +145,7 @@ def test_a_torchao_that_lacks_a_part_is_told_by_name(
             raise ModuleNotFoundError(name, name=name)
         return object()
 
-    monkeypatch.setattr(backend.importlib, "import_module", older)
+    monkeypatch.setattr(importlib, "import_module", older)
     quantized()
     with pytest.raises(
         ImportError, match=r"expected a torchao with .*xpu_inductor_quantizer.*, got"

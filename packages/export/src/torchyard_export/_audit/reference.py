@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule
 
+from torchyard_export._audit.exact import ExactGraph
+from torchyard_export._audit.rounding import is_quantized
 from torchyard_export._call import Call
 from torchyard_export._capture.frames import raising_line
-from torchyard_export._quantization.exact import ExactGraph
-from torchyard_export._quantization.program import is_quantized
 from torchyard_export._tree import flatten, map_leaves, structure
 
 # A program may be this many times as far from float64 as the model itself is: another order of the

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_export._quantization.report import Accuracy
+from torchyard_export._report.quantization import Accuracy
 from torchyard_export._tree import flatten
 
 __all__ = ["Comparison"]

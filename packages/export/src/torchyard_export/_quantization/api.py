@@ -36,7 +36,7 @@ from torchyard_export._quantization.graph import (
     tidy,
     weight_bytes,
 )
-from torchyard_export._quantization.report import QuantizationReport, attach
+from torchyard_export._report.quantization import QuantizationReport, attach
 from torchyard_export._work import Work
 
 __all__ = ["Quantized", "quantize"]

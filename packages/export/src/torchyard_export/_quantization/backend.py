@@ -22,7 +22,7 @@ QuantizationTarget = Literal["x86", "xpu"]
 Activations = Literal["static", "dynamic"]
 
 ACTIVATIONS: Final = ("static", "dynamic")
-# What a model may lie on. Calibration runs torch's own float kernels, so a CPU serves for both.
+# Where a model may be. Calibration runs float kernels of torch: a CPU is enough for both.
 DEVICES: Final = {"x86": ("cpu",), "xpu": ("cpu", "xpu")}
 
 _REMEDY: Final = "pip install 'torchyard-export[pt2e]'"

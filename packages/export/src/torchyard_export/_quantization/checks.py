@@ -75,7 +75,7 @@ def check_calls(calibration: object, evaluation: object, activations: Activation
 
 
 def check_model(model: nn.Module, work: Work, target: QuantizationTarget) -> None:
-    """Check where the model lies, its dtype, and its inputs'."""
+    """Check the model's device, its dtype, and its inputs'."""
     if work.device not in DEVICES[target]:
         raise arguments.wrong_value(
             *(_OF, "model", f"a model on {' or '.join(DEVICES[target])} for target {target!r}"),

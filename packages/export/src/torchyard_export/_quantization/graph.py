@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from torchyard_export._quantization.program import CHOOSES, LAYERS, PRODUCTS, call_name, is_int8
-from torchyard_export._quantization.report import FloatLayer
+from torchyard_export._audit.rounding import CHOOSES, LAYERS, PRODUCTS, call_name, is_int8
+from torchyard_export._report.quantization import FloatLayer
 
 __all__ = ["float_layers", "float_products", "int8_layers", "tidy", "weight_bytes"]
 

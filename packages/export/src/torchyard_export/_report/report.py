@@ -8,7 +8,7 @@ from typing import Any, Final
 from torchyard.evidence.documents import structure
 from torchyard_export._audit.parity import Stage
 from torchyard_export._finding import Finding
-from torchyard_export._quantization.report import QuantizationReport
+from torchyard_export._report.quantization import QuantizationReport
 
 NO_DIMENSION: Final = "none: the program takes the example's sizes alone; dynamic= frees them"
 

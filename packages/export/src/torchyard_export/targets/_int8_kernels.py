@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 
 from torchyard.evidence import raised_as
 from torchyard.evidence.archives import read_zip
-from torchyard_export._quantization.program import LAYERS, ROUNDS, call_name, is_int8
+from torchyard_export._audit.rounding import LAYERS, ROUNDS, call_name, is_int8
 from torchyard_export.contract import TargetError
 from torchyard_export.targets._native_calls import PACKAGE_LIMITS
 

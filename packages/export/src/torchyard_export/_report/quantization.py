@@ -97,11 +97,11 @@ class QuantizationReport:
 
     def _statements(self) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.int8.items()))
-        whence = f"of {self.calibration} calls" if self.activations == "static" else "of each call"
+        source = f"of {self.calibration} calls" if self.activations == "static" else "of each call"
         share = f"{sum(self.int8.values())} of {self.layers}"
         found = [
             f"quantized for {self.target}: {share} layers are int8 ({kinds or 'none'})",
-            f"scales of activations: {self.activations}, {whence}",
+            f"scales of activations: {self.activations}, {source}",
             f"weights: {self.float_bytes} bytes before, {self.int8_bytes} after",
         ]
         found += [

@@ -1,6 +1,6 @@
 """A quantized graph in float64, and what rounding the other way at ties would make of it.
 
-Quantization is a step function: where a number lies at a tie between two codes, the last bit of the
+Quantization is a step function: where a number is at a tie between two codes, the last bit of the
 sum that made it decides which one it becomes. Two right programs therefore differ by whole steps,
 and how far that reaches depends on the layers behind. It is measured rather than guessed: once with
 each code as float64 has it, and once with those nearest to a tie as the other neighbour.
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule, Interpreter, Node
 
-from torchyard_export._quantization.program import CHOOSES, ROUNDS, WIDENS, call_name
+from torchyard_export._audit.rounding import CHOOSES, ROUNDS, WIDENS, call_name
 
 __all__ = ["ExactGraph"]
 
