@@ -22,7 +22,7 @@ from packages.export.tests.models.quantizable import (
     rows,
 )
 from torchyard import child_environ
-from torchyard_export import export, load, quantize
+from torchyard_export import ExportError, export, load, quantize
 from torchyard_export._cli import command
 
 
@@ -96,6 +96,14 @@ def test_each_float_layer_is_named_with_its_reason() -> None:
     lines = "\n".join(report.lines())
     assert "1 of 4 layers are int8 (1 linear)" in lines
     assert "in float: stays.0 (linear): named in keep=" in lines
+
+
+def test_the_graph_is_in_evaluation_mode_and_export_refuses_another() -> None:
+    made = quantized().model
+    assert not any(module.training for module in made.modules())
+    assert made.eval() is made
+    with pytest.raises(ExportError, match="is in training mode"):
+        export(made.train(), rows(4)[0])
 
 
 def test_dynamic_scales_need_no_calibration_and_leave_convolutions() -> None:

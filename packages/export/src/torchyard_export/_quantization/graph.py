@@ -33,9 +33,10 @@ def tidy(graph: GraphModule) -> GraphModule:
     graph.delete_all_unused_submodules()
     for parameter in graph.parameters():
         parameter.requires_grad_(False)
-    for module in graph.modules():
-        # torchao replaces eval() by an error.
-        module.training = False
+    for name in ("train", "eval"):
+        # torchao puts errors in their places. Evaluation mode was recorded; export refuses another.
+        vars(graph).pop(name, None)
+    graph.eval()
     graph.recompile()
     return graph
 
