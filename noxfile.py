@@ -89,10 +89,10 @@ ENVIRONMENTS = {
 # What the tests of an environment need besides, as dependency groups.
 EXTRAS = {
     "conformance": ("metal",),
-    "cpu": ("cache", "metal", "models", "template"),
+    "cpu": ("cache", "metal", "models", "pt2e", "template"),
     "cache": ("cache", "models"),
     "collectives": ("models",),
-    "export": ("export",),
+    "export": ("export", "pt2e"),
     "release": ("release",),
     "simulated": ("metal",),
     "triton": ("triton",),

@@ -113,6 +113,8 @@ NOT_TRIED: Final = {
             *("torchyard_collectives.flight.Finding", "torchyard_collectives.flight.Report"),
             "torchyard_collectives.oracle.GradientCheck",
             *("torchyard_export.Report", "torchyard_export.Stage"),
+            *("torchyard_export.Accuracy", "torchyard_export.FloatLayer"),
+            *("torchyard_export.QuantizationReport", "torchyard_export.Quantized"),
             *("torchyard_conformance.Law", "torchyard_conformance.Profile"),
             *("torchyard_conformance.Report", "torchyard_conformance.LawResult"),
             *("torchyard_kernels.Accelerated", "torchyard_kernels.Change"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn.utils.rnn import PackedSequence
 
-from torchyard import UnsupportedError, arguments
+from torchyard import arguments
 from torchyard_export._artifact.artifact import Artifact
 from torchyard_export._artifact.golden import choose, write_golden
 from torchyard_export._artifact.manifest import (
@@ -30,22 +29,20 @@ from torchyard_export._artifact.manifest import (
 from torchyard_export._artifact.program import decompose, load_program, program_runner, save_program
 from torchyard_export._artifact.vetting import allowing
 from torchyard_export._audit.model import audit_model
-from torchyard_export._audit.parity import Runner, Stage, Stopwatch, sweep
+from torchyard_export._audit.parity import Stage, Stopwatch
 from torchyard_export._audit.program import audit_device, audit_layout, audit_program
-from torchyard_export._audit.reference import Case, ModelRefusal, Reference
-from torchyard_export._audit.suspects import gru_suspect
-from torchyard_export._call import Call
-from torchyard_export._capture.dimension import Dynamic, parse_dynamic
+from torchyard_export._audit.reference import Case, Reference
 from torchyard_export._capture.packed import Opened, has_packed, opened
 from torchyard_export._capture.sample import Bounds, Draw, Sampler, recorded_sizes, trial_sizes
 from torchyard_export._capture.trace import record, shape_findings
-from torchyard_export._errors import ArtifactError, ExportError
 from torchyard_export._find_target import find_target, implementation_of, request_of
 from torchyard_export._finding import Finding, FindingKind
+from torchyard_export._report.quantization import attached
 from torchyard_export._report.report import Report
 from torchyard_export._torch_compat import OpOverload, with_example_inputs
 from torchyard_export._tree import flatten, structure
-from torchyard_export.contract import ExportRequest, TargetError
+from torchyard_export._work import Work
+from torchyard_export.contract import ExportRequest
 
 # Each is a run of the model.
 _MOST_TRIALS: Final = 10_000
@@ -112,7 +109,7 @@ def export(
         arguments.function(of, "sample", sample)
     trials = arguments.integer(of, "trials", trials, least=1, most=_MOST_TRIALS)
     seed = arguments.integer(of, "seed", seed, least=0, most=(1 << 63) - 1)
-    work = _Work(model, tuple(args), kwargs or {}, dynamic, accept)
+    work = Work(model, tuple(args), kwargs or {}, dynamic, accept)
     for name in targets:
         # What is not there is said before anything takes long.
         with work.refusals(name):
@@ -170,8 +167,9 @@ def export(
         members |= {f"targets/{name}/{file}": content for file, content in files.items()}
         described[name] = said
         versions |= said["versions"]
+    quantization = attached(model)
     report = Report(
-        model=type(model).__name__,
+        model=type(model).__name__ if quantization is None else quantization.model,
         dimensions=tuple(map(str, work.dynamic.dimensions.values())),
         ruler=reference.ruler,
         sizes=tuple(case.sizes for case in cases),
@@ -179,79 +177,12 @@ def export(
         accepted=tuple(work.accepted),
         notes=tuple(work.notes),
         versions=versions,
+        quantization=quantization,
     )
     return _assemble(work, report, members, described, cases, versions)
 
 
-class _Work:
-    """What one export knows, and what it lets pass."""
-
-    def __init__(
-        self,
-        model: nn.Module,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        dynamic: Mapping[str, Any] | None,
-        accept: Collection[str],
-    ) -> None:
-        try:
-            self._accept = {FindingKind(kind) for kind in accept}
-        except ValueError as error:
-            known = ", ".join(FindingKind)
-            raise ValueError(f"accept: expected kinds of findings ({known}): {error}") from None
-        self.call = Call.bind(model, args, kwargs)
-        self.dynamic: Dynamic = parse_dynamic(dynamic, self.call.arguments)
-        self.device = _device(model, self.call)
-        self.namespaces: frozenset[str] = frozenset()
-        self.accepted: list[Finding] = []
-        self.notes: list[str] = []
-
-    def judge(self, findings: Iterable[Finding], note: str = "") -> None:
-        """Keep what is accepted; raise ExportError for the rest."""
-        refused: list[Finding] = []
-        for finding in findings:
-            (self.accepted if finding.kind in self._accept else refused).append(finding)
-        if note:
-            self.notes.append(f"device: {note}")
-        if refused:
-            raise ExportError(tuple(refused))
-
-    @contextmanager
-    def refusals(self, name: str) -> Iterator[None]:
-        """Raise what a target refuses as a finding."""
-        try:
-            yield
-        except (ArtifactError, TargetError, UnsupportedError) as error:
-            text = f"{name}: {error}"
-            raise ExportError((Finding(FindingKind.TARGET_REFUSES, text),)) from error
-
-    def case(
-        self, reference: Reference, sizes: Mapping[str, int], arguments: dict[str, Any]
-    ) -> Case:
-        """Run the model; a refusal of what its ranges promise is a finding."""
-        try:
-            return reference.case(sizes, arguments)
-        except ModelRefusal as error:
-            shown = ", ".join(f"{key}={size}" for key, size in sizes.items())
-            text = f"the model itself refuses {shown or 'the example'}: {error}"
-            raise ExportError((Finding(FindingKind.MODEL_REFUSES, text, error.where),)) from error
-
-    def stage(
-        self,
-        name: str,
-        runner: Runner,
-        cases: Sequence[Case],
-        seconds: float,
-        program: ExportedProgram,
-    ) -> Stage:
-        """Compare one form on every case; raise ExportError where it is wrong."""
-        suspect = gru_suspect(program, name)
-        stage = sweep(name, runner, cases, seconds=seconds, suspect=suspect)
-        self.judge(stage.findings)
-        return stage
-
-
-def _traced(work: _Work, case: Case, model: nn.Module) -> tuple[nn.Module, Case]:
+def _traced(work: Work, case: Case, model: nn.Module) -> tuple[nn.Module, Case]:
     """Return what is recorded, and a call of it: between tensors, never packed sequences."""
     if not (has_packed(structure(case.arguments)) or has_packed(case.form)):
         return model, case
@@ -259,7 +190,7 @@ def _traced(work: _Work, case: Case, model: nn.Module) -> tuple[nn.Module, Case]
 
 
 def _lower(
-    work: _Work, name: str, program: ExportedProgram, cases: Sequence[Case]
+    work: Work, name: str, program: ExportedProgram, cases: Sequence[Case]
 ) -> tuple[Stage, Mapping[str, bytes], dict[str, Any]]:
     with work.refusals(name):
         target = find_target(name, request_of(program, work.device))
@@ -283,7 +214,7 @@ def _lower(
 
 
 def _assemble(
-    work: _Work,
+    work: Work,
     report: Report,
     members: dict[str, bytes],
     described: dict[str, dict[str, Any]],
@@ -322,10 +253,3 @@ def _output(path: str, leaf: Any) -> Leaf:
     if not isinstance(leaf, Tensor):
         return Leaf(path, "", (), leaf)
     return Leaf(path, str(leaf.dtype).removeprefix("torch."), (None,) * leaf.dim())
-
-
-def _device(model: nn.Module, call: Call) -> str:
-    tensors = [*model.parameters(), *model.buffers()]
-    tensors += [leaf for _, leaf in flatten(call.arguments) if isinstance(leaf, Tensor)]
-    kinds = {tensor.device.type for tensor in tensors}
-    return next((kind for kind in sorted(kinds) if kind != "cpu"), "cpu")

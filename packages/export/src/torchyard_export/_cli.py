@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import Console
@@ -20,9 +20,22 @@ from torch import nn
 from torchyard_export._api import export
 from torchyard_export._artifact.artifact import load
 from torchyard_export._errors import ArtifactError, ExportError
+from torchyard_export._quantization.api import quantize
+from torchyard_export._quantization.backend import (
+    ACTIVATIONS,
+    DEVICES,
+    Activations,
+    QuantizationTarget,
+)
 from torchyard_export._report.html import html, refusal_html
 from torchyard_export._report.report import NO_DIMENSION, Report
 from torchyard_export._runner import write_runner
+
+# Arguments of quantize alone in what a factory returns, and those that export takes as well.
+_OWN: Final = frozenset({"calibration", "evaluation", "keep"})
+_SHARED: Final = frozenset(
+    {"model", "args", "kwargs", "dynamic", "values", "sample", "accept", "seed"}
+)
 
 
 class _Group(click.Group):
@@ -44,7 +57,8 @@ def command() -> None:
     """Export a model as programs that are proven to compute what it does.
 
     MODULE:FACTORY names a function of no arguments that returns the arguments of
-    torchyard_export.export as a dict, `model` and `args` among them; or (model, args).
+    torchyard_export.export as a dict, `model` and `args` among them; or (model, args). With
+    --quantize the dict has `calibration`, calls such as [(x,)], and may have `evaluation`, `keep`.
     """
 
 
@@ -53,6 +67,15 @@ def command() -> None:
 @click.option("--out", "-o", type=click.Path(dir_okay=False, path_type=Path), help="Write it here.")
 @click.option("--dynamic", "-d", multiple=True, help="x.0=batch, or x.1=time:1..1000; repeatable.")
 @click.option("--target", "-t", multiple=True, help="A form of the program; repeatable.")
+@click.option(
+    "--quantize",
+    "quantized",
+    type=click.Choice(list(DEVICES)),
+    help="Make it int8 first; the factory's dict has `calibration`.",
+)
+@click.option(
+    "--activations", type=click.Choice(ACTIVATIONS), help="Scales of calibration, or of each call."
+)
 @click.option("--accept", multiple=True, help="A kind of finding that is wanted; repeatable.")
 @click.option("--key", type=click.Path(exists=True, path_type=Path), help="Private key, as PEM.")
 @click.option("--html", "page", type=click.Path(path_type=Path), help="Write the report here.")
@@ -62,6 +85,8 @@ def make(
     out: Path | None,
     dynamic: tuple[str, ...],
     target: tuple[str, ...],
+    quantized: QuantizationTarget | None,
+    activations: Activations | None,
     accept: tuple[str, ...],
     key: Path | None,
     page: Path | None,
@@ -78,7 +103,11 @@ def make(
         given["targets"] = list(target)
     if accept:
         given["accept"] = list(accept)
+    if activations is not None and quantized is None:
+        raise click.UsageError("--activations: expected --quantize beside it")
     try:
+        if quantized is not None:
+            _quantize(given, quantized, activations or "static")
         artifact = export(**given)
     except ExportError as error:
         if page is not None:
@@ -91,7 +120,7 @@ def make(
         else:
             click.echo(str(error), err=True)
         sys.exit(1)
-    except (TypeError, ValueError) as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     written = "nothing was written: --out FILE keeps the artifact"
     if out is not None:
@@ -177,6 +206,13 @@ def _given(factory: str) -> dict[str, Any]:
     )
 
 
+def _quantize(given: dict[str, Any], target: QuantizationTarget, activations: Activations) -> None:
+    """Put a quantized model in the place of the factory's."""
+    own = {name: given.pop(name) for name in _OWN & given.keys()}
+    shared = {name: item for name, item in given.items() if name in _SHARED}
+    given["model"] = quantize(**shared, **own, target=target, activations=activations).model
+
+
 def _behind(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the frames of the command itself."""
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
@@ -224,3 +260,5 @@ def _show(report: Report, page: Path | None, as_json: bool) -> None:
         console.print(f"accepted: {finding.render()}", markup=False)
     for note in report.notes:
         console.print(f"note: {note}", markup=False)
+    if report.quantization is not None:
+        console.print(report.quantization.renderable())

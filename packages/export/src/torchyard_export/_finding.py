@@ -30,6 +30,8 @@ class FindingKind(StrEnum):
     MODEL_REFUSES = "model-refuses"
     NOT_TRACEABLE = "not-traceable"
     TARGET_REFUSES = "target-refuses"
+    NOTHING_QUANTIZED = "nothing-quantized"
+    FLOAT_KERNELS = "float-kernels"
 
 
 REMEDIES: Final = {
@@ -59,6 +61,10 @@ REMEDIES: Final = {
     "with sample=",
     FindingKind.NOT_TRACEABLE: "change the line so that torch.export can record it",
     FindingKind.TARGET_REFUSES: "do what the reason says, or leave the target out of targets=",
+    FindingKind.FLOAT_KERNELS: "quantize with keep= of the layers that gain nothing, or compile on "
+    "a processor for which torch has int8 kernels",
+    FindingKind.NOTHING_QUANTIZED: "export the model itself, or quantize one with linear or "
+    "convolution layers whose weights are stored",
 }
 
 

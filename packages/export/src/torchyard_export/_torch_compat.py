@@ -48,6 +48,7 @@ __all__ = [
     "pack_padded_sequence",
     "pad_packed_sequence",
     "pytree",
+    "register_rounding",
     "rnn_relu",
     "rnn_tanh",
     "scan",
@@ -153,6 +154,19 @@ def load_package(path: str, **options: Any) -> Any:
     return aoti_load_package(path, **options)
 
 
+def register_rounding() -> None:
+    """Register the operators of quantized programs; without it: an ImportError where one loads.
+
+    torch defines them in Python and registers them for whoever imports this module.
+    """
+    import torch.ao.quantization.fx._decomposed  # noqa: F401
+
+
+def _registers_rounding() -> bool:
+    register_rounding()
+    return hasattr(torch.ops.quantized_decomposed.quantize_per_tensor, "default")
+
+
 def _updates() -> bool:
     program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
     bare = with_example_inputs(program, None)
@@ -203,6 +217,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
         "is_traceable_wrapper_subclass": lambda: not is_traceable_wrapper_subclass(torch.ones(1)),
         "package_logger": lambda: find_spec(PACKAGE_LOGGER) is not None,
         "pytree": lambda: pytree.tree_leaves([1, (2,)]) == [1, 2],
+        "register_rounding": _registers_rounding,
         "scan": _has_scan,
         "user_error": lambda: issubclass(user_error(), Exception),
         "version_of": _counts_changes,

@@ -180,6 +180,7 @@ class Artifact:
             accepted=self.report.accepted,
             notes=tuple(notes),
             versions=found,
+            quantization=self.report.quantization,
         )
 
     def to_bytes(self, *, key: str | Path | None = None) -> bytes:

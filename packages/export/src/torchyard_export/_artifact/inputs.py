@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from torchyard import arguments
-from torchyard_export._artifact.manifest import Leaf, Manifest
+from torchyard_export._artifact.manifest import Leaf
+from torchyard_export._capture.dimension import Dimension
 from torchyard_export._errors import InputError
 from torchyard_export._tree import flatten, shown, structure
 
 
-def bind_inputs(manifest: Manifest, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+class Described(Protocol):
+    """What is said of a call's inputs: a manifest, or what will be one."""
+
+    @property
+    def signature(self) -> inspect.Signature: ...
+    @property
+    def inputs(self) -> tuple[Leaf, ...]: ...
+    @property
+    def input_form(self) -> Any: ...
+    @property
+    def dimensions(self) -> Mapping[str, Dimension]: ...
+    @property
+    def device(self) -> str: ...
+
+
+def bind_inputs(manifest: Described, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """Return the leaves of a call's inputs.
 
     Raises:
@@ -31,7 +48,7 @@ def bind_inputs(manifest: Manifest, args: tuple[Any, ...], kwargs: dict[str, Any
     return leaves
 
 
-def check_leaves(manifest: Manifest, leaves: Sequence[Any]) -> None:
+def check_leaves(manifest: Described, leaves: Sequence[Any]) -> None:
     """Check the dtype and sizes of each leaf; see :func:`bind_inputs`."""
     sizes: dict[str, tuple[int, str]] = {}
     for wanted, leaf in zip(manifest.inputs, leaves, strict=True):
@@ -46,7 +63,7 @@ def check_leaves(manifest: Manifest, leaves: Sequence[Any]) -> None:
 
 
 def _check_tensor(
-    manifest: Manifest, wanted: Leaf, leaf: Any, sizes: dict[str, tuple[int, str]]
+    manifest: Described, wanted: Leaf, leaf: Any, sizes: dict[str, tuple[int, str]]
 ) -> None:
     place = f"input {wanted.name}"
     if not isinstance(leaf, Tensor):

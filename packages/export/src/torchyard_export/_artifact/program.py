@@ -16,7 +16,12 @@ from torch.export import ExportedProgram
 from torchyard_export import _ops
 from torchyard_export._artifact.vetting import NAMESPACES, vet
 from torchyard_export._errors import ArtifactError
-from torchyard_export._torch_compat import pytree, with_example_inputs, without_size_guards
+from torchyard_export._torch_compat import (
+    pytree,
+    register_rounding,
+    with_example_inputs,
+    without_size_guards,
+)
 
 
 def save_program(program: ExportedProgram) -> bytes:
@@ -48,6 +53,8 @@ def import_operators(data: bytes) -> None:
     Raises:
         ArtifactError: one of them is not installed.
     """
+    if b"torch.ops.quantized_decomposed." in data or b'"quantized_decomposed::' in data:
+        register_rounding()
     for name in sorted(NAMESPACES):
         if not name.startswith("torchyard_"):
             continue

@@ -64,7 +64,10 @@ _TEXTS: Final = frozenset({"as_string", "as_strings"})
 _HIGHER: Final = frozenset({"cond", "scan", "while_loop", "wrap_with_set_grad_enabled"})
 # Operators of torch and of this tree; another library's are named by who loads.
 NAMESPACES: Final = frozenset(
-    {"aten", "prims", "torchyard_attention", "torchyard_export", "torchyard_kernels"}
+    {
+        *("aten", "prims", "quantized_decomposed"),
+        *("torchyard_attention", "torchyard_export", "torchyard_kernels"),
+    }
 )
 # Operators of these namespaces that reach files, memory by address, or other programs.
 _FORBIDDEN: Final = frozenset({"aten.from_file", "aten._print", "aten.set_"})

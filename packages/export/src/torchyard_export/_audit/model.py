@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dis
 import random
 import re
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from torchyard_export._audit.reference import copied as copy_of
 from torchyard_export._call import Call
 from torchyard_export._capture.frames import calling_line, is_users, raising_line
 from torchyard_export._finding import Finding, FindingKind
@@ -52,7 +52,7 @@ def audit_model(model: nn.Module, call: Call, arguments: Mapping[str, Any]) -> l
     The random states of torch and Python are put back.
     """
     findings = _training(model)
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     fixed = {name: _plain(module) for name, module in copied.named_modules()}
     given = map_leaves(dict(arguments), _clone)
     state = {f"buffer {name}": tensor for name, tensor in copied.state_dict(keep_vars=True).items()}

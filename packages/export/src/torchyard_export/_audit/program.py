@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ from torch.fx import Node
 
 from torchyard_export._audit.parity import Runner, compare
 from torchyard_export._audit.reference import Case, ModelRefusal, Reference
+from torchyard_export._audit.reference import copied as copy_of
 from torchyard_export._call import Call
 from torchyard_export._capture.frames import is_users, raising_line
 from torchyard_export._capture.observer import Observer
@@ -106,7 +106,7 @@ def audit_device(model: nn.Module, call: Call, case: Case) -> tuple[list[Finding
 def _moved_to(device: str, model: nn.Module, call: Call, case: Case) -> tuple[list[Finding], str]:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    copied = copy.deepcopy(model)
+    copied = copy_of(model)
     with FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv()):
 
         def moved(leaf: Any) -> Any:

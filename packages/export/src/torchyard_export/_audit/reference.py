@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.fx import GraphModule
 
+from torchyard_export._audit.exact import ExactGraph
+from torchyard_export._audit.rounding import is_quantized
 from torchyard_export._call import Call
 from torchyard_export._capture.frames import raising_line
 from torchyard_export._tree import flatten, map_leaves, structure
@@ -17,6 +21,9 @@ from torchyard_export._tree import flatten, map_leaves, structure
 # A program may be this many times as far from float64 as the model itself is: another order of the
 # same sums is as good a rounding as the model's.
 SLACK: Final = 4.0
+# A quantized program may be so many times as far as rounding ties to the other code takes it, which
+# is done to more of them than a program's own sums would.
+TIES: Final = 2.0
 # Where the model cannot run in float64, so many units of the largest element's precision.
 UNITS: Final = 64.0
 
@@ -50,6 +57,14 @@ class ModelRefusal(Exception):
         self.where = raising_line(error)
 
 
+def copied(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, with a graph's structures too."""
+    with warnings.catch_warnings():
+        # torch's own classes of structures warn when they are copied.
+        warnings.simplefilter("ignore", FutureWarning)
+        return copy.deepcopy(model)
+
+
 class Reference:
     """A private copy of a model, and one in float64.
 
@@ -59,11 +74,17 @@ class Reference:
 
     def __init__(self, model: nn.Module, call: Call) -> None:
         self._call = call
-        self._model = copy.deepcopy(model)
-        self._wide: nn.Module | None = None
+        self._model = copied(model)
+        self._wide: Callable[..., Any] | None = None
+        self._ties: Callable[..., Any] | None = None
         self.ruler = "float64"
+        if isinstance(self._model, GraphModule) and is_quantized(self._model):
+            self._wide = ExactGraph(self._model)
+            self._ties = ExactGraph(self._model, ties=True)
+            self.ruler = "float64 between its codes, and what ties between codes may change"
+            return
         try:
-            self._wide = copy.deepcopy(model).double()
+            self._wide = copied(model).double()
         except Exception as error:
             # Quantised weights, for one, have no other dtype.
             self._give_up(error)
@@ -82,6 +103,12 @@ class Reference:
             bound_of(leaf, wide, measured=self._wide is not None)
             for (_, leaf), wide in zip(outputs, exact, strict=True)
         ]
+        if self._wide is not None and self._ties is not None:
+            other = [leaf for _, leaf in flatten(self._call_wide(self._ties, arguments))]
+            bounds = [
+                max(bound, TIES * _distance(wide, leaf))
+                for bound, wide, leaf in zip(bounds, exact, other, strict=True)
+            ]
         return Case(dict(sizes), arguments, outputs, exact, bounds, structure(found))
 
     @torch.no_grad()
@@ -95,15 +122,18 @@ class Reference:
 
     def _exact(self, arguments: Mapping[str, Any], outputs: list[tuple[str, Any]]) -> list[Any]:
         if self._wide is not None:
-            args, kwargs = self._call.spread(map_leaves(dict(arguments), _widened))
             try:
-                wide = [leaf for _, leaf in flatten(self._wide(*args, **kwargs))]
+                wide = [leaf for _, leaf in flatten(self._call_wide(self._wide, arguments))]
                 if [_shape(leaf) for leaf in wide] == [_shape(leaf) for _, leaf in outputs]:
                     return wide
                 raise ValueError("its outputs have other shapes in float64")
             except Exception as error:
                 self._give_up(error)
         return [leaf for _, leaf in outputs]
+
+    def _call_wide(self, form: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+        args, kwargs = self._call.spread(map_leaves(dict(arguments), _widened))
+        return form(*args, **kwargs)
 
     def _give_up(self, error: Exception) -> None:
         self._wide = None
@@ -124,6 +154,13 @@ def bound_of(leaf: Any, exact: Any, *, measured: bool) -> float:
         return UNITS * unit
     error = float((leaf.double() - wide)[finite].abs().max())
     return SLACK * max(error, unit)
+
+
+def _distance(exact: Any, other: Any) -> float:
+    if not isinstance(exact, Tensor) or not exact.is_floating_point() or not exact.numel():
+        return 0.0
+    finite = torch.isfinite(exact) & torch.isfinite(other)
+    return float((other - exact)[finite].abs().max()) if bool(finite.any()) else 0.0
 
 
 def _shape(leaf: Any) -> Any:

@@ -64,6 +64,10 @@ def html(report: Report) -> str:
         parts.append("<h2>Notes</h2><ul>")
         parts += [f"<li>{escape(note)}</li>" for note in report.notes]
         parts.append("</ul>")
+    if report.quantization is not None:
+        parts.append("<h2>Quantization</h2><ul>")
+        parts += [f"<li>{escape(line)}</li>" for line in report.quantization.lines()]
+        parts.append("</ul>")
     names = sorted({name for sizes in report.sizes for name in sizes})
     if names:
         rows = (

@@ -8,6 +8,7 @@ from typing import Any, Final
 from torchyard.evidence.documents import structure
 from torchyard_export._audit.parity import Stage
 from torchyard_export._finding import Finding
+from torchyard_export._report.quantization import QuantizationReport
 
 NO_DIMENSION: Final = "none: the program takes the example's sizes alone; dynamic= frees them"
 
@@ -25,6 +26,7 @@ class Report:
         accepted: findings that ``accept=`` let pass.
         notes: what could not be judged, and why; what is another version than before.
         versions: of torch and what else took part.
+        quantization: of a model that :func:`torchyard_export.quantize` made; else None.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Report:
     accepted: tuple[Finding, ...] = ()
     notes: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
+    quantization: QuantizationReport | None = None
 
     @property
     def passed(self) -> bool:
@@ -83,4 +86,6 @@ class Report:
             lines += [f"  {stage.name}: {finding.render()}" for finding in stage.findings]
         lines += [f"  accepted: {finding.render()}" for finding in self.accepted]
         lines += [f"  note: {text}" for text in self.notes]
+        if self.quantization is not None:
+            lines += [f"  {text}" for text in self.quantization.lines()]
         return "\n".join(lines)

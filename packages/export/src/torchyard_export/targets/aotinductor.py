@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from torch.export import ExportedProgram
 from torchyard.evidence.archives import read_zip
 from torchyard.evidence.documents import parse_json
 from torchyard_export._artifact.program import import_operators, without_futures
+from torchyard_export._finding import FindingKind
 from torchyard_export._torch_compat import (
     PACKAGE_LOGGER,
     compile_and_package,
@@ -25,6 +27,12 @@ from torchyard_export._torch_compat import (
     takes_processor,
 )
 from torchyard_export.contract import TargetError
+from torchyard_export.targets._int8_kernels import (
+    int8_calls,
+    int8_layers,
+    rounds,
+    takes_signed_codes,
+)
 from torchyard_export.targets._native_calls import PACKAGE_LIMITS, calls_of
 
 __all__ = ["AotInductor", "check_processor", "metadata"]
@@ -67,6 +75,8 @@ class AotInductor:
 
     def __init__(self, *, portable: bool = False) -> None:
         self._portable = portable
+        # Of the program that was compiled last: layers that multiply codes, and calls that do.
+        self._int8 = (0, 0)
 
     def export(self, program: ExportedProgram, folder: Path) -> Mapping[str, bytes]:
         """Return the package; its metadata names the instruction set that it needs.
@@ -78,16 +88,30 @@ class AotInductor:
         options: dict[str, Any] = {}
         if policy.march is not None:
             options = {"cpp.march": policy.march, "cpp.simdlen": policy.bits}
+        if rounds(program):
+            # Products of codes are found once weights are constants; else floats are multiplied.
+            options["freezing"] = True
+            if takes_signed_codes(program) and _on_cpu(program):
+                raise TargetError(
+                    "expected uint8 activations, which int8 kernels of the CPU take, got int8 ones "
+                    "of target 'xpu'; quantize with target='x86', or move the quantized model to "
+                    "Intel's GPU and export it there"
+                )
         path = folder / _FILE
         try:
             with torch.no_grad(), without_futures():
+                # Of torch's own code, for each quantized layer.
+                warnings.filterwarnings("ignore", "To copy construct from a tensor")
                 compile_and_package(program, package_path=str(path), inductor_configs=options)
         except Exception as error:
             lines = str(error).strip().splitlines() or [""]
             raise TargetError(
                 f"AOTInductor refuses: {type(error).__name__}: {lines[0][:300]}"
             ) from error
-        return {_FILE: path.read_bytes()}
+        files = {_FILE: path.read_bytes()}
+        layers = int8_layers(program)
+        self._int8 = (layers, int8_calls(files[_FILE]) if layers else 0)
+        return files
 
     def load(
         self, files: Mapping[str, bytes], folder: Path
@@ -112,8 +136,11 @@ class AotInductor:
         return {"torch": torch.__version__, "instruction set": self._policy().name}
 
     def findings(self, files: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
-        """Return nothing: what is in the file is what was verified."""
-        return ()
+        """Return whether quantized layers multiply floats: right, and slower than the model was."""
+        layers, calls = self._int8
+        if calls < layers:
+            text = f"{calls} of {layers} quantized layers have an int8 kernel in the machine code"
+            yield FindingKind.FLOAT_KERNELS, text
 
     def _policy(self) -> _Policy:
         if not self._portable:
@@ -131,6 +158,11 @@ class AotInductor:
                 "target aotinductor_native compiles for the machine in hand"
             )
         return policy
+
+
+def _on_cpu(program: ExportedProgram) -> bool:
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    return all(value.device.type == "cpu" for value in values if isinstance(value, Tensor))
 
 
 @contextmanager
