@@ -658,8 +658,9 @@ def certify_on_device(session: nox.Session, target: str) -> None:
 def opencl(session: nox.Session) -> None:
     """Run kernels in Triton by Intel's OpenCL for the CPU, compiled for Intel's GPUs.
 
-    Brings triton-xpu and Intel's runtime, 1.7 GB, into an environment of its own. Words choose
-    other tests than those of topk, linear layers and maps; attention takes half an hour.
+    Brings triton-xpu and Intel's runtime, 1.7 GB, into an environment of its own. First cases of
+    attention, which take ten minutes, with the worst error of each output; then the tests of topk,
+    linear and recurrent layers, and maps. Words choose other tests.
     """
     install(session, *ENVIRONMENTS["triton"][0], extra=[*group("test"), *group("opencl")])
     folder = Path(session.virtualenv.location)
@@ -680,6 +681,8 @@ def opencl(session: nox.Session) -> None:
         TORCHYARD_TRITON_ON="opencl",
     )
     session.run("python", "-m", "torchyard_triton.compiled", "bmg")
+    if not session.posargs:
+        session.run("python", "-m", "packages.triton.tests.opencl_table")
     ops = "packages/triton/tests/ops"
     chosen = [f"{ops}/test_{name}.py" for name in ("linear", "pointwise", "recurrent", "topk")]
     # That compiler drops a conversion in it; see docs/plugins/xpu.md.

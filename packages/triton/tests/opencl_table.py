@@ -68,8 +68,9 @@ def _backward(name: str) -> list[Error]:
     generator = torch.Generator().manual_seed(9)
     grad_out = torch.randn(result.out.shape, generator=generator).to(result.out.dtype)
     grad_lse = torch.randn(result.lse.shape, generator=generator)
-    # Turned, its exact kernel of the keys crashes Intel's compiler, in a pass for barriers.
-    tiles = replace(_TILES, turned=name != "bfloat16")
+    # Turned, the exact kernel of keys in half precision ends Intel's OpenCL compiler, in its pass
+    # sycl-kernel-reduce-cross-barrier-values.
+    tiles = replace(_TILES, turned=call.query.dtype == torch.float32)
     got = backward(call, result.out, result.lse, grad_out, grad_lse, tiles=tiles)
     return GradientRuler(call, grad_out, grad_lse).compare(got)
 

@@ -96,14 +96,37 @@ def test_without_a_profile_calls_are_recorded_alone() -> None:
     assert record.calls(decision) == 1
 
 
-def test_repeated_calls_take_their_own_path_again_after_a_block() -> None:
-    x = torch.randn(64, dtype=torch.float32)
+def test_after_a_block_nothing_is_recorded() -> None:
+    x = torch.randn(64)
     with torchyard.record_decisions() as record:
         topk(x, 3)
+    wanted = record.render()
+    assert "1 call\n" in wanted
     for _ in range(3):
         topk(x, 3)
-    # A mode would see an op that goes through torch's dispatcher.
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        topk(x, 3)
-    assert any(event.key == "torchyard_kernels::topk" for event in profiler.key_averages())
-    assert sum(map(record.calls, record.decisions)) == 1
+    assert record.render() == wanted
+
+
+class _Packaged(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return linear(flex_attention(x, x, x), weight).relu()
+
+
+# It compiles a package by a C++ compiler.
+@pytest.mark.sweep
+def test_a_compiled_packages_trace_has_its_decisions(tmp_path: Path) -> None:
+    inputs = torch.randn(1, 2, 16, 16), torch.randn(16, 16)
+    program = torch.export.export(_Packaged(), inputs)
+    package = torch._inductor.aoti_compile_and_package(
+        program, package_path=str(tmp_path / "model.pt2")
+    )
+    run = torch._inductor.aoti_load_package(package)
+    with torch.no_grad():
+        assert torch.equal(run(*inputs), _Packaged()(*inputs))
+        record, events = _traced(lambda: run(*inputs), tmp_path / "trace.json")
+    assert [decision.contract for decision in record.decisions] == ["attention/1", "linear/1"]
+    for decision, op in zip(
+        record.decisions, ("torchyard_attention::forward", "torchyard_kernels::linear"), strict=True
+    ):
+        (one,) = _named(events, record.label(decision))
+        assert any(_is_inside(one, outer) for outer in _named(events, op))

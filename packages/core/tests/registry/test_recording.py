@@ -70,16 +70,17 @@ def test_observers_nest_and_an_error_leaves_none(known: Registry) -> None:
     assert (first.calls(decision), second.calls(decision)) == (2, 1)
 
 
-def test_a_kernels_path_for_repeated_calls_is_hidden(known: Registry) -> None:
+def test_what_computes_calls_past_an_implementation_is_hidden(known: Registry) -> None:
     chosen: Any = known.resolve("toy/1", ask())
-    chosen.fast_path = chosen.reads_pages = True
+    chosen.fast_path = chosen.chain = chosen.reads_pages = True
     try:
         with known.observe(DecisionRecord()._observe):
             inside: Any = known.resolve("toy/1", ask())
             assert not hasattr(inside, "fast_path")
+            assert not hasattr(inside, "chain")
             assert inside.reads_pages
     finally:
-        del chosen.fast_path, chosen.reads_pages
+        del chosen.fast_path, chosen.chain, chosen.reads_pages
 
 
 def _recorded(known: Registry) -> DecisionRecord:
