@@ -682,7 +682,7 @@ def opencl(session: nox.Session) -> None:
     )
     session.run("python", "-m", "torchyard_triton.compiled", "bmg")
     if not session.posargs:
-        session.run("python", "-m", "packages.triton.tests.opencl_table")
+        session.run("python", "-m", "packages.triton.tests.tables.opencl")
     ops = "packages/triton/tests/ops"
     chosen = [f"{ops}/test_{name}.py" for name in ("linear", "pointwise", "recurrent", "topk")]
     # That compiler drops a conversion in it; see docs/plugins/xpu.md.

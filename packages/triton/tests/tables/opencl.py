@@ -1,6 +1,6 @@
 """Attention's kernels run by Intel's OpenCL for the CPU: each case's errors, and the worst.
 
-``python -m packages.triton.tests.opencl_table``, in the environment of ``nox -s opencl``. Words
+``python -m packages.triton.tests.tables.opencl``, in the environment of ``nox -s opencl``. Words
 choose the cases whose names contain one of them. The exit status is 1 where an error is beyond its
 bound, or a kernel does not compile.
 
