@@ -660,8 +660,9 @@ def certify_on_device(session: nox.Session, target: str) -> None:
 def opencl(session: nox.Session) -> None:
     """Run kernels in Triton by Intel's OpenCL for the CPU, compiled for Intel's GPUs.
 
-    Brings triton-xpu and Intel's runtime, 1.7 GB, into an environment of its own. Words choose
-    other tests than those of topk, linear layers and maps; attention takes half an hour.
+    Brings triton-xpu and Intel's runtime, 1.7 GB, into an environment of its own. First cases of
+    attention, which take ten minutes, with the worst error of each output; then the tests of topk,
+    linear and recurrent layers, and maps. Words choose other tests.
     """
     install(session, *ENVIRONMENTS["triton"][0], extra=[*group("test"), *group("opencl")])
     library = opencl_runtime(session)
@@ -672,6 +673,8 @@ def opencl(session: nox.Session) -> None:
     session.run(*("cc", "-shared", "-o", f"{loader}", str(Path(empty, "empty.c"))), external=True)
     session.env.update(CC="g++", LIBRARY_PATH=str(library), TORCHYARD_TRITON_ON="opencl")
     session.run("python", "-m", "torchyard_triton.compiled", "bmg")
+    if not session.posargs:
+        session.run("python", "-m", "packages.triton.tests.tables.opencl")
     ops = "packages/triton/tests/ops"
     chosen = [f"{ops}/test_{name}.py" for name in ("linear", "pointwise", "recurrent", "topk")]
     # That compiler drops a conversion in it; see docs/plugins/xpu.md.

@@ -100,7 +100,8 @@ NOT_TRIED: Final = {
     **dict.fromkeys(
         (
             *("torchyard.Candidate", "torchyard.Decision", "torchyard.DecisionChange"),
-            *("torchyard.DecisionDump", "torchyard.Evidence", "torchyard.GraphCall"),
+            *("torchyard.DecisionDump", "torchyard.DecisionRecord", "torchyard.Evidence"),
+            "torchyard.GraphCall",
             *("torchyard.Feature", "torchyard.Manifest"),
             *("torchyard.Accelerator", "torchyard.Platform", "torchyard.PlatformFile"),
             *("torchyard.Plugin", "torchyard.PluginSource"),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 import torch
 
+import torchyard
 import torchyard_kernels as kernels
+from torchyard import registry
 from torchyard_attention import flex_attention
+from torchyard_kernels.graphs.contract import DEFINITIONS, GRAPH_CAPTURE
 
 
 def test_a_replay_has_the_bits_of_the_function(device: str) -> None:
@@ -36,10 +41,23 @@ def test_attention_is_captured(device: str) -> None:
         out: torch.Tensor = flex_attention(query, key, value)
         return out
 
-    query = drawn(1)
-    graph = kernels.capture(decode, query)
-    other = drawn(1)
-    assert torch.equal(graph(other), decode(other))
+    query, other = drawn(1), drawn(1)
+    with ExitStack() as stack:
+        try:
+            graph = kernels.capture(decode, query)
+        except kernels.UncapturableError:
+            if not _has_faults(device):
+                raise
+            # As on XPU with torch 2.13, whose graphs do not hold what the first choice calls.
+            stack.enter_context(torchyard.use(attention="attention.tiled"))
+            graph = kernels.capture(decode, query)
+        assert torch.equal(graph(other), decode(other))
+
+
+def _has_faults(device: str) -> bool:
+    """Return whether this machine's graphs are known not to hold an operator."""
+    cases = DEFINITIONS[GRAPH_CAPTURE].cases(device)
+    return any(registry().decide(GRAPH_CAPTURE, case).chosen is None for case in cases)
 
 
 def test_what_the_host_reads_is_not_captured(device: str) -> None:

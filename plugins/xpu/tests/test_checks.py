@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from torchyard import Accelerator, CheckStatus
+from torchyard import Accelerator, CheckStatus, Registry, read_platform_file
 from torchyard_xpu._vendor import arch_of
 from torchyard_xpu.checks import driver_check, graph_check, torchyard_checks
 from torchyard_xpu.device import _described
@@ -26,8 +27,22 @@ def test_a_driver_is_compared_with_the_oldest(driver: str, status: CheckStatus) 
 
 
 def test_a_fault_of_graphs_is_named_for_its_torch() -> None:
-    assert graph_check("2.13.0+xpu").status is CheckStatus.WARN
-    assert graph_check("2.14.1+xpu").status is CheckStatus.UNVERIFIED
+    platform = read_platform_file("arc-b580").platform
+    check = graph_check(Registry(platform=platform, environ={}))
+    assert check.status is CheckStatus.WARN
+    assert "_scaled_dot_product_fused_attention_overrideable" in check.text
+    assert "_scaled_dot_product_flash_attention" in check.text
+    assert "SDPBackend.MATH" in check.hint
+    (accelerator,) = platform.accelerators
+    newer = replace(accelerator, runtime="20260000")
+    sound = replace(platform, torch="2.15.0+xpu", accelerators=(newer,))
+    assert graph_check(Registry(platform=sound, environ={})).status is CheckStatus.UNVERIFIED
+
+
+def test_without_what_captures_no_fault_is_claimed() -> None:
+    check = graph_check(Registry([], environ={}))
+    assert check.status is CheckStatus.UNVERIFIED
+    assert "absent" in check.text
 
 
 def test_of_a_torch_without_xpu_nothing_is_said() -> None:

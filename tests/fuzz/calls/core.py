@@ -57,6 +57,11 @@ def _used(**given: Any) -> None:
         pass
 
 
+def _recorded() -> str:
+    with torchyard.record_decisions() as record:
+        return record.render()
+
+
 def _dump(folder: str) -> Path:
     path = Path(folder, "decisions.json")
     path.write_text(json.dumps({"schema": 1, "made_with": {}, "decisions": {}}))
@@ -141,6 +146,7 @@ CALLS: Final = (
     ),
     call_of("torchyard.use", {"topk": "torch.topk"}, _used, topk=_WORDS),
     call_of("torchyard.use", {"topk_v1": "torch.topk"}, _used, topk_v1=_WORDS),
+    call_of("torchyard.record_decisions", {}, _recorded),
     call_of("torchyard.ContractId", {"op": "attention", "version": 1}, op=_WORDS),
     call_of("torchyard.ContractId.parse", {"text": "attention/1"}, says={"text": "contract"}),
     call_of(

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from torchyard._registry.lock import DecisionChange, DecisionDump, diff_dumps, read_dump
     from torchyard._registry.measured import MeasuredFile, digest_of
     from torchyard._registry.policy import Policy
+    from torchyard._registry.recording import DecisionRecord, record_decisions
     from torchyard._registry.registry import Registry, registry, resolve
     from torchyard._registry.resolver import decide, require
     from torchyard._registry.use import use
@@ -74,6 +75,7 @@ _HOMES = {
     "Decision": "_registry.decision",
     "DecisionChange": "_registry.lock",
     "DecisionDump": "_registry.lock",
+    "DecisionRecord": "_registry.recording",
     "DeviceStatus": "_plugins.device_status",
     "Evidence": "_features.levels",
     "EvidenceLevel": "_features.levels",
@@ -129,6 +131,7 @@ _HOMES = {
     "probe_platform": "_platforms.platform",
     "read_dump": "_registry.lock",
     "read_platform_file": "_platforms.files",
+    "record_decisions": "_registry.recording",
     "registry": "_registry.registry",
     "require": "_registry.resolver",
     "resolve": "_registry.registry",
@@ -152,6 +155,7 @@ __all__ = [
     "Decision",
     "DecisionChange",
     "DecisionDump",
+    "DecisionRecord",
     "DeviceStatus",
     "Evidence",
     "EvidenceLevel",
@@ -208,6 +212,7 @@ __all__ = [
     "probe_platform",
     "read_dump",
     "read_platform_file",
+    "record_decisions",
     "registry",
     "require",
     "resolve",

@@ -6,13 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from torchyard import Check, CheckStatus, hookimpl
+from torchyard import Check, CheckStatus, Registry, UnknownContractError, hookimpl, registry
 
 __all__ = ["driver_check", "graph_check", "torchyard_checks"]
 
 # Level Zero's version in the drivers that torch's first release for XPU named (2024.22), from
 # memory.
 _OLDEST: Final = (1, 3, 29735)
+_CAPTURE: Final = "graph_capture/1"
 
 
 @hookimpl
@@ -25,7 +26,7 @@ def torchyard_checks() -> Sequence[Check]:
     if not torch.version.xpu or not torch.xpu.is_available():
         return []
     facts = torch.xpu.get_device_properties(0)
-    return [driver_check(str(facts.driver_version)), graph_check(str(torch.__version__))]
+    return [driver_check(str(facts.driver_version)), graph_check(registry())]
 
 
 def driver_check(driver: str) -> Check:
@@ -49,22 +50,27 @@ def driver_check(driver: str) -> Check:
     return Check(name, CheckStatus.PASS, f"Level Zero {driver}")
 
 
-def graph_check(version: str) -> Check:
-    """Say which faults torch's graphs on XPU are known for.
+def graph_check(known: Registry) -> Check:
+    """Say what a capture of torchyard-kernels refuses, since this machine's graphs do not hold it.
 
     Args:
-        version: torch's.
+        known: whose platform has torch's version and the facts of the device.
     """
     name = "graphs on XPU"
-    if _numbers(version)[:2] != (2, 13):
-        return Check(name, CheckStatus.UNVERIFIED, f"no fault of torch {version} is known here")
-    return Check(
-        name,
-        CheckStatus.WARN,
-        f"torch {version} cannot capture fused attention (intel/torch-xpu-ops issue 5069)",
-        "keep scaled_dot_product_attention out of a captured function, or capture with the math "
-        "backend: torch.nn.attention.sdpa_kernel(SDPBackend.MATH)",
-    )
+    try:
+        definition = known.definition(known.contract(_CAPTURE))
+    except UnknownContractError:
+        return Check(name, CheckStatus.UNVERIFIED, "torchyard-kernels, which captures, is absent")
+    refused = []
+    for request in definition.cases("xpu"):
+        decision = known.decide(_CAPTURE, request)
+        if decision.chosen is None:
+            refused += [item.verdict for item in decision.skipped()]
+    if not refused:
+        text = f"no fault of torch {known.platform.torch} is known here"
+        return Check(name, CheckStatus.UNVERIFIED, text)
+    texts = "; ".join(dict.fromkeys(verdict.text for verdict in refused))
+    return Check(name, CheckStatus.WARN, f"a capture refuses {texts}", refused[-1].hint)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from torchyard._plugins.offers import Offers
 from torchyard._plugins.plugin import PluginSource
 from torchyard._registry.decision import Candidate, Decision, Outcome, Source
 from torchyard._registry.lock import DecisionDump, read_dump
+from torchyard._registry.observation import Observer, observed, observing
 from torchyard._registry.policy import (
     Policy,
     context_demands,
@@ -85,6 +87,7 @@ class Registry(Offers):
         self._policies: dict[Hashable, Policy] = {}
         self._candidates: dict[Hashable, _Candidates] = {}
         self._tuned: TunedDecisions | None = None
+        self._observers: tuple[Observer, ...] = ()
         super().__init__(sources, platform=platform, environ=environ)
         REGISTRIES.add(self)
 
@@ -126,11 +129,16 @@ class Registry(Offers):
                 # It is out of use now: the next decision goes without it, and says so.
                 continue
             self._notice(decision)
+            found = observed(decision, found, self._observers)
             with self._lock:
                 # Between the decision and here, another thread's plugin may have failed.
                 if self._decisions.get(key) is decision:
                     self._resolved[key] = found
         return found
+
+    def observe(self, observer: Observer) -> AbstractContextManager[None]:
+        """Let an observer see calls of implementations: :func:`_registry.observation.observing`."""
+        return observing(self, arguments.function("Registry.observe", "observer", observer))
 
     def decision_cache(self) -> dict[Any, Any]:
         """Return the dictionary in which components store what follows from decisions.

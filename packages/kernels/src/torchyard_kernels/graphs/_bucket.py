@@ -12,7 +12,8 @@ from torch import Tensor
 from torchyard import registry
 from torchyard_kernels._torch_compat import TreeSpec, tree_flatten, tree_unflatten
 from torchyard_kernels.graphs._errors import UncapturableError
-from torchyard_kernels.graphs._record import record, storage_of, tensors_in
+from torchyard_kernels.graphs._faults import audited
+from torchyard_kernels.graphs._record import operator_name, record, storage_of, tensors_in
 from torchyard_kernels.graphs.contract import (
     GRAPH_CAPTURE,
     Captured,
@@ -93,11 +94,12 @@ def captured_bucket(
 
     for _ in range(warmup):
         run()
-    steps, outputs = record(run, inputs, state)
+    steps, outputs = record(run, inputs, state, _faults(device.type))
     _check_outputs(outputs, device)
     _check_gradients(steps)
     source = GraphSource(run, inputs, state, steps, outputs)
-    chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type))
+    fragile = audited(device.type) & {operator_name(step.op) for step in steps}
+    chosen = registry().resolve(GRAPH_CAPTURE, GraphRequest(device.type, fragile))
     captured: Captured = chosen(source)
     with torch.no_grad():
         for tensor, before in zip(state, saved, strict=True):
@@ -107,6 +109,19 @@ def captured_bucket(
     result = tuple(_Output(next(indices)) if isinstance(leaf, Tensor) else leaf for leaf in results)
     others = tuple(leaf for leaf in leaves if not isinstance(leaf, Tensor))
     return Bucket(inputs, captured, others, spec, result, form)
+
+
+def _faults(device: str) -> dict[str, str]:
+    """Return why a capture on this machine cannot hold operators, by their names."""
+    found: dict[str, str] = {}
+    without = registry().decide(GRAPH_CAPTURE, GraphRequest(device))
+    for operator in sorted(audited(device)):
+        decision = registry().decide(GRAPH_CAPTURE, GraphRequest(device, frozenset({operator})))
+        # Where nothing captures on the device at all, that is the error.
+        if decision.chosen is None and without.chosen is not None:
+            (verdict,) = (c.verdict for c in decision.trace if c.name == without.name)
+            found[operator] = f"{verdict.text}; {verdict.hint}"
+    return found
 
 
 def _check_gradients(steps: tuple[Step, ...]) -> None:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from torchyard import registry
 from torchyard_kernels._torch_compat import TorchDispatchMode, storage_identity, tree_leaves
 from torchyard_kernels.graphs._errors import UncapturableError
 from torchyard_kernels.graphs.contract import Step
 
-__all__ = ["record", "storage_of", "tensors_in", "written"]
+__all__ = ["operator_name", "record", "storage_of", "tensors_in", "written"]
 
-_OURS: Final = str(Path(__file__).parents[1])
+_OURS: Final = "torchyard"
 _TORCH: Final = str(Path(torch.__file__).parent)
 
 # Methods that read a tensor's data without an operator, or by an operator of another name.
@@ -64,18 +66,37 @@ def written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tens
     return found
 
 
+def operator_name(op: Any) -> str:
+    """Return an operator's name without its overload, such as ``aten::mm``."""
+    return f"{op.namespace}::{op.overloadpacket.__name__}"
+
+
 def record(
-    run: Callable[[], tuple[Tensor, ...]], inputs: Iterable[Tensor], state: Iterable[Tensor]
+    run: Callable[[], tuple[Tensor, ...]],
+    inputs: Iterable[Tensor],
+    state: Iterable[Tensor],
+    faults: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[tuple[Step, ...], tuple[Tensor, ...]]:
     """Run a function; return its operators below autograd, and its outputs.
+
+    Args:
+        run: the function.
+        inputs, state: what it reads and changes.
+        faults: by the names of operators that the device's graphs do not hold, why; refused also
+            where an implementation of a torchyard op calls them.
 
     Raises:
         UncapturableError: names the first operator that a replay could not repeat, and the line of
             the caller's code.
     """
-    operators = _Operators(inputs, state)
+    operators = _Operators(inputs, state, faults)
+    inside = (
+        registry().observe(lambda decision: _Inside(faults, decision.name))
+        if faults
+        else nullcontext()
+    )
     # What is compiled and called in such a mode runs uncompiled from then on, until torch 2.13.
-    with torch.compiler.set_stance("force_eager"), _Methods(), operators:
+    with torch.compiler.set_stance("force_eager"), inside, _Methods(), operators:
         outputs = run()
     return tuple(operators.steps), outputs
 
@@ -95,12 +116,15 @@ class _Methods(TorchFunctionMode):
 class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Record every operator with its arguments and results, which keeps their memory from reuse."""
 
-    def __init__(self, inputs: Iterable[Tensor], state: Iterable[Tensor]) -> None:
+    def __init__(
+        self, inputs: Iterable[Tensor], state: Iterable[Tensor], faults: Mapping[str, str]
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.steps: list[Step] = []
         self._inputs = {storage_of(tensor) for tensor in inputs}
         self._state = {storage_of(tensor) for tensor in state}
         self._allocated: set[int] = set()
+        self._faults = faults
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -117,6 +141,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _refusal(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         tags = func.tags
+        if self._faults and operator_name(func) in self._faults:
+            return self._faults[operator_name(func)]
         if torch.Tag.dynamic_output_shape in tags and not _is_of_fixed_shape(func, args, kwargs):
             return (
                 "the shape of its result depends on data; ask for a fixed number, as "
@@ -145,6 +171,25 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return ""
 
 
+class _Inside(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Refuse operators that an implementation calls: a mode around it sees the op alone."""
+
+    def __init__(self, faults: Mapping[str, str], implementation: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._faults = faults
+        self._implementation = implementation
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        reason = self._faults.get(operator_name(func))
+        if reason:
+            raise UncapturableError(
+                str(func), f"{self._implementation} calls it, and {reason}", _line()
+            )
+        return func(*args, **(kwargs or {}))
+
+
 def _is_of_fixed_shape(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return whether a result's shape does not depend on data for these arguments."""
     if func is torch.ops.aten.index.Tensor:
@@ -157,7 +202,8 @@ def _line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_OURS, _TORCH, "<")):
+        module = str(frame.f_globals.get("__name__", ""))
+        if not (name.startswith((_TORCH, "<")) or module.startswith(_OURS)):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return "an unknown line"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from torchyard import ContractDefinition, RequestField
+from torchyard_kernels.graphs._faults import FAULTS, GraphFault, graph_faults
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,9 +26,11 @@ __all__ = [
     "GRAPH_CAPTURE",
     "Captured",
     "Capturer",
+    "GraphFault",
     "GraphRequest",
     "GraphSource",
     "Step",
+    "graph_faults",
 ]
 
 GRAPH_CAPTURE: Final = "graph_capture/1"
@@ -39,13 +42,16 @@ class GraphRequest:
 
     Attributes:
         device: torch device type of all tensors.
+        operators: names of operators that the function calls, such as ``aten::mm``; only those of
+            which some machine's graphs have a fault, see :func:`graph_faults`.
     """
 
     device: str
+    operators: frozenset[str] = frozenset()
 
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked."""
-        return self.device
+        return " ".join((self.device, *sorted(self.operators)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,15 +118,27 @@ class Capturer(Protocol):
         """Capture; may run ``source.run`` again."""
 
 
-_FIELDS: Final = (RequestField("device", "torch device type", "cpu"),)
+_FIELDS: Final = (
+    RequestField("device", "torch device type", "cpu"),
+    RequestField("operators", "names that the function calls, such as aten::mm, by commas", ""),
+)
 
 
 def _parse_request(text: Mapping[str, str]) -> GraphRequest:
-    return GraphRequest(text["device"])
+    names = frozenset(name.strip() for name in text["operators"].split(",") if name.strip())
+    unnamed = sorted(name for name in names if "::" not in name)
+    if unnamed:
+        raise ValueError(
+            f"operators: expected names with a namespace, such as aten::mm, got {unnamed[0]!r}"
+        )
+    return GraphRequest(text["device"], names)
 
 
 def _representative_requests(device: str) -> Iterator[GraphRequest]:
     yield GraphRequest(device)
+    for fault in FAULTS:
+        if fault.device == device:
+            yield GraphRequest(device, frozenset({fault.operator}))
 
 
 DEFINITIONS: Final = {

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
-from torchyard_kernels.graphs.contract import GRAPH_CAPTURE, Capturer, GraphRequest
+from torchyard_kernels.graphs.contract import (
+    GRAPH_CAPTURE,
+    Capturer,
+    GraphRequest,
+    graph_faults,
+)
 
 __all__ = ["torchyard_implementations"]
 
@@ -50,6 +55,12 @@ def _supports_device(request: GraphRequest, platform: Platform) -> Verdict:
             ReasonCode.VERSION,
             f"torch has torch.accelerator.Graph from {least} on, got {platform.torch}",
             f"install torch {least} or newer, or the plugin of the device",
+        )
+    faults = graph_faults(request.device, platform, request.operators)
+    if faults:
+        first = faults[0]
+        return Verdict.no(
+            ReasonCode.OTHER, f"{first.operator}: {first.text} ({first.source})", first.hint
         )
     return Verdict.yes("torch.accelerator.Graph")
 

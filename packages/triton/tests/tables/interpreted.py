@@ -1,6 +1,6 @@
 """Print the worst ratio of each output's error to its bound, over the calls of the tests.
 
-``python -m packages.triton.tests.interpreted_table``
+``python -m packages.triton.tests.tables.interpreted``
 """
 
 from __future__ import annotations
