@@ -72,7 +72,10 @@ ENVIRONMENTS = {
         ["packages/cache/tests", "packages/compile/tests"],
     ),
     # Its tests choose Triton's interpreter, for the whole process.
-    "triton": (["attention", "kernels", "conformance", "triton"], ["packages/triton/tests"]),
+    "triton": (
+        ["attention", "kernels", "conformance", "simulated", "triton"],
+        ["packages/triton/tests"],
+    ),
     "cpu": (
         [
             *("cpu", "cache", "compile", "conformance", "context-parallel", "cuda", "export"),

@@ -18,6 +18,7 @@ from torchyard_triton.compiled import (
     Figures,
     FiguresCache,
     amd_figures,
+    amd_scalar_registers,
     digest,
     faults,
     nvidia_figures,
@@ -82,6 +83,9 @@ def test_amd_figures() -> None:
     assert amd_figures(code, ARCHITECTURES["gfx1100"])[2] == ""
     with pytest.raises(ValueError, match="expected assembly"):
         amd_figures("", ARCHITECTURES["gfx942"])
+    assert amd_scalar_registers("    .sgpr_count:     34\n") == 34
+    with pytest.raises(ValueError, match="expected assembly"):
+        amd_scalar_registers("")
 
 
 @pytest.mark.parametrize(
@@ -158,4 +162,5 @@ def test_kernels_compile(tmp_path: Path) -> None:
     assert found[0] == found[1]
     assert [row["architecture"] for row in found[0]] == ["sm_90", "gfx942"]
     assert all(row["matrix"] for row in found[0])
-    assert [row["waves"] > 0 for row in found[0]] == [False, True]
+    for figure in ("waves", "scalar_registers"):
+        assert [row[figure] > 0 for row in found[0]] == [False, True]

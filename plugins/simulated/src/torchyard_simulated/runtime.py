@@ -6,6 +6,7 @@ Devices are given as ``None`` (the current one), an index, a string or a ``torch
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -27,6 +28,7 @@ from torch.accelerator import (
 from torch.accelerator import set_device_index as set_device
 
 __all__ = [
+    "DeviceProperties",
     "Event",
     "Stream",
     "compiled_launches",
@@ -37,6 +39,7 @@ __all__ = [
     "empty_cache",
     "fallback_counts",
     "get_amp_supported_dtype",
+    "get_device_properties",
     "get_memory_info",
     "get_rng_state",
     "get_rng_state_all",
@@ -108,6 +111,27 @@ def stream(stream: torch.Stream | None) -> AbstractContextManager[object]:
 def device_count() -> int:
     """Return how many simulated devices there are."""
     return int(_ops.device_count())
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """What the device is.
+
+    Attributes:
+        name: the model.
+        architecture: what code is compiled for.
+        total_memory: bytes.
+    """
+
+    name: str
+    architecture: str
+    total_memory: int
+
+
+def get_device_properties(device: _DeviceLike = None) -> DeviceProperties:
+    """Return what a device is."""
+    _, total = get_memory_info(_index(device))
+    return DeviceProperties("simulated device", _DEVICE, int(total))
 
 
 def is_available() -> bool:

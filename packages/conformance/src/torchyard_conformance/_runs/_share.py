@@ -19,6 +19,7 @@ from torchyard_conformance._runs._events import Events, Progress, read_progress
 from torchyard_conformance._runs._reproduction import reproduction
 from torchyard_conformance._status import Status
 from torchyard_conformance._subjects._fresh import end_group
+from torchyard_conformance._subjects._slot import slot_holder
 from torchyard_conformance._subjects._subject import Subject
 
 # A case that takes longer hangs: the longest one of ours takes a twentieth of it.
@@ -158,12 +159,9 @@ class Share:
 
     def _settings(self, folder: Path) -> dict[str, str | None]:
         """Return the fixed conditions of every certification."""
-        manifest = self.subject.plugin.manifest
         return {
             "TORCHYARD_CONFIG": str(folder / "config.toml"),
-            "TORCHYARD_PRIVATEUSE1": (
-                self.subject.name if manifest is not None and manifest.claims_privateuse1 else None
-            ),
+            "TORCHYARD_PRIVATEUSE1": slot_holder(self.subject.plugin),
             **({"OMP_NUM_THREADS": str(self.threads)} if self.threads else {}),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "PYTEST_ADDOPTS": None,

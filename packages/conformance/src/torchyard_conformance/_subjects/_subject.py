@@ -9,6 +9,7 @@ from typing import Final
 from torchyard import Implementation, Manifest, Plugin, arguments, registry
 from torchyard_conformance._outcome import unverified
 from torchyard_conformance._subjects._fresh import Fresh, run_fresh
+from torchyard_conformance._subjects._slot import slot_holder
 
 _ANY: Final = "*"
 # Where implementations for any device are judged unless another one is asked for.
@@ -141,16 +142,15 @@ class Subject:
         """Run code in a fresh interpreter that finds the same plugins.
 
         It begins as the process did that certifies, before a plugin was imported. A plugin with a
-        device on torch's PrivateUse1 slot is given the slot.
+        device on torch's PrivateUse1 slot is given the slot; so is one whose device it computes on.
 
         Args:
             code: the program.
             settings: variables of the environment to set, or to remove where the value is None.
             timeout: seconds after which it is ended.
         """
-        mine: dict[str, str | None] = {}
-        if self.plugin.manifest is not None and self.plugin.manifest.claims_privateuse1:
-            mine["TORCHYARD_PRIVATEUSE1"] = self.name
+        holder = slot_holder(self.plugin)
+        mine: dict[str, str | None] = {} if holder is None else {"TORCHYARD_PRIVATEUSE1": holder}
         return run_fresh(["-c", code], settings={**mine, **(settings or {})}, timeout=timeout)
 
 

@@ -34,15 +34,20 @@ def with_accelerators(platform: Platform, device: str) -> Platform:
 
     Args:
         platform: this machine.
-        device: torch device type; of one that torch gives no facts of, nothing is added.
+        device: torch device type; of one that torch does not build, its module's
+            ``get_device_properties(index)`` says ``name``, and may say ``architecture``,
+            ``total_memory``, ``shared_memory_per_block``, ``multi_processor_count`` and
+            ``warp_size``. Where it has no such function nothing is added.
     """
     arguments.instance("with_accelerators", "platform", platform, Platform)
     arguments.text("with_accelerators", "device", device)
     torch = imported_torch()
-    read = _READERS.get(device)
-    if torch is None or read is None or device not in platform.devices:
+    if torch is None or device not in platform.devices:
         return platform
-    found = tuple(read(torch))
+    read = _READERS.get(device)
+    found = tuple(_of_other(torch, device) if read is None else read(torch))
+    if not found:
+        return platform
     others = tuple(item for item in platform.accelerators if item.device != device)
     return dataclasses.replace(
         platform,
@@ -133,6 +138,28 @@ def _of_mps(torch: Any) -> Iterable[Accelerator]:
         memory=int(torch.mps.recommended_max_memory()),
         multiprocessors=int(torch.backends.mps.get_core_count()),
     )
+
+
+def _of_other(torch: Any, device: str) -> Iterable[Accelerator]:
+    module = getattr(torch, device, None)
+    read = getattr(module, "get_device_properties", None)
+    if module is None or read is None:
+        return []
+    found = []
+    for index in range(module.device_count()):
+        facts = read(index)
+        found.append(
+            Accelerator(
+                device=device,
+                architecture=str(getattr(facts, "architecture", "")),
+                name=str(facts.name),
+                memory=int(getattr(facts, "total_memory", 0)),
+                shared_memory=int(getattr(facts, "shared_memory_per_block", 0)),
+                multiprocessors=int(getattr(facts, "multi_processor_count", 0)),
+                warp_size=int(getattr(facts, "warp_size", 0)),
+            )
+        )
+    return _counted(found)
 
 
 def _counted(found: Iterable[Accelerator]) -> list[Accelerator]:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from torchyard_triton.compiled._budgets import BUDGETS, Budget
 from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._compilation import compile_launch
-from torchyard_triton.compiled._figures import Figures, amd_figures, faults, nvidia_figures
+from torchyard_triton.compiled._figures import (
+    Figures,
+    amd_figures,
+    amd_scalar_registers,
+    faults,
+    nvidia_figures,
+)
 from torchyard_triton.compiled._occupancy import unit_waves
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "Figures",
     "FiguresCache",
     "amd_figures",
+    "amd_scalar_registers",
     "compile_launch",
     "digest",
     "faults",

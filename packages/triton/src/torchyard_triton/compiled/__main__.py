@@ -92,7 +92,8 @@ def main(words: list[str]) -> int:
             )
             print(
                 f"{name:8} {specimen.kernel:28} {specimen.program:9} {figures.registers:4} "
-                f"registers {figures.spills:4} spilled {figures.shared_memory:7} shared "
+                f"registers {figures.scalar_registers or '-':>3} scalar {figures.spills:4} spilled "
+                f"{figures.shared_memory:7} shared "
                 f"{figures.waves or '-':>3} waves {figures.matrix or '-':16} "
                 f"{figures.seconds:5.1f} s",
                 flush=True,

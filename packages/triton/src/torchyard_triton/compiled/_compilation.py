@@ -14,7 +14,7 @@ import torch
 from torchyard_triton._launch import Launch
 from torchyard_triton.architectures import Architecture
 from torchyard_triton.compiled._cache import FiguresCache, digest
-from torchyard_triton.compiled._figures import Figures, read_figures
+from torchyard_triton.compiled._figures import Figures, amd_scalar_registers, read_figures
 from torchyard_triton.compiled._occupancy import unit_waves
 
 __all__ = ["compile_launch", "source_of", "target_of"]
@@ -68,11 +68,11 @@ def compile_launch(
     seconds = time.perf_counter() - begun
     found = read_figures(log.getvalue(), kernel.asm, architecture)
     shared = kernel.metadata.shared
-    waves = unit_waves(
-        str(kernel.asm.get("amdgcn", "")), architecture, shared, kernel.metadata.num_warps
-    )
+    assembly = str(kernel.asm.get("amdgcn", ""))
+    waves = unit_waves(assembly, architecture, shared, kernel.metadata.num_warps)
+    scalars = amd_scalar_registers(assembly) if assembly else 0
     figures = Figures(
-        *(architecture.name, name, program, *found[:2], shared, found[2], seconds, waves)
+        *(architecture.name, name, program, *found[:2], shared, found[2], seconds, waves, scalars)
     )
     cache.write(key, figures)
     return figures

@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from torchyard_triton.architectures import Architecture
 
-__all__ = ["Figures", "amd_figures", "faults", "intel_figures", "nvidia_figures", "read_figures"]
+__all__ = [
+    "Figures",
+    "amd_figures",
+    "amd_scalar_registers",
+    "faults",
+    "intel_figures",
+    "nvidia_figures",
+    "read_figures",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,7 @@ class Figures:
         seconds: that the compilation took.
         waves: that the four SIMDs of an AMD GPU's unit hold at once, of 32 on CDNA and 64 on RDNA;
             0 where that is not known here.
+        scalar_registers: of each wave of an AMD GPU; 0 on others, which have none of their own.
     """
 
     architecture: str
@@ -37,6 +46,7 @@ class Figures:
     matrix: str
     seconds: float
     waves: int = 0
+    scalar_registers: int = 0
 
 
 def nvidia_figures(log: str, code: str, architecture: Architecture) -> tuple[int, int, str]:
@@ -63,6 +73,14 @@ def amd_figures(code: str, architecture: Architecture) -> tuple[int, int, str]:
     if counts[0] is None or counts[1] is None:
         raise ValueError("amd_figures: code: expected assembly with .vgpr_count, got none")
     return int(counts[0][1]), int(counts[1][1]), _matrix(code, architecture)
+
+
+def amd_scalar_registers(code: str) -> int:
+    """Return the scalar registers that assembly with its metadata needs."""
+    count = re.search(r"\.sgpr_count:\s+(\d+)", code)
+    if count is None:
+        raise ValueError("amd_scalar_registers: code: expected assembly with .sgpr_count, got none")
+    return int(count[1])
 
 
 def intel_figures(code: str, architecture: Architecture) -> tuple[int, int, str]:
