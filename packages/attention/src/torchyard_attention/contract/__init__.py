@@ -40,6 +40,7 @@ from torchyard_attention.contract._request import (
     MaskKind,
     ScoreKind,
     lacking_of_score,
+    refused_programs,
     refused_sizes,
 )
 
@@ -60,5 +61,6 @@ __all__ = [
     "ScoreMod",
     "lacking_of_score",
     "listed_by_columns",
+    "refused_programs",
     "refused_sizes",
 ]

@@ -8,7 +8,14 @@ from enum import StrEnum
 
 from torchyard import ReasonCode, Verdict, round_size
 
-__all__ = ["AttentionRequest", "MaskKind", "ScoreKind", "lacking_of_score", "refused_sizes"]
+__all__ = [
+    "AttentionRequest",
+    "MaskKind",
+    "ScoreKind",
+    "lacking_of_score",
+    "refused_programs",
+    "refused_sizes",
+]
 
 
 class ScoreKind(StrEnum):
@@ -129,6 +136,43 @@ def refused_sizes(
         return Verdict.no(
             ReasonCode.DROPOUT, "computes with all weights, got dropout", "use attention.tiled"
         )
+    return None
+
+
+def refused_programs(request: AttentionRequest, others: str) -> Verdict | None:
+    """Refuse what kernels without programs lack: dropout of ours, score_mods, masks but the causal.
+
+    Pages, max_scores and empty sizes too; None where there is none of it.
+
+    Args:
+        request: the call.
+        others: who computes it, for the hint.
+    """
+    if request.dropout:
+        return Verdict.no(
+            ReasonCode.DROPOUT, "drops weights by a mask of its own, or none", "use attention.tiled"
+        )
+    if request.score is not ScoreKind.NONE:
+        return Verdict.no(
+            ReasonCode.SCORE_MOD,
+            f"computes unmodified scores, got a {request.score} score_mod",
+            others,
+        )
+    if request.mask is MaskKind.BLOCKS:
+        return Verdict.no(
+            ReasonCode.MASK,
+            "knows no mask but the causal one, and would compute every block of another",
+            others,
+        )
+    if request.page_size:
+        return Verdict.no(
+            ReasonCode.LAYOUT, "reads contiguous keys, got the pages of a cache", others
+        )
+    if request.max_scores:
+        return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", others)
+    for name in ("batch", "q_length", "kv_length", "head_dim", "value_dim"):
+        if getattr(request, name) == 0:
+            return Verdict.no(ReasonCode.SHAPE, f"needs sizes above 0, got {name} 0", others)
     return None
 
 

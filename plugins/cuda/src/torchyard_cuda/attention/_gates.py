@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from torchyard import Platform, ReasonCode, Verdict
-from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.contract import AttentionRequest, MaskKind, refused_programs
 from torchyard_cuda._capability import (
     accelerator_of,
     capability,
@@ -80,32 +80,7 @@ def _half(request: AttentionRequest, platform: Platform) -> Verdict | None:
 
 def _plain(request: AttentionRequest, platform: Platform) -> Verdict | None:
     """Refuse what none of these kernels computes."""
-    if request.dropout:
-        return Verdict.no(
-            ReasonCode.DROPOUT, "drops weights by a mask of its own, or none", "use attention.tiled"
-        )
-    if request.score is not ScoreKind.NONE:
-        return Verdict.no(
-            ReasonCode.SCORE_MOD,
-            f"computes unmodified scores, got a {request.score} score_mod",
-            _OTHERS,
-        )
-    if request.mask is MaskKind.BLOCKS:
-        return Verdict.no(
-            ReasonCode.MASK,
-            "knows no mask but the causal one, and would compute every block of another",
-            _OTHERS,
-        )
-    if request.page_size:
-        return Verdict.no(
-            ReasonCode.LAYOUT, "reads contiguous keys, got the pages of a cache", _OTHERS
-        )
-    if request.max_scores:
-        return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", _OTHERS)
-    for name in ("batch", "q_length", "kv_length", "head_dim", "value_dim"):
-        if getattr(request, name) == 0:
-            return Verdict.no(ReasonCode.SHAPE, f"needs sizes above 0, got {name} 0", _OTHERS)
-    return None
+    return refused_programs(request, _OTHERS)
 
 
 def _cudnn_calls(request: AttentionRequest, platform: Platform) -> Verdict | None:

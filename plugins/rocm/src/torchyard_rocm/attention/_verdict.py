@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from torchyard import Platform, ReasonCode, Verdict
-from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.contract import AttentionRequest, refused_programs
 from torchyard_rocm._vendor import DEVICE
 from torchyard_rocm.attention._libraries import Library
 
@@ -24,8 +24,8 @@ def supports(request: AttentionRequest, platform: Platform, *, library: Library)
     """
     return (
         _machine(request, platform, library)
-        or _call(request)
         or _heads(request, library)
+        or _call(request)
         or Verdict.yes(
             f"{library.distribution} {platform.library(library.platform_name)}; its function is "
             f"compared with what was read when it is loaded, and no AMD GPU ran it here"
@@ -66,30 +66,7 @@ def _call(request: AttentionRequest) -> Verdict | None:
         return Verdict.no(
             ReasonCode.DTYPE, f"computes {' and '.join(_DTYPES)}; got {request.dtype}", _OTHERS
         )
-    if request.dropout:
-        return Verdict.no(
-            ReasonCode.DROPOUT, "drops weights by a mask of its own, or none", "use attention.tiled"
-        )
-    if request.score is not ScoreKind.NONE:
-        return Verdict.no(
-            ReasonCode.SCORE_MOD,
-            f"computes unmodified scores, got a {request.score} score_mod",
-            _OTHERS,
-        )
-    if request.mask is MaskKind.BLOCKS:
-        return Verdict.no(
-            ReasonCode.MASK,
-            "is given no mask but the causal one: a call has the bits of another, no window",
-            _OTHERS,
-        )
-    if request.page_size:
-        return Verdict.no(ReasonCode.LAYOUT, "is given contiguous keys, got pages", _OTHERS)
-    if request.max_scores:
-        return Verdict.no(ReasonCode.OUTPUT, "does not return max_scores", _OTHERS)
-    for name in ("batch", "q_length", "kv_length"):
-        if getattr(request, name) == 0:
-            return Verdict.no(ReasonCode.SHAPE, f"needs sizes above 0, got {name} 0", _OTHERS)
-    return None
+    return refused_programs(request, _OTHERS)
 
 
 def _heads(request: AttentionRequest, library: Library) -> Verdict | None:
