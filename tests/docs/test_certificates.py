@@ -112,3 +112,9 @@ def test_a_simulated_device_proves_nothing_of_hardware() -> None:
     said = replace(report, environment={**report.environment, EXECUTION: "simulated: simulated"})
     assert level_of(said) is EvidenceLevel.EMULATED
     assert level_of(replace(report, results=())) is EvidenceLevel.DECLARED
+
+
+def test_a_profile_for_emulated_devices_proves_nothing_of_hardware() -> None:
+    report = read_bundle(_DOCS / "certificates/cpu.tgz").report
+    assert level_of(report) is EvidenceLevel.ON_DEVICE
+    assert level_of(replace(report, profile=f"{report.profile}+emulated")) is EvidenceLevel.EMULATED

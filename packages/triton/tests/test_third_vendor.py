@@ -124,25 +124,32 @@ def test_a_vendor_takes_less_than_three_hundred_lines() -> None:
     assert sum(len(text.strip().splitlines()) for text in _FILES.values()) < 60
 
 
-@pytest.mark.sweep
-def test_its_kernels_are_certified_by_all_laws_but_that_of_cost_under_the_interpreter(
-    tmp_path: Path,
-) -> None:
-    Distribution("torchyard-acme", "acme", "torchyard_acme", _ON_SIMULATED).install(tmp_path)
-    words = ["certify", "acme", "--profile", "kernels", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "torchyard", *words],
-        env={**os.environ, "PYTHONPATH": str(tmp_path), "TRITON_INTERPRET": "1"},
+def _torchyard(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torchyard", *words, "--json"],
+        env={**os.environ, "PYTHONPATH": str(folder), "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("profile", ["kernels", "smoke"])
+def test_it_is_certified_as_right_when_emulated_by_tritons_interpreter(
+    profile: str, tmp_path: Path
+) -> None:
+    Distribution("torchyard-acme", "acme", "torchyard_acme", _ON_SIMULATED).install(tmp_path)
+    bundle = str(tmp_path / "acme.tgz")
+    profiles = ["--profile", profile, "--profile", "emulated"]
+    done = _torchyard(tmp_path, "certify", "acme", *profiles, "--bundle", bundle)
     report = json.loads(done.stdout)
+    assert done.returncode == 0, report["reasons"]
     judged = [
         result for result in report["results"] if result["case"].startswith("acme.triton@simulated")
     ]
-    failed = {result["law"] for result in report["results"] if result["status"] == "fail"}
-    # Interpreted, a call takes half a second; nothing else is wrong with it.
-    assert failed == {"truth.kernels-cost-near-reference"}
-    assert sum(result["status"] == "pass" for result in judged) > 60
-    assert not any(result["status"] == "unverified" for result in report["results"])
+    assert sum(result["status"] == "pass" for result in judged) > 30
+    assert {result["status"] for result in report["results"]} == {"pass", "not-supported"}
+    verified = json.loads(_torchyard(tmp_path, "certify", "verify", bundle).stdout)
+    assert verified["report"]["certified"]
+    assert verified["level"] == "right when emulated"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
@@ -13,6 +14,8 @@ from torchyard_conformance._law import Law
 from torchyard_conformance._spec import SPEC_VERSION
 
 _JOIN: Final = "+"
+# Begins a line of a list that takes a law away.
+_WITHOUT: Final = "without"
 
 
 class ProfileError(ValueError):
@@ -43,7 +46,10 @@ class Profile:
         contracts: a plugin that implements one of these is judged by this profile unless told
             otherwise; empty: every plugin is; None: none.
         quick: whether laws try few cases.
-        lists: the text of each list of laws that must pass, by the list's name.
+        emulated: whether it is for a device that an interpreter or an emulator stands for: what it
+            certifies is no more than right when emulated.
+        lists: the text of each list of laws that must pass, by the list's name. A line that begins
+            with ``without`` names a law that no profile joined with it tries.
     """
 
     name: str
@@ -51,6 +57,7 @@ class Profile:
     includes: frozenset[str]
     contracts: tuple[str, ...] | None
     quick: bool
+    emulated: bool
     lists: tuple[tuple[str, str], ...]
 
     @property
@@ -63,7 +70,7 @@ class Profile:
 
     def applies(self, law: Law) -> bool:
         """Return whether a law is tried."""
-        return not self.includes.isdisjoint(law.profiles)
+        return law.id not in self._without() and not self.includes.isdisjoint(law.profiles)
 
     def mustpass(self, contracts: tuple[str, ...]) -> tuple[str, ...]:
         """Return the laws that must pass for a plugin that implements some contracts, sorted."""
@@ -80,7 +87,7 @@ class Profile:
             ProfileError: a list names a law that is unknown or not tried, or is empty.
         """
         tried = {law.id for law in laws if self.applies(law)}
-        named = {row.law for row in self._rows()}
+        named = {row.law for row in self._rows()} | (self._without() - {law.id for law in laws})
         if not named:
             raise ProfileError(f"profile {self.name!r}: expected laws that must pass, found none")
         if unknown := sorted(named - tried):
@@ -89,13 +96,22 @@ class Profile:
             )
 
     def _rows(self) -> tuple[MustPass, ...]:
-        rows = []
+        without = self._without()
+        return tuple(
+            MustPass(law, " ".join(contract))
+            for law, *contract in self._lines()
+            if law != _WITHOUT and law not in without
+        )
+
+    def _without(self) -> frozenset[str]:
+        return frozenset(law for word, *laws in self._lines() if word == _WITHOUT for law in laws)
+
+    def _lines(self) -> Iterator[list[str]]:
+        """Return the words of each line of each list."""
         for _, text in self.lists:
             for line in text.splitlines():
-                words = line.partition("#")[0].split()
-                if words:
-                    rows.append(MustPass(words[0], " ".join(words[1:])))
-        return tuple(rows)
+                if words := line.partition("#")[0].split():
+                    yield words
 
 
 def profile_names() -> tuple[str, ...]:
@@ -128,6 +144,7 @@ def read_profile(name: str, spec: str = SPEC_VERSION) -> Profile:
         includes=frozenset().union(*(item.includes for item in found)),
         contracts=None,
         quick=all(item.quick for item in found),
+        emulated=any(item.emulated for item in found),
         lists=tuple(sorted({pair for item in found for pair in item.lists})),
     )
 
@@ -167,6 +184,7 @@ def _read(name: str, spec: str) -> Profile:
         includes=frozenset({name}).union(*(item.includes for item in parents)),
         contracts=tuple(data["contracts"]) if "contracts" in data else None,
         quick=data.get("quick", False),
+        emulated=data.get("emulated", False),
         lists=tuple(
             sorted(
                 {

@@ -58,6 +58,26 @@ def test_profiles_add_up() -> None:
     assert read_profile("attention-full").applies(_law("a.b", "core"))
 
 
+def test_an_emulated_device_is_judged_by_every_law_but_those_of_its_time() -> None:
+    kernels, emulated = read_profile("kernels"), read_profile("emulated+kernels")
+    left = {law.id for law in all_laws() if kernels.applies(law) and not emulated.applies(law)}
+    assert left == {"truth.kernels-cost-near-reference"}
+    asked = set(kernels.mustpass(("topk/1",)))
+    assert left < asked
+    assert set(emulated.mustpass(("topk/1",))) == asked - left
+    assert (kernels.emulated, emulated.emulated) == (False, True)
+    assert emulated.digest != kernels.digest
+    # What is quick stays quick, what is not is not made so.
+    assert read_profile("emulated+smoke").quick
+    assert not emulated.quick
+
+
+def test_a_list_takes_away_no_law_that_does_not_exist() -> None:
+    profile = replace(read_profile("core"), lists=(("x", "registration.quiet\nwithout a.b\n"),))
+    with pytest.raises(ProfileError, match=r"expected laws that it tries, got a\.b"):
+        profile.check(all_laws())
+
+
 def test_the_digest_follows_the_lists() -> None:
     profile = read_profile("core")
     changed = replace(profile, lists=((profile.lists[0][0], profile.lists[0][1] + "a.b\n"),))

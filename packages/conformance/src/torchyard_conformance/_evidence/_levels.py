@@ -9,6 +9,7 @@ from typing import Final
 from torchyard import Evidence, EvidenceLevel
 from torchyard_conformance._evidence._matrix import CASE, COMPARES, per_law, worst_error
 from torchyard_conformance._evidence._verify import Verified
+from torchyard_conformance._profile import read_profile
 from torchyard_conformance._reports._execution import EXECUTION
 from torchyard_conformance._reports._result import LawResult, Report
 from torchyard_conformance._status import Status
@@ -51,7 +52,8 @@ def level_of(report: Report, simulated: Iterable[str] = ()) -> EvidenceLevel:
     """
     if not report.certified:
         return EvidenceLevel.DECLARED
-    if report.environment.get(EXECUTION) or set(report.devices) & set(simulated):
+    emulated = read_profile(report.profile, report.spec).emulated
+    if emulated or report.environment.get(EXECUTION) or set(report.devices) & set(simulated):
         return EvidenceLevel.EMULATED
     return EvidenceLevel.ON_DEVICE
 
