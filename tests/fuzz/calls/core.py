@@ -223,6 +223,15 @@ CALLS: Final = (
         before=_SEQUENCE,
         after=_SEQUENCE,
         claims=_SEQUENCE,
+        compilations=optional(FUNCTION),
+    ),
+    call_of(
+        "torchyard.Compilation",
+        {"architecture": "a1", "name": "sort/uint8", "missing": str, "run": dict},
+        architecture=TEXT,
+        name=TEXT,
+        missing=FUNCTION,
+        run=FUNCTION,
     ),
     call_of(
         "torchyard.Check",

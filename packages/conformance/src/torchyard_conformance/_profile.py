@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from torchyard import arguments
+from torchyard import EvidenceLevel, arguments
 from torchyard_conformance._law import Law
 from torchyard_conformance._spec import SPEC_VERSION
 
@@ -46,8 +46,8 @@ class Profile:
         contracts: a plugin that implements one of these is judged by this profile unless told
             otherwise; empty: every plugin is; None: none.
         quick: whether laws try few cases.
-        emulated: whether it is for a device that an interpreter or an emulator stands for: what it
-            certifies is no more than right when emulated.
+        level: the most that it proves: of what an interpreter or an emulator stands for no more
+            than that it is right when emulated.
         lists: the text of each list of laws that must pass, by the list's name. A line that begins
             with ``without`` names a law that no profile joined with it tries.
     """
@@ -57,7 +57,7 @@ class Profile:
     includes: frozenset[str]
     contracts: tuple[str, ...] | None
     quick: bool
-    emulated: bool
+    level: EvidenceLevel
     lists: tuple[tuple[str, str], ...]
 
     @property
@@ -144,7 +144,7 @@ def read_profile(name: str, spec: str = SPEC_VERSION) -> Profile:
         includes=frozenset().union(*(item.includes for item in found)),
         contracts=None,
         quick=all(item.quick for item in found),
-        emulated=any(item.emulated for item in found),
+        level=min((item.level for item in found), key=lambda level: level.rank),
         lists=tuple(sorted({pair for item in found for pair in item.lists})),
     )
 
@@ -184,7 +184,7 @@ def _read(name: str, spec: str) -> Profile:
         includes=frozenset({name}).union(*(item.includes for item in parents)),
         contracts=tuple(data["contracts"]) if "contracts" in data else None,
         quick=data.get("quick", False),
-        emulated=data.get("emulated", False),
+        level=EvidenceLevel(data.get("level", EvidenceLevel.AT_LIMIT)),
         lists=tuple(
             sorted(
                 {

@@ -12,6 +12,7 @@ from torchyard._version import __version__
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from torchyard._contracts.compilation import Compilation
     from torchyard._contracts.contract import ContractDefinition, ContractId, Request, RequestField
     from torchyard._contracts.implementation import (
         Claim,
@@ -70,6 +71,7 @@ _HOMES = {
     "Check": "_plugins.check",
     "CheckStatus": "_plugins.check",
     "Claim": "_contracts.implementation",
+    "Compilation": "_contracts.compilation",
     "ContractDefinition": "_contracts.contract",
     "ContractId": "_contracts.contract",
     "Decision": "_registry.decision",
@@ -150,6 +152,7 @@ __all__ = [
     "Check",
     "CheckStatus",
     "Claim",
+    "Compilation",
     "ContractDefinition",
     "ContractId",
     "Decision",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from torchyard import Implementation, Platform, ReasonCode, Verdict
+from torchyard import Compilation, Implementation, Platform, ReasonCode, Verdict
 from torchyard_triton._machine import supports_machine
 from torchyard_triton._vendor import Vendor
 
@@ -51,7 +51,17 @@ def implementations(contract: str, vendor: Vendor) -> Sequence[Implementation]:
         vendor: of the plugin that returns them from its hook.
     """
     before = _PORTABLE.get(contract, ())
-    return [replace(item, before=before) for item in _offered(contract, vendor)]
+    compilations = partial(_compilations, contract, vendor)
+    return [
+        replace(item, before=before, compilations=compilations)
+        for item in _offered(contract, vendor)
+    ]
+
+
+def _compilations(contract: str, vendor: Vendor) -> Iterable[Compilation]:
+    from torchyard_triton.compiled import compilations
+
+    return compilations(contract, vendor)
 
 
 def _offered(contract: str, vendor: Vendor) -> Sequence[Implementation]:

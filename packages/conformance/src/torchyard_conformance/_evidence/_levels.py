@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,10 @@ class _Cases:
     implementation: str = ""
 
 
+# Laws that compare nothing with the reference hold for code that is wrong, too; where nothing can
+# compute it, that it compiles is all there is to prove.
+_COMPILES: Final = re.compile(r"compilation\.kernels-compile")
+
 # Features that the kit's laws try. Of all others no certificate says anything.
 _FEATURES: Final[Mapping[str, _Cases]] = {
     "attention.flex_attention": _Cases(("forward", "backward")),
@@ -52,10 +57,10 @@ def level_of(report: Report, simulated: Iterable[str] = ()) -> EvidenceLevel:
     """
     if not report.certified:
         return EvidenceLevel.DECLARED
-    emulated = read_profile(report.profile, report.spec).emulated
-    if emulated or report.environment.get(EXECUTION) or set(report.devices) & set(simulated):
-        return EvidenceLevel.EMULATED
-    return EvidenceLevel.ON_DEVICE
+    most = read_profile(report.profile, report.spec).level
+    emulated = report.environment.get(EXECUTION) or set(report.devices) & set(simulated)
+    shown = EvidenceLevel.EMULATED if emulated else EvidenceLevel.ON_DEVICE
+    return min(most, shown, key=lambda level: level.rank)
 
 
 def proven(certificates: Mapping[str, Verified], simulated: Iterable[str]) -> tuple[Evidence, ...]:
@@ -85,16 +90,15 @@ def _rows(path: str, verified: Verified, simulated: frozenset[str]) -> Iterator[
     for feature, cases in _FEATURES.items():
         for device in report.devices:
             results = list(_of(report, device, cases))
-            # Laws that compare nothing with the reference hold for code that is wrong, too.
+            proves = _COMPILES if level is EvidenceLevel.COMPILES else COMPARES
             passed = {
                 half
                 for half, result in results
-                if result.status is Status.PASS and COMPARES.fullmatch(result.law)
+                if result.status is Status.PASS and proves.fullmatch(result.law)
             }
             if not passed >= set(cases.halves):
                 continue
             found = [result for _, result in results]
-            error = worst_error(found)
             yield Evidence(
                 feature=feature,
                 device=device,
@@ -102,11 +106,21 @@ def _rows(path: str, verified: Verified, simulated: frozenset[str]) -> Iterator[
                 date=report.date,
                 tool=f"torchyard-conformance {report.kit_version}, profile {report.profile} "
                 f"{report.spec}, plugin {report.plugin}",
-                figures=f"laws: {per_law(found)}"
-                + (f"; worst error {error} of its bound" if error else ""),
+                figures=_compiled(found) if proves is _COMPILES else _compared(found),
                 bundle=path,
                 digest=verified.digest,
             )
+
+
+def _compiled(results: Sequence[LawResult]) -> str:
+    """Return how many kernels compiled, and for what: a case is one of them."""
+    places = [result.case.split("/") for result in results if _COMPILES.fullmatch(result.law)]
+    return f"{len(places)} kernels, compiled for {', '.join(sorted({of[2] for of in places}))}"
+
+
+def _compared(results: Sequence[LawResult]) -> str:
+    error = worst_error(results)
+    return f"laws: {per_law(results)}" + (f"; worst error {error} of its bound" if error else "")
 
 
 def _of(report: Report, device: str, cases: _Cases) -> Iterator[tuple[str, LawResult]]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchyard import arguments
 from torchyard._contracts.contract import ContractId, Request
 from torchyard._failure import describe
 from torchyard._platforms.platform import Platform
+
+if TYPE_CHECKING:
+    from torchyard._contracts.compilation import Compilation
 
 
 class ReasonCode(StrEnum):
@@ -126,6 +129,8 @@ class Implementation:
             the one in the manifest. A request for something newer is refused without asking it.
         claims: what it promises beyond the contract, see :class:`torchyard.Claim`; each is proven
             by the conformance kit, and nothing else is claimed by silence.
+        compilations: returns its kernels as they are compiled ahead of time, of each architecture
+            that it supports; None where it has none. May import, and compiles nothing by itself.
     """
 
     contract: str
@@ -136,6 +141,7 @@ class Implementation:
     after: tuple[str, ...] = ()
     minor: int = 0
     claims: frozenset[str] = frozenset()
+    compilations: Callable[[], Iterable[Compilation]] | None = None
 
     def __post_init__(self) -> None:
         ContractId.parse(self.contract)
@@ -147,6 +153,8 @@ class Implementation:
         of = f"Implementation {self.name!r}"
         for field in ("supports", "load"):
             arguments.function(of, field, getattr(self, field))
+        if self.compilations is not None:
+            arguments.function(of, "compilations", self.compilations)
         for field in ("before", "after"):
             names: object = getattr(self, field)
             if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):

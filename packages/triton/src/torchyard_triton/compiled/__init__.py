@@ -9,6 +9,7 @@ from __future__ import annotations
 from torchyard_triton.compiled._budgets import BUDGETS, Budget
 from torchyard_triton.compiled._cache import FiguresCache, digest
 from torchyard_triton.compiled._compilation import compile_launch
+from torchyard_triton.compiled._compilations import FaultyCodeError, compilations
 from torchyard_triton.compiled._figures import (
     Figures,
     amd_figures,
@@ -21,10 +22,12 @@ from torchyard_triton.compiled._occupancy import unit_waves
 __all__ = [
     "BUDGETS",
     "Budget",
+    "FaultyCodeError",
     "Figures",
     "FiguresCache",
     "amd_figures",
     "amd_scalar_registers",
+    "compilations",
     "compile_launch",
     "digest",
     "faults",

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,34 +22,10 @@ from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.compiled._budgets import budget_of
 from torchyard_triton.compiled._cache import FiguresCache
 from torchyard_triton.compiled._compilation import compile_launch
+from torchyard_triton.compiled._compilers import missing_compiler
 from torchyard_triton.compiled._figures import Figures, faults
-from torchyard_triton.compiled._linear import linear_specimens
 from torchyard_triton.compiled._older import add_missing
-from torchyard_triton.compiled._pointwise import pointwise_specimens
-from torchyard_triton.compiled._recurrent import recurrent_specimens
-from torchyard_triton.compiled._specimen import Specimen
-from torchyard_triton.compiled._specimens import PROGRAMS, launches
-from torchyard_triton.compiled._topk import topk_specimens
-from torchyard_triton.tuning import tiles_of
-
-# Triton's names of what compiles for its backends.
-_COMPILERS = {"cuda": "nvidia", "hip": "amd", "xpu": "intel"}
-# Has no matrix product.
-_WITHOUT_MATRIX = frozenset({"attention_delta", "attention_merge"})
-# Have tiles of fewer rows than the largest matrix instructions take.
-_SMALL = frozenset(
-    {
-        *("attention_exact_forward", "attention_exact_key_gradient"),
-        *("attention_exact_query_gradient", "attention_decode", "attention_decode_pages"),
-    }
-)
-# What yields the specimens of other ops than attention, by the architecture's name.
-_OTHERS: tuple[Callable[[str], Iterator[Specimen]], ...] = (
-    topk_specimens,
-    linear_specimens,
-    pointwise_specimens,
-    recurrent_specimens,
-)
+from torchyard_triton.compiled.specimens import PROGRAMS, specimens
 
 
 def main(words: list[str]) -> int:
@@ -64,13 +39,14 @@ def main(words: list[str]) -> int:
     options = parser.parse_args(words)
     names = _known() if "all" in options.architectures else options.architectures
     kernels = set(filter(None, options.kernels.split(",")))
+    programs = list(filter(None, options.programs.split(",")))
     cache = FiguresCache(options.cache)
     add_missing()
     rows: list[Figures] = []
     found: list[str] = []
     for name in names:
         architecture = ARCHITECTURES[name]
-        for specimen in _specimens(name, options.programs):
+        for specimen in specimens(name, programs=programs):
             if kernels and specimen.kernel not in kernels:
                 continue
             try:
@@ -108,20 +84,7 @@ def main(words: list[str]) -> int:
 
 def _known() -> list[str]:
     """Return the architectures for which this Triton has a compiler."""
-    from triton.backends import backends
-
-    return [name for name, item in ARCHITECTURES.items() if _COMPILERS[item.backend] in backends]
-
-
-def _specimens(architecture: str, programs: str) -> Iterator[Specimen]:
-    """Yield what is compiled: attention with its programs, then the other ops' kernels."""
-    for program in filter(None, programs.split(",")):
-        tiles = tiles_of(architecture)
-        small = _SMALL | {"attention_varlen"} if tiles["attention_decode"].rows < 64 else _SMALL
-        for kernel, build in launches(program, tiles=tiles):
-            yield Specimen(kernel, program, build, kernel not in _WITHOUT_MATRIX, kernel in small)
-    for specimens in _OTHERS:
-        yield from specimens(architecture)
+    return [name for name, item in ARCHITECTURES.items() if not missing_compiler(item.backend)]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from functools import partial
 import torch
 
 from torchyard_kernels.recurrent.contract import (
+    BACKWARD,
+    FORWARD,
     CellWeights,
     RecurrentCall,
     RecurrentKind,
@@ -15,7 +17,7 @@ from torchyard_kernels.recurrent.contract import (
     reserve_columns,
 )
 from torchyard_triton._launch import Launch
-from torchyard_triton.compiled._specimen import Specimen
+from torchyard_triton.compiled.specimens._specimen import Specimen
 from torchyard_triton.recurrent._backward import BackwardSteps
 from torchyard_triton.recurrent._forward import ForwardSteps
 
@@ -28,8 +30,8 @@ def recurrent_specimens(architecture: str) -> Iterator[Specimen]:
     """Yield a step and its gradients, by kind; of any architecture the same."""
     del architecture
     for kind in (RecurrentKind.LSTM, RecurrentKind.GRU, RecurrentKind.RNN_TANH):
-        yield Specimen("recurrent_step", str(kind), partial(_step, kind))
-        yield Specimen("recurrent_step_gradient", str(kind), partial(_gradient, kind))
+        yield Specimen(FORWARD, "recurrent_step", str(kind), partial(_step, kind))
+        yield Specimen(BACKWARD, "recurrent_step_gradient", str(kind), partial(_gradient, kind))
 
 
 def _call(kind: RecurrentKind) -> RecurrentCall:

@@ -7,9 +7,9 @@ from functools import partial
 
 import torch
 
-from torchyard_kernels.topk.contract import Order, TopKCall
+from torchyard_kernels.topk.contract import TOPK, Order, TopKCall
 from torchyard_triton._launch import Launch
-from torchyard_triton.compiled._specimen import Specimen
+from torchyard_triton.compiled.specimens._specimen import Specimen
 from torchyard_triton.topk._selection import selection_of
 from torchyard_triton.topk._ways import Ways, ways_of
 
@@ -33,7 +33,8 @@ def topk_specimens(architecture: str) -> Iterator[Specimen]:
 
 
 def _specimen(kernel: str, name: str, length: int, k: int, ways: Ways) -> Specimen:
-    return Specimen(kernel, name, partial(_launch, kernel, name, length, k, ways), matrix=False)
+    build = partial(_launch, kernel, name, length, k, ways)
+    return Specimen(TOPK, kernel, name, build, matrix=False)
 
 
 def _launch(kernel: str, name: str, length: int, k: int, ways: Ways) -> Launch:

@@ -8,10 +8,15 @@ from typing import Any, Final
 
 import torch
 
-from torchyard_kernels.pointwise.contract import Operand, PointwiseCall, PointwiseRequest
+from torchyard_kernels.pointwise.contract import (
+    POINTWISE,
+    Operand,
+    PointwiseCall,
+    PointwiseRequest,
+)
 from torchyard_programs import trace
 from torchyard_triton._launch import Launch
-from torchyard_triton.compiled._specimen import Specimen
+from torchyard_triton.compiled.specimens._specimen import Specimen
 from torchyard_triton.pointwise._map import map_launch
 
 __all__ = ["pointwise_specimens"]
@@ -42,7 +47,8 @@ def pointwise_specimens(architecture: str) -> Iterator[Specimen]:
     """Yield a map with each program; of any architecture the same."""
     del architecture
     for program in _MAPS:
-        yield Specimen("pointwise_map", program, partial(_launch, program), matrix=False)
+        build = partial(_launch, program)
+        yield Specimen(POINTWISE, "pointwise_map", program, build, matrix=False)
 
 
 def _launch(program: str) -> Launch:

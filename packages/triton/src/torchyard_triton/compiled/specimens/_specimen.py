@@ -15,6 +15,7 @@ class Specimen:
     """A kernel with a program, as it is compiled for an architecture.
 
     Attributes:
+        contract: what it computes, or a part of it.
         kernel: its name, in the table and in budgets.
         program: what it is compiled with: a recorded program, a dtype.
         build: returns the launch; called where the specimen is compiled.
@@ -22,6 +23,7 @@ class Specimen:
         small: whether its tiles are too small for the architecture's largest matrix instruction.
     """
 
+    contract: str
     kernel: str
     program: str
     build: Callable[[], Launch]

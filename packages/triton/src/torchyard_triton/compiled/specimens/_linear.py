@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.linear.contract import (
+    LINEAR,
     LinearCall,
     Packed,
     Spread,
@@ -20,7 +21,7 @@ from torchyard_kernels.linear.contract import (
 from torchyard_kernels.linear.contract.quantised import data_shape, groups_of, option
 from torchyard_programs import build, parse, trace
 from torchyard_triton._launch import Launch
-from torchyard_triton.compiled._specimen import Specimen
+from torchyard_triton.compiled.specimens._specimen import Specimen
 from torchyard_triton.linear._product import kind_of, product_launches
 from torchyard_triton.linear._tiles import linear_tiles
 
@@ -115,11 +116,10 @@ def linear_specimens(architecture: str) -> Iterator[Specimen]:
         build = partial(_launch, architecture, program, 0)
         # A tile of 16 rows is below the size of some architectures' own instructions.
         small = program.endswith("row")
-        yield Specimen("linear_product", program, build, program != "float32", small)
-    yield Specimen("linear_finish", "row", partial(_launch, architecture, "row", 1), matrix=False)
-    yield Specimen(
-        "linear_finish", "int4-row", partial(_launch, architecture, "int4-row", 1), matrix=False
-    )
+        yield Specimen(LINEAR, "linear_product", program, build, program != "float32", small)
+    for program in ("row", "int4-row"):
+        build = partial(_launch, architecture, program, 1)
+        yield Specimen(LINEAR, "linear_finish", program, build, matrix=False)
 
 
 def _launch(architecture: str, program: str, number: int) -> Launch:

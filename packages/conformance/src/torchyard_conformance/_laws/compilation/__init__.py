@@ -1,0 +1,1 @@
+"""Laws of kernels that are compiled ahead of time."""

@@ -1,0 +1,28 @@
+"""What the installed Triton has compilers for."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+__all__ = ["missing_compiler"]
+
+# Triton's names of what compiles for its backends.
+_COMPILERS: Final = {"cuda": "nvidia", "hip": "amd", "xpu": "intel"}
+
+
+@cache
+def missing_compiler(backend: str) -> str:
+    """Return why nothing here compiles for one of Triton's backends; empty where it does."""
+    if find_spec("triton") is None:
+        return "triton is not installed"
+    import triton
+    from triton.backends import backends
+
+    if _COMPILERS.get(backend) not in backends:
+        return f"triton {triton.__version__} has no compiler for {backend}"
+    # Triton 3.3, which is for Intel alone here, has it elsewhere.
+    if hasattr(triton, "knobs") and triton.knobs.runtime.interpret:
+        return "TRITON_INTERPRET is set, so this process interprets kernels"
+    return ""
