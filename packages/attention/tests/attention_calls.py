@@ -18,6 +18,7 @@ __all__ = ["CALLS", "LAYOUTS", "call_of", "laid_out"]
 LAYOUTS: Final = ("transposed", "strided", "expanded")
 
 _HALF: Final = {"dtype": torch.float16}
+_BRAIN: Final = {"dtype": torch.bfloat16}
 _BASE: Final = {"batch": 1, "q_heads": 2, "q_length": 40, "kv_length": 50, "head_dim": 16}
 # Name -> arguments of make_call over those above; `mask` and `score` are names.
 CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -66,6 +67,9 @@ CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "row-column": {"score": "row-column", "mask": "window"},
     "head-gate": {"score": "head-gate", "q_heads": 4, "kv_heads": 2},
     "relative-bias-t5": {"score": "relative_bias-t5", "q_heads": 4},
+    "causal-bfloat16": {**_BRAIN, "mask": "causal", "head_dim": 64},
+    "bfloat16-window": {**_BRAIN, "mask": "window"},
+    "bfloat16-alibi": {**_BRAIN, "mask": "window", "score": "alibi"},
 }
 
 

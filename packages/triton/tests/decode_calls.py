@@ -39,6 +39,7 @@ DECODE_CALLS: Final[Mapping[str, Mapping[str, Any]]] = {
     "random": {"mask": "random", "block_size": (2, 16), "kv_length": 40, "score": "alibi"},
     "lists-of-each-head": {"mask": "per_head", "block_size": (16, 16), "kv_length": 70},
     "half": {"dtype": torch.float16, "q_length": 1, "kv_length": 300, "value_dim": 24},
+    "bfloat16": {"dtype": torch.bfloat16, "q_length": 2, "kv_length": 300, "score": "alibi"},
     "tiles-of-rows": {"q_length": 20, "mask": "empty_rows", "block_size": (8, 32)},
 }
 

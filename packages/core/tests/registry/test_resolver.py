@@ -255,7 +255,7 @@ def test_a_decision_reads_as_text_and_as_json() -> None:
         ({"contract": "toy"}, ValueError, "expected 'op/version'"),
         ({"load": None}, TypeError, "load: expected a function, got None"),
         ({"before": "a.x"}, TypeError, "before: expected a tuple of names, got 'a.x'"),
-        ({"compilations": ()}, TypeError, "compilations: expected a function, got ()"),
+        ({"compilations": ()}, TypeError, "compilations: expected a function, got an empty tuple"),
         ({"claims": {"deterministic"}}, TypeError, "claims: expected a frozenset of deterministic"),
         ({"claims": frozenset({"fast"})}, ValueError, "batch-invariant, got ['fast']"),
     ],

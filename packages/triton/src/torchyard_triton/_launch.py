@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from threading import Lock
+from typing import Any, Final
+
+from torchyard_triton._interpreter import interprets
 
 __all__ = ["Launch", "runs_by"]
 
@@ -33,9 +36,12 @@ class Launch:
         if runner is not None:
             runner(self)
         elif 0 not in self.grid:
-            self.kernel[self.grid](*self.arguments, **self.constants)
+            # The interpreter has one grid, whose programs of two threads would mix.
+            with _TURN if interprets() else nullcontext():
+                self.kernel[self.grid](*self.arguments, **self.constants)
 
 
+_TURN: Final = Lock()
 _RUNNER: ContextVar[Callable[[Launch], None] | None] = ContextVar("runner", default=None)
 
 

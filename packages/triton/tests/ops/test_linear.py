@@ -26,7 +26,7 @@ _TILES = LinearTiles(16, 32, 32)
 
 def _multiply(call: LinearCall, parts: int) -> Tensor:
     tiles = replace(_TILES, parts=parts)
-    return multiply(call, tiles=tiles, widen=call.x.dtype == torch.bfloat16)
+    return multiply(call, tiles=tiles)
 
 
 class TestLinear(LinearSuite):

@@ -31,12 +31,11 @@ _PRODUCTS = LinearTiles(16, 64, 32)
 
 
 def _forward(call: RecurrentCall) -> RecurrentResult:
-    widen = call.input.dtype == torch.bfloat16
-    return forward(call, tiles=_TILES, products=_PRODUCTS, widen=widen)
+    return forward(call, tiles=_TILES, products=_PRODUCTS)
 
 
 def _backward(call: RecurrentCall, *given: Any) -> RecurrentGradients:
-    return backward(call, *given, tiles=_TILES, widen=call.input.dtype == torch.bfloat16)
+    return backward(call, *given, tiles=_TILES)
 
 
 class TestRecurrent(RecurrentSuite):
@@ -109,7 +108,7 @@ def test_cases_of_mutants_are_right_without_them(case: Case) -> None:
 def test_each_step_is_one_launch() -> None:
     call = replace(Case(RecurrentKind.GRU, steps=5).call(), reserve=True)
     reserve = torch.empty((5, 3, 30))
-    run = BackwardSteps(call, 0, reserve, None, None, None, tiles=None, widen=False)
+    run = BackwardSteps(call, 0, reserve, None, None, None, tiles=None)
     # One more leaves the gradient of the state at the start.
     assert len(run.launches()) == 6
 

@@ -6,6 +6,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Final
 
+from torchyard_triton._interpreter import interprets
+
 __all__ = ["missing_compiler"]
 
 # Triton's names of what compiles for its backends.
@@ -22,7 +24,6 @@ def missing_compiler(backend: str) -> str:
 
     if _COMPILERS.get(backend) not in backends:
         return f"triton {triton.__version__} has no compiler for {backend}"
-    # Triton 3.3, which is for Intel alone here, has it elsewhere.
-    if hasattr(triton, "knobs") and triton.knobs.runtime.interpret:
+    if interprets():
         return "TRITON_INTERPRET is set, so this process interprets kernels"
     return ""

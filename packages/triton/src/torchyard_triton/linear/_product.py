@@ -31,18 +31,17 @@ def kind_of(call: LinearCall) -> str:
     return "gated" if call.gated else "half"
 
 
-def multiply(call: LinearCall, *, tiles: LinearTiles | None = None, widen: bool = False) -> Tensor:
+def multiply(call: LinearCall, *, tiles: LinearTiles | None = None) -> Tensor:
     """Compute ``linear/1``; equal calls give equal bits.
 
     Args:
         call: of float16, bfloat16 or float32; a packed weight without rounded activations.
         tiles: None: the default.
-        widen: multiply in float32, for an interpreter that cannot multiply bfloat16.
 
     Raises:
         UnsupportedProgramError: a function has what kernels do not compute.
     """
-    launches, out = product_launches(call, tiles=tiles, widen=widen)
+    launches, out = product_launches(call, tiles=tiles)
     for launch in launches:
         launch.run()
     return out
@@ -52,13 +51,12 @@ def product_launches(
     call: LinearCall,
     *,
     tiles: LinearTiles | None = None,
-    widen: bool = False,
     dtype: torch.dtype | None = None,
 ) -> tuple[list[Launch], Tensor]:
     """Return a call's launches and the result that they fill.
 
     Args:
-        call, tiles, widen: as of :func:`multiply`; the bias may be of another dtype than x.
+        call, tiles: as of :func:`multiply`; the bias may be of another dtype than x.
         dtype: of the result; None: as the contract has it.
     """
     from torchyard_triton.device.linear.product import linear_finish, linear_product
@@ -99,7 +97,6 @@ def product_launches(
         **after_constants,
         "PROLOGUE": prologue,
         "PARTS": parts > 1,
-        "WIDEN": widen,
         "ROWS": tiles.rows,
         "OUTPUTS": tiles.outputs,
         "DEPTH": tiles.depth,

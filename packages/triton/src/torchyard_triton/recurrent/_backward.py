@@ -32,7 +32,6 @@ def backward(
     grad_cell: Tensor | None,
     *,
     tiles: StepTiles | None = None,
-    widen: bool = False,
 ) -> RecurrentGradients:
     """Compute ``recurrent_backward/1``.
 
@@ -43,7 +42,6 @@ def backward(
         call, reserve, grad_output, grad_hidden, grad_cell: as the contract has them, without a
             projection.
         tiles: None: the default.
-        widen: multiply in float32, for an interpreter that cannot multiply bfloat16.
     """
     sizes = sizes_of(call)
     above = grad_output
@@ -64,7 +62,6 @@ def backward(
                 None if grad_hidden is None else grad_hidden[index],
                 None if grad_cell is None else grad_cell[index],
                 tiles=tiles,
-                widen=widen,
             )
             for launch in run.launches():
                 launch.run()
@@ -118,7 +115,7 @@ class BackwardSteps:
         reserve: of it, [T, B, columns].
         grad_output: [T, B, H], any strides; None: 0.
         grad_hidden, grad_cell: [B, H]; None: 0.
-        tiles, widen: as of :func:`backward`.
+        tiles: as of :func:`backward`.
     """
 
     def __init__(
@@ -131,7 +128,6 @@ class BackwardSteps:
         grad_cell: Tensor | None,
         *,
         tiles: StepTiles | None,
-        widen: bool,
     ) -> None:
         sizes = self._sizes = sizes_of(call)
         self._reverse = index % sizes.directions == 1
@@ -156,7 +152,6 @@ class BackwardSteps:
         self._lengths = lengths_of(call)
         self._tiles = (_TILES if tiles is None else tiles).within(sizes.batch)
         self._kind = call.kind
-        self._widen = widen
 
     def launches(self) -> list[Launch]:
         """Return the launches, in order."""
@@ -179,9 +174,7 @@ class BackwardSteps:
             "KIND": str(self._kind),
             "RAGGED": self._lengths is not None,
             "OUTPUT": self._grad_output is not None,
-            "FACTOR": tl.bfloat16
-            if self._narrow == torch.bfloat16 and not self._widen
-            else tl.float32,
+            "FACTOR": tl.bfloat16 if self._narrow == torch.bfloat16 else tl.float32,
             **self._tiles.constants,
         }
         output = nothing if self._grad_output is None else self._grad_output

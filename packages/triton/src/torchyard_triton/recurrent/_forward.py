@@ -26,14 +26,12 @@ def forward(
     *,
     tiles: StepTiles | None = None,
     products: LinearTiles | None = None,
-    widen: bool = False,
 ) -> RecurrentResult:
     """Compute ``recurrent/1``.
 
     Args:
         call: of float16, bfloat16 or float32, without a projection.
         tiles, products: of the steps, and of the inputs' products; None: the default.
-        widen: multiply in float32, for an interpreter that cannot multiply bfloat16.
     """
     sizes = sizes_of(call)
     lengths = lengths_of(call)
@@ -52,12 +50,11 @@ def forward(
         for direction in range(sizes.directions):
             index = layer * sizes.directions + direction
             weights = call.weights[index]
-            sums = input_sums(call.kind, given, weights, tiles=products, widen=widen)
+            sums = input_sums(call.kind, given, weights, tiles=products)
             run = ForwardSteps(
                 *(call, index, sums, output, lengths),
                 reserve=None if reserve is None else reserve[index],
                 tiles=tiles,
-                widen=widen,
             )
             order = range(sizes.steps)
             for step in reversed(order) if direction else order:
@@ -91,7 +88,7 @@ class ForwardSteps:
         output: [T, B, directions * H]; this direction's columns are written.
         lengths: as ``lengths_of``.
         reserve: [T, B, columns]; None: not wanted.
-        tiles, widen: as of :func:`forward`.
+        tiles: as of :func:`forward`.
     """
 
     def __init__(
@@ -104,7 +101,6 @@ class ForwardSteps:
         *,
         reserve: Tensor | None,
         tiles: StepTiles | None,
-        widen: bool,
     ) -> None:
         sizes = self._sizes = sizes_of(call)
         first = index % sizes.directions * sizes.hidden
@@ -127,7 +123,6 @@ class ForwardSteps:
             "BIAS": bias is not None and call.kind is RecurrentKind.GRU,
             "RAGGED": lengths is not None,
             "RESERVE": reserve is not None,
-            "WIDEN": widen,
             **self._tiles.constants,
         }
 

@@ -51,7 +51,6 @@ def input_sums(
     weights: CellWeights,
     *,
     tiles: LinearTiles | None,
-    widen: bool,
 ) -> Tensor:
     """Return float32 [T, B, gates * H]: the inputs' products, and biases outside of any gate.
 
@@ -59,7 +58,7 @@ def input_sums(
         kind: the equations.
         x: [T, B, I of the layer].
         weights: of the layer and direction.
-        tiles, widen: of the product, see ``torchyard_triton.linear``.
+        tiles: of the product, see ``torchyard_triton.linear``.
     """
     bias = None
     if weights.b_ih is not None and weights.b_hh is not None:
@@ -69,7 +68,7 @@ def input_sums(
             inner[inner.shape[0] // 3 * 2 :] = 0.0
         bias = weights.b_ih.float() + inner
     call = LinearCall(x, weights.w_ih, bias)
-    launches, sums = product_launches(call, tiles=tiles, widen=widen, dtype=torch.float32)
+    launches, sums = product_launches(call, tiles=tiles, dtype=torch.float32)
     for launch in launches:
         launch.run()
     return sums

@@ -62,7 +62,6 @@ def _step(kind: RecurrentKind) -> Launch:
         *(call, 0, sums, torch.empty_like(call.input), torch.empty(_BATCH, dtype=torch.int32)),
         reserve=_reserve(kind),
         tiles=None,
-        widen=False,
     )
     return run.launch(3)
 
@@ -72,6 +71,5 @@ def _gradient(kind: RecurrentKind) -> Launch:
     run = BackwardSteps(
         *(call, 0, _reserve(kind), torch.empty_like(call.input), None, None),
         tiles=None,
-        widen=False,
     )
     return run.launches()[3]

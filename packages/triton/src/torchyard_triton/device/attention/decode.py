@@ -19,6 +19,7 @@ from torchyard_triton.device.attention.tiles import (
     row_tile,
     visible,
 )
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["attention_decode"]
 
@@ -104,7 +105,7 @@ def _tile(
     )
     stop = tl.minimum(stop, count)
     k = _keys(key, spans, n, b, kv_head, first, columns, stop, PAGE, PACKED, SIZE, PADDED)
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+    scores = matmul(q, tl.trans(k)) * scale
     scores = modified(scores, n, h, rows, columns, captured, SCORE)
     seen = visible(
         *(mask, slot, block, key_block, n, h, rows, columns, mask_captured),

@@ -10,6 +10,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from torchyard_triton.device.matmul import matmul
+
 __all__ = ["not_finite", "product"]
 
 
@@ -38,7 +40,7 @@ def product(left, right, total, seen, EXACT: tl.constexpr, TURNED: tl.constexpr 
         rest = tl.where(finite, right, tl.zeros_like(right))
         if not TURNED:
             left, seen = tl.trans(left), tl.trans(seen)
-        total = tl.dot(narrow, rest, total, input_precision="ieee")
+        total = matmul(narrow, rest, total)
         bad = tl.max(tl.where(finite, 0, 1), 1)
         count = tl.sum(bad, 0)
         if count != 0:
@@ -57,4 +59,4 @@ def product(left, right, total, seen, EXACT: tl.constexpr, TURNED: tl.constexpr 
                 total += tl.where(sees[:, None], part, 0.0)
         return total
     else:
-        return tl.dot(narrow, right, total, input_precision="ieee")
+        return matmul(narrow, right, total)

@@ -17,6 +17,7 @@ from torchyard_triton.device.attention.tiles import (
     row_tile,
     seen_pairs,
 )
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["attention_exact_forward"]
 
@@ -76,7 +77,7 @@ def attention_exact_forward(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
             *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, False, True),
         )
-        raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        raw = matmul(q, tl.trans(k)) * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
         total = product(weights, v, total, seen, True)
     columns = tl.arange(0, VALUE_PADDED)

@@ -17,6 +17,7 @@ from torchyard_triton.device.attention.tiles import (
     row_tile,
     seen_pairs,
 )
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["accumulate", "attention_forward"]
 
@@ -35,9 +36,7 @@ def accumulate(total, weight, greatest, scores, seen, values):
     base = tl.where(top == float("-inf"), 0.0, top)
     weights = tl.exp2(scores - base[:, None])
     rescale = tl.exp2(greatest - base)
-    total = tl.dot(
-        weights.to(values.dtype), values, total * rescale[:, None], input_precision="ieee"
-    )
+    total = matmul(weights.to(values.dtype), values, total * rescale[:, None])
     return total, weight * rescale + tl.sum(weights, 1), top
 
 
@@ -109,7 +108,7 @@ def attention_forward(
             mask, row, step, partial, kv_length, LISTS, KEY_BLOCK, KEYS
         )
         k = load_rows(keys, key, columns, stop, SIZE, PADDED)
-        scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        scores = matmul(q, tl.trans(k)) * scale
         scores = modified(scores, b, h, rows, columns, captured, SCORE)
         seen = seen_pairs(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),

@@ -16,6 +16,7 @@ from torchyard_triton.device.attention.tiles import (
     seen_pairs,
     tiles_per_block,
 )
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["attention_key_gradient"]
 
@@ -50,9 +51,9 @@ def _listed_rows(
 def _pairs(of_rows, of_columns, TURNED: tl.constexpr):
     """Return the products of rows and columns [rows, columns], or turned."""
     if TURNED:
-        return tl.dot(of_columns, tl.trans(of_rows), input_precision="ieee")
+        return matmul(of_columns, tl.trans(of_rows))
     else:
-        return tl.dot(of_rows, tl.trans(of_columns), input_precision="ieee")
+        return matmul(of_rows, tl.trans(of_columns))
 
 
 @triton.jit

@@ -17,6 +17,7 @@ from torchyard_triton.device.attention.tiles import (
     row_tile,
     seen_pairs,
 )
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["attention_query_gradient"]
 
@@ -87,9 +88,9 @@ def attention_query_gradient(
             *(mask, slot, block, key_block, b, h, rows, columns, mask_captured),
             *(step >= partial, end, stop, BLOCK, KEY_BLOCK, MASK, LISTS, False, EXACT),
         )
-        raw = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        raw = matmul(q, tl.trans(k)) * scale
         weights = weights_of(raw, b, h, rows, columns, captured, row_lse, seen, SCORE)
-        dropped = tl.dot(slope, tl.trans(v), input_precision="ieee")
+        dropped = matmul(slope, tl.trans(v))
         found = score_gradients(
             *(raw, weights, dropped, row_delta, b, h, rows, columns, captured, seen, SLOPE)
         )

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from torchyard_triton.device.linear.weights import weight_tile
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["finished", "linear_finish", "linear_product"]
 
@@ -60,7 +61,6 @@ def linear_product(
     EPILOGUE: tl.constexpr,
     GATED: tl.constexpr,
     PARTS: tl.constexpr,
-    WIDEN: tl.constexpr,
     ROWS: tl.constexpr,
     OUTPUTS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -77,7 +77,6 @@ def linear_product(
         row_count, depth_count: M, K. output_count: N, or half of it where GATED.
         half: how far the second half is from the first, where GATED.
         groups: scales of an output. span: products of a part, a multiple of DEPTH.
-        WIDEN: whether products are float32's, for an interpreter without bfloat16's.
     """
     tile, batch, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row_tiles = tl.cdiv(row_count, ROWS)
@@ -85,7 +84,6 @@ def linear_product(
     rows = ((tile % row_tiles) * ROWS + tl.arange(0, ROWS))[:, None]
     outputs = ((tile // row_tiles) * OUTPUTS + tl.arange(0, OUTPUTS))[None, :]
     dtype: tl.constexpr = x[0].dtype.element_ty
-    factor: tl.constexpr = tl.float32 if WIDEN else dtype
     x_rows = x[0] + batch.to(tl.int64) * x[1] + rows.to(tl.int64) * x[2]
     all_rows = batch.to(tl.int64) * row_count + rows
     total = tl.zeros([ROWS, OUTPUTS], tl.float32)
@@ -103,13 +101,13 @@ def linear_product(
         tile_of = weight_tile(
             *(weight, batch, depth, outputs, inside, start, groups, FORM, GROUP, ZEROS, dtype)
         )
-        total = tl.dot(values.to(factor), tile_of.to(factor), total, input_precision="ieee")
+        total = matmul(values, tile_of, total)
         if GATED:
             tile_of = weight_tile(
                 *(weight, batch, depth, outputs + half, inside, start, groups),
                 *(FORM, GROUP, ZEROS, dtype),
             )
-            up = tl.dot(values.to(factor), tile_of.to(factor), up, input_precision="ieee")
+            up = matmul(values, tile_of, up)
     inside = (rows < row_count) & (outputs < output_count)
     if PARTS:
         width = output_count * 2 if GATED else output_count

@@ -10,15 +10,16 @@ import triton
 import triton.language as tl
 
 from torchyard_triton.device.elementary import sigmoid, tanh
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["recurrent_step"]
 
 
 @triton.jit
-def _weights_of(weight, gate, columns, depth, size, inside, factor: tl.constexpr):
+def _weights_of(weight, gate, columns, depth, size, inside, dtype: tl.constexpr):
     """Return W[gate * size + columns, depth] as [D, C]."""
     places = (gate * size + columns).to(tl.int64) * weight[1] + depth.to(tl.int64) * weight[2]
-    return tl.load(weight[0] + places, mask=inside, other=0.0).to(factor)
+    return tl.load(weight[0] + places, mask=inside, other=0.0).to(dtype)
 
 
 @triton.jit
@@ -47,7 +48,6 @@ def recurrent_step(
     BIAS: tl.constexpr,
     RAGGED: tl.constexpr,
     RESERVE: tl.constexpr,
-    WIDEN: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr,
@@ -67,12 +67,10 @@ def recurrent_step(
         output: this direction's first element; output_step, output_row: its strides.
         reserve: float32 [T, B, width], written where RESERVE: see the contract.
         step: the number of the step. batch, size: B, H.
-        WIDEN: whether products are float32's, for an interpreter without bfloat16's.
     """
     rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS))[:, None]
     columns = (tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS))[None, :]
     dtype: tl.constexpr = before.dtype.element_ty
-    factor: tl.constexpr = tl.float32 if WIDEN else dtype
     gates: tl.constexpr = 4 if KIND == "lstm" else (3 if KIND == "gru" else 1)
     first = tl.zeros([ROWS, COLUMNS], tl.float32)
     second, third, fourth = first, first, first
@@ -80,19 +78,19 @@ def recurrent_step(
     for start in range(0, size, DEPTH):
         depth = start + tl.arange(0, DEPTH)
         read = (rows < batch) & (depth < size)[None, :]
-        h = tl.load(before + states + depth[None, :], mask=read, other=0.0).to(factor)
+        h = tl.load(before + states + depth[None, :], mask=read, other=0.0)
         within = (depth < size)[:, None] & (columns < size)
         k = depth[:, None]
-        w = _weights_of(weight, 0, columns, k, size, within, factor)
-        first = tl.dot(h, w, first, input_precision="ieee")
+        w = _weights_of(weight, 0, columns, k, size, within, dtype)
+        first = matmul(h, w, first)
         if gates > 1:
-            w = _weights_of(weight, 1, columns, k, size, within, factor)
-            second = tl.dot(h, w, second, input_precision="ieee")
-            w = _weights_of(weight, 2, columns, k, size, within, factor)
-            third = tl.dot(h, w, third, input_precision="ieee")
+            w = _weights_of(weight, 1, columns, k, size, within, dtype)
+            second = matmul(h, w, second)
+            w = _weights_of(weight, 2, columns, k, size, within, dtype)
+            third = matmul(h, w, third)
         if gates > 3:
-            w = _weights_of(weight, 3, columns, k, size, within, factor)
-            fourth = tl.dot(h, w, fourth, input_precision="ieee")
+            w = _weights_of(weight, 3, columns, k, size, within, dtype)
+            fourth = matmul(h, w, fourth)
     inside = (rows < batch) & (columns < size)
     step_row = (tl.full((), 0, tl.int64) + step) * batch + rows
     given = sums + step_row * (gates * size)

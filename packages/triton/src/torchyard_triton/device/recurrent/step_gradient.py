@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from torchyard_triton.device.elementary import tanh
+from torchyard_triton.device.matmul import matmul
 
 __all__ = ["recurrent_step_gradient"]
 
@@ -81,7 +82,7 @@ def recurrent_step_gradient(
             places = depth.to(tl.int64)[:, None] * weight[1] + columns.to(tl.int64) * weight[2]
             within = (depth < gates * size)[:, None] & (columns < size)
             w = tl.load(weight[0] + places, mask=within, other=0.0).to(FACTOR)
-            total = tl.dot(grads, w, total, input_precision="ieee")
+            total = matmul(grads, w, total)
         total += tl.load(direct + own, mask=inside, other=0.0)
     else:
         total += tl.load(grad_hidden + own, mask=inside, other=0.0)
