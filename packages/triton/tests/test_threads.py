@@ -1,4 +1,4 @@
-"""Calls from several threads at once are those of one thread, also where kernels are interpreted."""
+"""Calls of several threads at once are those of one thread, interpreted kernels too."""
 
 from __future__ import annotations
 
