@@ -64,7 +64,7 @@ class _Worker:
         # A fork would have this process's threads' locks, of torch and of LLVM.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, compile), daemon=True)
+        self._process = context.Process(target=_run_jobs, args=(theirs, compile), daemon=True)
         self._process.start()
         # With this copy open, the end of the process would not be the end of what it sends.
         theirs.close()
@@ -101,7 +101,7 @@ class _Worker:
         return f"ended by {signal.Signals(-code).name}"
 
 
-def _serve(connection: Connection, compile: _Compile) -> None:
+def _run_jobs(connection: Connection, compile: _Compile) -> None:
     """Compile each job that comes, until no more can."""
     connection.send("ready")
     while True:

@@ -1,17 +1,12 @@
-"""Kernels compile for architectures that are not here; faults of compiled code are found."""
+"""Faults of compiled code are found."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from packages.triton.tests.stand_in_compilers import Absent, crashing
 from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.attention import Tiles
 from torchyard_triton.compiled import (
@@ -25,9 +20,7 @@ from torchyard_triton.compiled import (
     nvidia_figures,
     unit_waves,
 )
-from torchyard_triton.compiled.__main__ import main
 from torchyard_triton.compiled._inventory import specimens
-from torchyard_triton.compiled._workers import Job, compiled_apart
 from torchyard_triton.tuning import tiles_for, tiles_of
 
 _HOPPER = ARCHITECTURES["sm_90"]
@@ -151,54 +144,7 @@ def test_tiles_of_longer_rows_hold_no_more_bytes(
             assert length == 16 or length * head_dim * itemsize <= most * 256
 
 
-def test_an_end_of_the_compiler_is_a_fault_of_one_kernel(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "rows.json"
-    kernels = "attention_forward,attention_delta,attention_merge,attention_query_gradient"
-    words = ["sm_90", "--programs=none", f"--kernels={kernels}", f"--out={out}"]
-    assert main(words, crashing) == 1
-    lines = capsys.readouterr().out.splitlines()
-    report = json.loads(out.read_text(encoding="utf-8"))
-    assert report["faults"] == [
-        "sm_90 attention_merge none: ValueError: out of registers\nin the last of 3 passes",
-        "sm_90 attention_delta none: ended by SIGABRT",
-    ]
-    assert "sm_90    attention_merge              none      ValueError: out of registers" in lines
-    assert "sm_90    attention_delta              none      ended by SIGABRT" in lines
-    # The kernel before it, and the one after it.
-    kept = [row["kernel"] for row in report["kernels"]]
-    assert kept == ["attention_forward", "attention_query_gradient"]
-    assert (report["seconds"], report["total"]) == ({"sm_90": 3.0}, 3.0)
-    assert "total       3.0 s" in lines
-
-
-def test_a_process_that_does_not_start_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="got one that ended with exit status 3"):
-        next(compiled_apart([Job("sm_90", "attention_forward", "none")], Absent()))
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_each_kernel_has_a_name(architecture: str) -> None:
     names = [(one.kernel, one.program) for one in specimens(architecture)]
     assert len(names) == len(set(names))
-
-
-@pytest.mark.sweep
-def test_kernels_compile(tmp_path: Path) -> None:
-    out = tmp_path / "rows.json"
-    environ = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    cache = tmp_path / "cache"
-    words = ("sm_90", "gfx942", "--programs=alibi", "--kernels=attention_forward")
-    command = [sys.executable, "-m", "torchyard_triton.compiled", *words]
-    found = []
-    for _ in range(2):
-        subprocess.run([*command, f"--out={out}", f"--cache={cache}"], env=environ, check=True)
-        found.append(json.loads(out.read_text(encoding="utf-8")))
-    # The second time nothing is compiled, and the seconds are those of the first.
-    assert found[0] == found[1]
-    rows = found[0]["kernels"]
-    assert [row["architecture"] for row in rows] == ["sm_90", "gfx942"]
-    assert all(row["matrix"] for row in rows)
-    for figure in ("waves", "scalar_registers"):
-        assert [row[figure] > 0 for row in rows] == [False, True]
