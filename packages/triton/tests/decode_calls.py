@@ -59,10 +59,10 @@ def decode_call(name: str) -> AttentionCall:
 
 
 def call_with_pages(
-    lengths: tuple[int, ...] = (50, 0, 17), **how: Any
+    lengths: tuple[int, ...] = (50, 0, 17), kv_length: int = 64, **how: Any
 ) -> tuple[AttentionCall, AttentionCall]:
     """Return a call whose keys are in pages, and the same with contiguous keys, without NaN."""
-    return paged(lengths, kv_length=64, score_mod=_alibi, **how)
+    return paged(lengths, kv_length=kv_length, score_mod=_alibi, **how)
 
 
 # Queries and keys of each sequence.

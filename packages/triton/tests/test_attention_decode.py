@@ -83,6 +83,13 @@ def test_pages() -> None:
     assert torch.equal(got.out[::2], other.out[::2])
 
 
+def test_pages_of_sequences_with_fewer_parts() -> None:
+    # Of the second sequence the second part has no keys, of the third one neither has.
+    call, whole = call_with_pages((300, 20, 0), 300)
+    got = decode(call, tiles=Tiles(rows=16, keys=64))
+    assert not (message := report(Ruler(whole).compare(got))), message
+
+
 def test_pages_with_a_mask() -> None:
     # The last queries of each sequence, causal.
     call, whole = call_with_pages((50, 64, 17), causal=True)

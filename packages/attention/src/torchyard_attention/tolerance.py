@@ -60,7 +60,10 @@ class Error:
         # A bound of NaN, as of inputs with NaN, says nothing and lets nothing pass.
         if any(math.isnan(bound) for _, bound in pairs):
             return math.inf
-        return max(0.0 if error == 0 else error / bound for error, bound in pairs)
+        # A bound of zero, as of rows without keys, lets no error pass.
+        return max(
+            0.0 if error == 0 else error / bound if bound else math.inf for error, bound in pairs
+        )
 
 
 class Ruler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from torchyard_attention.cases import CASES
 from torchyard_attention.contract import AttentionResult
 from torchyard_attention.reference import reference_backward, reference_forward
+from torchyard_attention.testing import make_call
 from torchyard_attention.tolerance import GradientRuler, Ruler, report
 
 NAMES = ("plain", "bfloat16-window-alibi", "float16-causal", "float64", "lengths-1-1")
@@ -59,6 +61,17 @@ def test_a_ruler_of_inputs_with_nan_lets_nothing_pass() -> None:
     query[0, 0, 0] = torch.nan
 
     assert report(Ruler(replace(call, query=query)).compare(reference_forward(call)))
+
+
+def test_a_row_without_keys_must_be_zero() -> None:
+    call = make_call(batch=1, q_heads=1, q_length=2, kv_length=0, head_dim=16)
+    result = reference_forward(call)
+    ruler = Ruler(call)
+    assert not report(ruler.compare(result))
+
+    result.out[..., 0] = 1e-9
+
+    assert ruler.compare(result)[0].ratio == math.inf
 
 
 def test_nan_and_infinities_must_be_where_the_reference_has_them() -> None:

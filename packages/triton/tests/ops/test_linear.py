@@ -12,7 +12,7 @@ from torch import Tensor
 
 from packages.kernels.tests.linear.calls import excess, normal
 from packages.kernels.tests.linear.suite import LinearSuite, call_with
-from packages.triton.tests.ops.mutation import mutated
+from packages.triton.tests.mutants.mutation import mutated
 from torchyard import Platform, ReasonCode, read_platform_file
 from torchyard_kernels import PackedWeight
 from torchyard_kernels.linear._functions.function import record

@@ -11,7 +11,7 @@ import torch
 
 from packages.kernels.tests.recurrent.cases import Case, misses
 from packages.kernels.tests.recurrent.suite import RecurrentSuite, gradient_excess
-from packages.triton.tests.ops.mutation import mutated
+from packages.triton.tests.mutants.mutation import mutated
 from torchyard import Platform, ReasonCode, read_platform_file
 from torchyard_kernels.recurrent.contract import (
     RecurrentCall,

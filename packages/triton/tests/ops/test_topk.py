@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from packages.kernels.tests.topk.cases import rows
-from packages.triton.tests.ops.mutation import mutated
+from packages.triton.tests.mutants.mutation import mutated
 from torchyard import Platform, ReasonCode, read_platform_file
 from torchyard_kernels.topk.contract import DTYPES, Order, TopKCall, TopKRequest
 from torchyard_kernels.topk.reference import reference_topk

@@ -9,11 +9,10 @@ from functools import partial
 from torchyard import Compilation
 from torchyard_triton._vendor import Vendor
 from torchyard_triton.architectures import Architecture
-from torchyard_triton.compiled._budgets import budget_of
 from torchyard_triton.compiled._cache import FiguresCache
 from torchyard_triton.compiled._compilation import compile_launch
 from torchyard_triton.compiled._compilers import missing_compiler
-from torchyard_triton.compiled._figures import faults
+from torchyard_triton.compiled._inventory import faults_of
 from torchyard_triton.compiled._older import add_missing
 from torchyard_triton.compiled.specimens import Specimen, specimens
 
@@ -43,18 +42,10 @@ def compilations(contract: str, vendor: Vendor) -> Iterator[Compilation]:
 
 def _figures(specimen: Specimen, architecture: Architecture) -> dict[str, float | str]:
     """Compile a kernel; raise FaultyCodeError where its code is not what it must be."""
-    import triton
-
     add_missing()
     names = specimen.kernel, specimen.program
     figures = compile_launch(specimen.build(), architecture, *names, FiguresCache(None))
-    found = faults(
-        figures,
-        architecture,
-        spills=budget_of(architecture.name, triton.__version__, specimen.kernel),
-        matrix=specimen.matrix,
-        small=specimen.small,
-    )
+    found = faults_of(figures, specimen, architecture)
     if found:
         raise FaultyCodeError("; ".join(found))
     return {name: value for name, value in asdict(figures).items() if name not in _NAMES}
