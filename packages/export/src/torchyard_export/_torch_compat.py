@@ -40,6 +40,7 @@ __all__ = [
     "check_condition",
     "compile_and_package",
     "flat_weight_names",
+    "generates_code",
     "gru",
     "is_traceable_wrapper_subclass",
     "load_package",
@@ -147,6 +148,18 @@ def takes_processor() -> bool:
     return hasattr(config.cpp, "march")
 
 
+def generates_code(device: str) -> bool:
+    """Return whether AOTInductor has a code generator for a torch device type.
+
+    A device that torch does not build registers its own. Without it: an ImportError or an
+    AttributeError in the target aotinductor.
+    """
+    from torch._inductor.codegen import common
+
+    common.init_backend_registration()
+    return common.get_wrapper_codegen_for_device(device, True) is not None
+
+
 def load_package(path: str, **options: Any) -> Any:
     """Load a package; without it: an ImportError in the target aotinductor."""
     from torch._inductor import aoti_load_package
@@ -214,6 +227,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
         "check_condition": lambda: callable(check_condition),
         "compile_and_package": _has_packages,
         "flat_weight_names": lambda: flat_weight_names(nn.GRU(1, 1))[0] == "weight_ih_l0",
+        "generates_code": lambda: generates_code("cpu") and not generates_code("meta"),
         "is_traceable_wrapper_subclass": lambda: not is_traceable_wrapper_subclass(torch.ones(1)),
         "package_logger": lambda: find_spec(PACKAGE_LOGGER) is not None,
         "pytree": lambda: pytree.tree_leaves([1, (2,)]) == [1, 2],

@@ -37,15 +37,18 @@ class ExportRequest:
         device: where the program runs.
         ops: the operators that it calls, such as ``aten.linear.default``.
         dynamic: whether sizes differ between calls.
+        loads: whether files that were made elsewhere are loaded, and nothing is made.
     """
 
     device: str
     ops: frozenset[str] = frozenset()
     dynamic: bool = False
+    loads: bool = False
 
     def bucket(self) -> str:
         """Return the key under which decisions are locked."""
-        return f"{self.device} {'dynamic' if self.dynamic else 'static'}"
+        kind = "load" if self.loads else "dynamic" if self.dynamic else "static"
+        return f"{self.device} {kind}"
 
 
 class Target(Protocol):
@@ -91,11 +94,13 @@ class Target(Protocol):
 
 
 def _parse(fields: Mapping[str, str]) -> ExportRequest:
-    dynamic = fields.get("dynamic", "yes")
-    if dynamic not in {"no", "yes"}:
-        raise ValueError(f"dynamic: expected yes or no, got {dynamic!r}")
+    said = {"dynamic": fields.get("dynamic", "yes"), "loads": fields.get("loads", "no")}
+    for name, value in said.items():
+        if value not in {"no", "yes"}:
+            raise ValueError(f"{name}: expected yes or no, got {value!r}")
     ops = frozenset(name for name in fields.get("ops", "").split(",") if name)
-    return ExportRequest(fields.get("device", "cpu"), ops, dynamic == "yes")
+    dynamic, loads = (value == "yes" for value in said.values())
+    return ExportRequest(fields.get("device", "cpu"), ops, dynamic, loads)
 
 
 def _cases(device: str) -> Iterable[ExportRequest]:
@@ -110,6 +115,7 @@ DEFINITIONS: Final = {
             RequestField("device", "torch device type of the program", "cpu"),
             RequestField("ops", "operators of the program, separated by commas", ""),
             RequestField("dynamic", "whether sizes differ between calls: yes or no", "yes"),
+            RequestField("loads", "whether files are loaded and nothing is made: yes or no", "no"),
         ),
         parse=_parse,
         cases=_cases,

@@ -67,6 +67,8 @@ class Artifact:
         self._trusted = arguments.boolean(of, "made", made) or bool(author)
         self._namespaces = _names(of, namespaces)
         self._runners: dict[str, Runner] = {}
+        # Each says its versions for the device that it last loaded for.
+        self._found: dict[str, Target] = {}
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
         self.author = author
         self.manifest = Manifest.read(self._members[MANIFEST])
@@ -216,13 +218,16 @@ class Artifact:
         return place
 
     def _target(self, name: str) -> Target:
-        said = self.manifest.targets[name]
-        target = find_target(str(said["implementation"]), ExportRequest(self.manifest.device))
+        if name in self._found:
+            return self._found[name]
+        request = ExportRequest(self.manifest.device, loads=True)
+        target = find_target(str(self.manifest.targets[name]["implementation"]), request)
         if target.native and not self._trusted:
             raise ArtifactError(
                 f"target {name!r}: holds machine code, and nothing proves who made it; sign it, "
                 "and load it with key= of its author"
             )
+        self._found[name] = target
         return target
 
 

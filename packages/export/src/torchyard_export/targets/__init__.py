@@ -9,6 +9,7 @@ from typing import Any
 
 from torchyard import Implementation, Platform, ReasonCode, Verdict, hookimpl
 from torchyard_export.contract import CONTRACT, ExportRequest
+from torchyard_export.targets._device import supports_device
 
 __all__ = ["torchyard_implementations"]
 
@@ -23,8 +24,8 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         Implementation(CONTRACT, "export.aten", _always, _load_aten),
         Implementation(CONTRACT, "export.onnx", _onnx, _load_onnx),
         Implementation(CONTRACT, "export.executorch", _executorch, _load_executorch),
-        Implementation(CONTRACT, "export.aotinductor", _compiled, _load_portable),
-        Implementation(CONTRACT, "export.aotinductor_native", _compiled, _load_native),
+        Implementation(CONTRACT, "export.aotinductor", supports_device, _load_portable),
+        Implementation(CONTRACT, "export.aotinductor_native", supports_device, _load_native),
     ]
 
 
@@ -46,10 +47,6 @@ def _executorch(request: ExportRequest, platform: Platform) -> Verdict:
         hint = "pip install 'torchyard-export[executorch]'"
         return Verdict.no(ReasonCode.DEPENDENCY, text, hint)
     return Verdict.yes("a program for small devices, run by ExecuTorch's runtime")
-
-
-def _compiled(request: ExportRequest, platform: Platform) -> Verdict:
-    return Verdict.yes("machine code by AOTInductor")
 
 
 def _load_pt2() -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""An AOTInductor package: machine code for one kind of processor, stated and checked."""
+"""An AOTInductor package: machine code for one kind of machine, stated and checked."""
 
 from __future__ import annotations
 
@@ -23,10 +23,19 @@ from torchyard_export._finding import FindingKind
 from torchyard_export._torch_compat import (
     PACKAGE_LOGGER,
     compile_and_package,
+    generates_code,
     load_package,
     takes_processor,
 )
 from torchyard_export.contract import TargetError
+from torchyard_export.targets._device import (
+    HOST,
+    accelerator_in_use,
+    check_device,
+    description,
+    device_of,
+    versions_of,
+)
 from torchyard_export.targets._int8_kernels import (
     int8_calls,
     int8_layers,
@@ -77,21 +86,25 @@ class AotInductor:
         self._portable = portable
         # Of the program that was compiled last: layers that multiply codes, and calls that do.
         self._int8 = (0, 0)
+        # What the program that was compiled or loaded last depends on besides.
+        self._versions: dict[str, str] = {}
 
     def export(self, program: ExportedProgram, folder: Path) -> Mapping[str, bytes]:
         """Return the package; its metadata names the instruction set that it needs.
+
+        Of a program on an accelerator it names that, its architecture, driver and libraries too.
 
         Raises:
             TargetError: the compiler refuses, or nothing is known of this kind of machine.
         """
         policy = self._policy()
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {"aot_inductor.metadata": self._describe(_device(program))}
         if policy.march is not None:
-            options = {"cpp.march": policy.march, "cpp.simdlen": policy.bits}
+            options |= {"cpp.march": policy.march, "cpp.simdlen": policy.bits}
         if rounds(program):
             # Products of codes are found once weights are constants; else floats are multiplied.
             options["freezing"] = True
-            if takes_signed_codes(program) and _on_cpu(program):
+            if takes_signed_codes(program) and _device(program).type == HOST:
                 raise TargetError(
                     "expected uint8 activations, which int8 kernels of the CPU take, got int8 ones "
                     "of target 'xpu'; quantize with target='x86', or move the quantized model to "
@@ -116,10 +129,16 @@ class AotInductor:
     def load(
         self, files: Mapping[str, bytes], folder: Path
     ) -> Callable[[Sequence[Any]], Sequence[Any]]:
-        """Return what runs the code; TargetError where this processor cannot."""
+        """Return what runs the code.
+
+        Raises:
+            TargetError: this processor or this accelerator cannot, or there is no such accelerator.
+        """
         for calls in calls_of(files[_FILE]):
             import_operators(calls)
-        check_processor(metadata(files[_FILE]), _capabilities(), platform.machine())
+        said = metadata(files[_FILE])
+        check_processor(said, _capabilities(), platform.machine())
+        self._check_device(said)
         path = folder / _FILE
         path.write_bytes(files[_FILE])
         with _unsaid():
@@ -132,8 +151,13 @@ class AotInductor:
         return run
 
     def versions(self) -> Mapping[str, str]:
-        """Return torch's version, whose library the code needs, and the policy."""
-        return {"torch": torch.__version__, "instruction set": self._policy().name}
+        """Return torch's version, whose library the code needs, and the policy.
+
+        Once something was compiled or loaded for an accelerator: those of its driver, runtime and
+        libraries too.
+        """
+        own = {"torch": torch.__version__, "instruction set": self._policy().name}
+        return {**own, **self._versions}
 
     def findings(self, files: Mapping[str, bytes]) -> Iterable[tuple[str, str]]:
         """Return whether quantized layers multiply floats: right, and slower than the model was."""
@@ -141,6 +165,28 @@ class AotInductor:
         if calls < layers:
             text = f"{calls} of {layers} quantized layers have an int8 kernel in the machine code"
             yield FindingKind.FLOAT_KERNELS, text
+
+    def _describe(self, device: torch.device) -> dict[str, str]:
+        """Return what the package says of the accelerator; raises TargetError."""
+        if device.type == HOST:
+            self._versions = {}
+            return {}
+        if not generates_code(device.type):
+            raise TargetError(
+                f"expected a device that AOTInductor generates code for, got {device.type!r}; use "
+                "the target pt2, which torch's own operators run"
+            )
+        machine, accelerator = accelerator_in_use(device)
+        self._versions = versions_of(accelerator, machine)
+        return description(accelerator, machine)
+
+    def _check_device(self, said: Mapping[str, str]) -> None:
+        kind = device_of(said)
+        self._versions = {}
+        if kind != HOST:
+            machine, accelerator = accelerator_in_use(torch.device(kind))
+            check_device(said, accelerator)
+            self._versions = versions_of(accelerator, machine)
 
     def _policy(self) -> _Policy:
         if not self._portable:
@@ -160,9 +206,12 @@ class AotInductor:
         return policy
 
 
-def _on_cpu(program: ExportedProgram) -> bool:
+def _device(program: ExportedProgram) -> torch.device:
+    """Return where a program runs: the accelerator of one of its tensors, or the CPU."""
     values = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
-    return all(value.device.type == "cpu" for value in values if isinstance(value, Tensor))
+    found = [value.device for value in values if isinstance(value, Tensor)]
+    host = torch.device(HOST)
+    return next((device for device in found if device.type != HOST), host)
 
 
 @contextmanager
