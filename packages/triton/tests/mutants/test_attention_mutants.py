@@ -37,7 +37,7 @@ class Mutant:
 
 
 MUTANTS: Final = (
-    Mutant("forward", "total * rescale[:, None], input", "total, input", "lengths-1-70"),
+    Mutant("forward", "total * rescale[:, None])", "total)", "lengths-1-70"),
     Mutant("forward", "weight * rescale + tl.sum", "weight + tl.sum", "lengths-1-70"),
     Mutant("forward", "by_column(columns < stop", "by_column(columns <= stop", "plain"),
     Mutant("forward", "h // group", "h * 0", "grouped-2"),
