@@ -1,4 +1,4 @@
-"""Programs of scores and masks, lowered to Triton, give their own evaluation in float64."""
+"""Programs of scores and masks, and their derivatives, are in Triton as they are in float64."""
 
 from __future__ import annotations
 
@@ -54,6 +54,26 @@ def _check(mod: ScoreMod, tolerance: float) -> None:
     assert worst <= tolerance * _EPS, f"{worst / _EPS:.1f} roundings"
 
 
+def _slopes(mod: ScoreMod, raw: Tensor) -> Tensor:
+    """Return the derivatives by the scores that kernels compute."""
+    program = lowered_score(mod, derivatives=True)
+    out = torch.empty_like(raw)
+    captured = captured_values(program, mod.captured)
+    function = program.function(program.slope)
+    _tile[(1,)](raw, out, captured, _BATCH, _HEAD, FUNCTION=function, SIZE=LENGTH)
+    return out
+
+
+def _autograd(mod: ScoreMod, raw: Tensor) -> Tensor:
+    """Return the derivatives that autograd finds, in the scores' dtype."""
+    at = torch.arange(LENGTH)
+    b, h = torch.tensor([_BATCH]), torch.tensor([_HEAD])
+    given = raw.clone().requires_grad_()
+    value = mod.apply(given[None, None], b, h, at, at)
+    (slopes,) = torch.autograd.grad(value.sum(), given)
+    return slopes
+
+
 def test_there_are_forty_named_programs() -> None:
     assert len(MASKS) + len(SCORES) == 40
 
@@ -77,6 +97,21 @@ def test_random_scores(first: int) -> None:
     for seed in range(first, first + 25):
         # Values of a chain of such functions are of the size of 1, and so are their slopes.
         _check(traced_score_mod(random_score(seed)), 64.0)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 25))
+def test_slopes_of_random_scores(first: int) -> None:
+    for seed in range(first, first + 25):
+        mod = traced_score_mod(random_score(seed))
+        raw = _raw()
+        exact = _autograd(mod, raw.double())
+        scale = exact.abs().clamp_min(1.0)
+        error, naive = (
+            ((found.double() - exact).abs() / scale).max().item()
+            for found in (_slopes(mod, raw), _autograd(mod, raw))
+        )
+        # Each function's own rounding may be a few times that of torch's.
+        assert error <= 4.0 * (naive + _EPS), f"{seed}: {error / _EPS:.1f} roundings"
 
 
 def test_equal_structure_is_one_source() -> None:
