@@ -116,6 +116,8 @@ CERTIFIED = ("attention", "cpu", "simulated")
 # and how their certificates by it are called.
 CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
+# What the tests of an accelerator call.
+ON_DEVICE = ("attention", "collectives", "export", "kernels")
 EVIDENCE = "--evidence="
 # What the reference of the site describes: everything without native code.
 DESCRIBED = (
@@ -632,7 +634,7 @@ def certify_on_device(session: nox.Session, target: str) -> None:
     green, where the machine has none. Made to end within ten minutes.
     """
     refuse_absent(session, target, sys.executable)
-    install(session, "attention", "kernels", "conformance", target, extra=group("test"))
+    install(session, *ON_DEVICE, "conformance", target, extra=group("test"))
     refuse_absent(session, target, "python")
     named = [word for word in session.posargs if word.startswith(EVIDENCE)]
     # Not in the session's folder, which the next run may remove.
@@ -762,7 +764,7 @@ def mutants(session: nox.Session) -> None:
 def hardware(session: nox.Session, target: str) -> None:
     """Verify one accelerator; ends in UNVERIFIED, never green, where the machine has none."""
     refuse_absent(session, target, sys.executable)
-    install(session, "attention", "kernels", extra=group("test"))
+    install(session, *ON_DEVICE, extra=group("test"))
     refuse_absent(session, target, "python")
     pytest(session, "tests/hardware", f"--target={target}")
 

@@ -18,8 +18,8 @@ _WEIGHED = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--target",
-        choices=ACCELERATORS,
-        help="run tests/hardware on this accelerator; nox -s hardware passes it",
+        choices=("cpu", *ACCELERATORS),
+        help="run tests/hardware on this accelerator; nox -s hardware passes it; cpu tries them",
     )
     parser.addoption("--site", help="run tests/site on this folder; nox -s docs-browser passes it")
 

@@ -17,7 +17,7 @@ def test_decisions_are_in_a_trace(device: str, tmp_path: Path) -> None:
     x = torch.randn(shape, device=device, dtype=torch.float16, requires_grad=True)
     with profile() as profiler, torchyard.record_decisions() as record:
         flex_attention(x, x, x).sum().backward()
-        torch.accelerator.synchronize()
+        torch.get_device_module(device).synchronize()
     profiler.export_chrome_trace(str(path))
     assert [d.contract for d in record.decisions] == ["attention/1", "attention_backward/1"]
     assert record.annotate(path) >= 2

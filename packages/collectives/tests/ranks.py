@@ -33,6 +33,7 @@ import torch.distributed as dist
 import torchyard_collectives  # noqa: F401  (registers its backend)
 
 from .forks import Forks
+from .placed import device_of_rank, placed
 
 __all__ = ["RanksError", "default_store", "run_cases", "run_ranks"]
 
@@ -63,6 +64,7 @@ class _Case:
     rank: int
     world_size: int
     backend: str
+    device: str
     meeting: str
     timeout: float
 
@@ -115,13 +117,13 @@ class _Pool:
         self.folder = Path(tempfile.mkdtemp(prefix="torchyard-ranks-"))
         self.workers: list[_Worker] = []
         self.meeting = ""
-        self.group: tuple[int, str] | None = None
+        self.group: tuple[int, str, str] | None = None
         self.numbers = itertools.count()
 
     def run(
         self,
         case: Callable[[int, str], _Case],
-        group: tuple[int, str],
+        group: tuple[int, str, str],
         timeout: float,
         grace: float,
     ) -> Any:
@@ -211,6 +213,7 @@ def run_cases(descriptor: int, log: str) -> None:
             _send(pipe, (False, traceback.format_exc()))
             continue
         try:
+            device = device_of_rank(case.device, case.rank)
             if case.meeting != meeting:
                 if dist.is_initialized():
                     dist.destroy_process_group()
@@ -220,9 +223,15 @@ def run_cases(descriptor: int, log: str) -> None:
                     rank=case.rank,
                     world_size=case.world_size,
                     timeout=timedelta(seconds=case.timeout),
+                    # Which device a rank has must be known before its first collective.
+                    device_id=None if device.index is None else device,
                 )
                 meeting = case.meeting
-            report = (True, case.function(*case.args))
+            if device.index is None:
+                report = (True, case.function(*case.args))
+            else:
+                result = case.function(*placed(case.args, device))
+                report = (True, placed(result, torch.device("cpu")))
         except BaseException:
             report = (False, traceback.format_exc())
         sys.stdout.flush()
@@ -259,6 +268,7 @@ def run_ranks(
     function: Callable[..., Any],
     *args: Any,
     backend: str = "gloo",
+    device: str = "cpu",
     timeout: float = 240,
     grace: float = _GRACE_SECONDS,
     fresh: bool = False,
@@ -273,6 +283,8 @@ def run_ranks(
         function: called on every rank.
         *args: its arguments, the same on every rank.
         backend: of the group.
+        device: torch device type: each rank has one of these devices to itself, its current one;
+            tensors among the arguments are on it, and those of the result come back on the CPU.
         timeout: in seconds: for the call, once the processes are there, and of the group's
             collectives.
         grace: seconds that the others have to return once a rank has failed.
@@ -284,15 +296,15 @@ def run_ranks(
     """
 
     def case(rank: int, meeting: str) -> _Case:
-        return _Case(function, args, rank, world_size, backend, meeting, timeout)
+        return _Case(function, args, rank, world_size, backend, device, meeting, timeout)
 
     if fresh:
         pool = _Pool()
         try:
-            return list(pool.run(case, (world_size, backend), timeout, grace))
+            return list(pool.run(case, (world_size, backend, device), timeout, grace))
         finally:
             pool.close()
     if not _pools:
         _pools.append(_Pool())
         atexit.register(_pools[0].close)
-    return list(_pools[0].run(case, (world_size, backend), timeout, grace))
+    return list(_pools[0].run(case, (world_size, backend, device), timeout, grace))

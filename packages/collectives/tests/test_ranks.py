@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from .placed import device_of_rank, placed
 from .ranks import RanksError, run_ranks
 
 
@@ -90,3 +93,47 @@ def test_a_late_rank_is_ended_and_its_stack_shown() -> None:
 def test_tensors_come_back_by_value() -> None:
     for rank, tensor in enumerate(run_ranks(2, _filled)):
         assert torch.equal(tensor, torch.full((300,), float(rank)))
+
+
+class _Pair(NamedTuple):
+    first: torch.Tensor
+    second: int
+
+
+@dataclass(frozen=True)
+class _Held:
+    tensors: tuple[torch.Tensor, ...]
+    name: str
+
+
+def test_arguments_are_placed_on_a_ranks_device() -> None:
+    x, meta = torch.ones(2), torch.device("meta")
+    given: list[Any] = [_Held((x, x), "held"), {"x": _Pair(x, 3)}, torch.Size([2]), "text", None]
+    held, named, *rest = placed(given, meta)
+    assert [tensor.device for tensor in held.tensors] == [meta, meta]
+    assert (held.name, named["x"].first.device, named["x"].second) == ("held", meta, 3)
+    assert rest == given[2:]
+    assert placed(x, torch.device("cpu")) is x
+
+
+def test_each_rank_has_an_accelerator_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[int] = []
+
+    class Two:
+        @staticmethod
+        def device_count() -> int:
+            return 2
+
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: Two)
+    monkeypatch.setattr(torch.accelerator, "set_device_index", current.append)
+    assert device_of_rank("cuda", 1) == torch.device("cuda", 1)
+    assert current == [1]
+    with pytest.raises(ValueError, match="for each rank, got 2 for rank 2; ask for 2 ranks"):
+        device_of_rank("cuda", 2)
+    assert device_of_rank("cpu", 7) == torch.device("cpu")
+
+
+def test_ranks_without_their_device_say_so() -> None:
+    absent = "xpu" if torch.cuda.is_available() else "cuda"
+    with pytest.raises(RanksError, match=f"expected a device of type '{absent}' for each rank"):
+        run_ranks(1, _filled, device=absent)

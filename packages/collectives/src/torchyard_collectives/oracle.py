@@ -76,8 +76,8 @@ def check_collective_grads(
         world_size: how many ranks.
         loss: "sum": each rank's result is a term of the loss; "replicated": ``fn`` has one result,
             the same on each rank.
-        inputs: (rank, world_size) to that rank's tensors, in float64 or complex128; None: one of
-            shape [2 * world_size, 3].
+        inputs: (rank, world_size) to that rank's tensors, in float64 or complex128, on a device
+            that the group has a backend for; None: one of shape [2 * world_size, 3] on the CPU.
         shared: positions of inputs that are one tensor on every rank, such as weights. With
             loss="replicated" each rank must have the whole gradient of it.
         modes: what to compare: "eager", "compile" (aot_eager), "inductor", "double" (gradients of
@@ -165,7 +165,8 @@ def _rounded(x: Tensor) -> Tensor:
 
 
 def _measured(problem: Problem, mode: str) -> list[Tensor]:
-    return measure(problem, mode, torch.distributed.get_rank())
+    # Another rank's device is not this one's.
+    return [item.cpu() for item in measure(problem, mode, torch.distributed.get_rank())]
 
 
 def _difference(value: Tensor, expected: Tensor) -> float:
@@ -173,7 +174,7 @@ def _difference(value: Tensor, expected: Tensor) -> float:
         return float("inf")
     if not value.numel():
         return 0.0
-    return float((value - expected).abs().max())
+    return float((value.cpu() - expected.cpu()).abs().max())
 
 
 def _one_input(rank: int, world_size: int) -> list[Tensor]:

@@ -27,12 +27,14 @@ class GradientCase:
         run: (x, grad, size) to the op's result.
         rows: (rank, size) to x's rows; None: 2 for each rank.
         typed: pairs that mean what "sum" means, and what "replicated" means.
+        least: how many ranks it needs.
     """
 
     name: str
     run: Callable[[Tensor, Grad, int], Tensor]
     rows: Callable[[int, int], int] | None = None
     typed: tuple[tuple[str, str], tuple[str, str]] = (("varying", "varying"),) * 2
+    least: int = 1
 
 
 def _uneven(rank: int, size: int) -> int:
@@ -192,18 +194,18 @@ CASES: Final = (
     GradientCase("broadcast in a group", _subgroups, typed=_GATHERED),
     GradientCase("reduce sum", lambda x, g, n: tc.reduce(x, n - 1, grad=g), typed=_APART),
     GradientCase("reduce min", lambda x, g, n: tc.reduce(x, 0, "min", grad=g), typed=_APART),
-    GradientCase("gather", lambda x, g, n: tc.gather(x, 1, 1, grad=g)),
+    GradientCase("gather", lambda x, g, n: tc.gather(x, 1, 1, grad=g), least=2),
     GradientCase(
         "gather uneven", lambda x, g, n: tc.gather(x, 0, sizes=_sizes(n), grad=g), _uneven
     ),
-    GradientCase("scatter", lambda x, g, n: tc.scatter(x, 1, grad=g)),
+    GradientCase("scatter", lambda x, g, n: tc.scatter(x, 1, grad=g), least=2),
     GradientCase(
         "scatter uneven", lambda x, g, n: tc.scatter(x, 0, sizes=_holey(n), grad=g), _holey_rows
     ),
-    GradientCase("permute", lambda x, g, n: tc.permute(x, [(0, 1), (1, 0)], grad=g)),
+    GradientCase("permute", lambda x, g, n: tc.permute(x, [(0, 1), (1, 0)], grad=g), least=2),
     GradientCase("permute partial", lambda x, g, n: tc.permute(x, {0: n - 1}, grad=g)),
     GradientCase("shift", lambda x, g, n: tc.shift(x, grad=g)),
-    GradientCase("shift, no wrap", lambda x, g, n: tc.shift(x, -1, wrap=False, grad=g)),
+    GradientCase("shift, no wrap", lambda x, g, n: tc.shift(x, -1, wrap=False, grad=g), least=2),
     GradientCase("shard", lambda x, g, n: tc.shard(_same(x, g), grad=g) * 2, typed=_KEPT),
     GradientCase(
         "shard uneven",
@@ -215,7 +217,7 @@ CASES: Final = (
     GradientCase("tree_all_reduce", _tree, typed=_SUMMED),
     GradientCase("tree_reduce_scatter", _tree_apart, typed=_APART),
     GradientCase("async_op", _later, typed=_SUMMED),
-    GradientCase("send, recv", _send_around),
+    GradientCase("send, recv", _send_around, least=2),
     GradientCase("barrier", _behind_barrier),
 )
 

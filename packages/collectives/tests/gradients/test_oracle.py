@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +22,8 @@ from torchyard_collectives.oracle import (
     UnsharedLossError,
     check_collective_grads,
 )
+
+from .cases import CASES, inputs, program
 
 
 class _Local(torch.autograd.Function):
@@ -174,3 +178,23 @@ def test_a_simulated_rank_that_makes_another_call_is_reported() -> None:
 
     with pytest.raises(tc.CallMismatchError, match="all_gather"):
         simulate(2, program)
+
+
+def _elsewhere(function: Callable[..., list[Tensor]], *args: Any) -> list[Tensor]:
+    with torch.device("meta"):
+        return function(*args)
+
+
+# A tensor that is made without a device would be a stranger to those of an accelerator, as one
+# without values is to these.
+@pytest.mark.parametrize("name", [case.name for case in CASES])
+def test_everything_is_where_the_inputs_are(name: str) -> None:
+    given = [inputs(rank, 2, name=name) for rank in range(2)]
+    with torch.device("meta"):
+        check_collective_grads(
+            functools.partial(program, name=name, convention="sum", size=2),
+            2,
+            inputs=lambda rank, size: given[rank],
+            modes=("eager", "double", "forward", "jvp"),
+            launch=lambda size, *call: run_ranks(size, _elsewhere, *call),
+        )

@@ -80,7 +80,7 @@ def _begin(op: Operation, x: Tensor, args: Any) -> Tensor:
         except StopIteration as end:
             _under_way[number] = end.value
     # On the CPU and in float64, so that reading the number waits for no device and is exact.
-    return torch.tensor(float(number), dtype=torch.float64)
+    return torch.tensor(float(number), dtype=torch.float64, device="cpu")
 
 
 def _end(ticket: Tensor, args: Any) -> Tensor:

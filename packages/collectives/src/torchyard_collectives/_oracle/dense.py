@@ -76,7 +76,7 @@ def _first(problem: Problem, dense: Dense) -> Ranks:
 def _second(problem: Problem, dense: Dense) -> Ranks:
     leaves = _leaves(problem, problem.inputs)
     first = _gradients(_loss(problem, dense, leaves), leaves, graph=True)
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=first[0][0].device)
     for rank, gradients in enumerate(first):
         for position, gradient in enumerate(gradients):
             if problem.replicated and position in problem.shared:
@@ -94,7 +94,7 @@ def _tangent(problem: Problem, dense: Dense) -> Ranks:
     dummies = [torch.zeros_like(y, requires_grad=True) for y in outputs]
     paired = sum(
         (dot(y, u.conj()) for y, u in zip(outputs, dummies, strict=True)),
-        start=torch.zeros((), dtype=torch.float64),
+        start=torch.zeros((), dtype=torch.float64, device=outputs[0].device),
     )
     pulled = _gradients(paired, leaves, graph=True)
     tangents = [tangents_of(problem, rank) for rank in range(len(leaves))]

@@ -49,9 +49,11 @@ class Problem:
 
 
 def random_like(x: Tensor, *key: int) -> Tensor:
-    """Return standard normal numbers that depend on the key alone."""
+    """Return standard normal numbers that depend on the key alone, where x is."""
+    # Drawn on the CPU: another device's generator has other numbers.
     generator = torch.Generator().manual_seed(hash(key) % 2**31)
-    return torch.randn(x.shape, dtype=x.dtype, generator=generator)
+    drawn = torch.randn(x.shape, dtype=x.dtype, generator=generator, device="cpu")
+    return drawn.to(x.device)
 
 
 def scalar_loss(problem: Problem, rank: int, *inputs: Tensor) -> Tensor:
@@ -61,7 +63,8 @@ def scalar_loss(problem: Problem, rank: int, *inputs: Tensor) -> Tensor:
 
 def loss_of(problem: Problem, rank: int, y: Tensor) -> Tensor:
     """Return the loss of a rank's result."""
-    weights = torch.linspace(0.5, 1.5, max(1, y.numel()), dtype=torch.float64)[: y.numel()]
+    count = y.numel()
+    weights = torch.linspace(0.5, 1.5, max(1, count), dtype=torch.float64, device=y.device)[:count]
     own = 1.0 if problem.replicated else 1.0 + 0.25 * rank
     values = y.real if y.is_complex() else y
     if y.is_complex():
@@ -98,7 +101,8 @@ def _double(problem: Problem, rank: int) -> list[Tensor]:
 
 def _second_loss(problem: Problem, rank: int, gradients: Sequence[Tensor]) -> Tensor:
     """Return a loss of gradients, in the problem's convention."""
-    own, shared = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    own = torch.zeros((), dtype=torch.float64, device=gradients[0].device)
+    shared = torch.zeros_like(own)
     for position, gradient in enumerate(gradients):
         if problem.replicated and position in problem.shared:
             shared = shared + dot(gradient, random_like(gradient, position))
