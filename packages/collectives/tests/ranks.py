@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from torch.distributed import FileStore, Store  # type: ignore[attr-defined]
 
 import torchyard_collectives  # noqa: F401  (registers its backend)
 
@@ -219,15 +220,15 @@ def run_cases(descriptor: int, log: str) -> None:
                     dist.destroy_process_group()
                 dist.init_process_group(
                     case.backend,
-                    store=dist.FileStore(case.meeting, case.world_size),
+                    store=FileStore(case.meeting, case.world_size),
                     rank=case.rank,
                     world_size=case.world_size,
                     timeout=timedelta(seconds=case.timeout),
                     # Which device a rank has must be known before its first collective.
-                    device_id=None if device.index is None else device,
+                    device_id=None if device.type == "cpu" else device,
                 )
                 meeting = case.meeting
-            if device.index is None:
+            if device.type == "cpu":
                 report = (True, case.function(*case.args))
             else:
                 result = case.function(*placed(case.args, device))
@@ -241,7 +242,7 @@ def run_cases(descriptor: int, log: str) -> None:
             _send(pipe, (False, traceback.format_exc()))
 
 
-def default_store() -> dist.Store:
+def default_store() -> Store:
     """Return where ranks tell one another that something is over, beside all collectives."""
     return dist.distributed_c10d._get_default_store()
 

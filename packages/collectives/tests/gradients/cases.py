@@ -137,12 +137,15 @@ def _named(grad: Grad) -> str:
 
 def _tree(x: Tensor, grad: Grad, size: int) -> Tensor:
     tree = tc.tree_all_reduce({"a": x, "b": [x.sum(0), x[:1].cos()]}, grad=grad)
-    return tree["a"] * tree["b"][0] + tree["b"][1]
+    first, (second, third) = tree["a"], tree["b"]
+    result: Tensor = first * second + third
+    return result
 
 
 def _tree_apart(x: Tensor, grad: Grad, size: int) -> Tensor:
     first, second = tc.tree_reduce_scatter((x, x.sin()), grad=grad)
-    return first * second
+    result: Tensor = first * second
+    return result
 
 
 _KEPT: Final = (("replicated", "varying"), ("invariant", "varying"))
