@@ -29,6 +29,8 @@ _OTHER: Final[dict[str, Any]] = {
     "shared_memory": 16 << 10,
     "multiprocessors": 1,
     "warp_size": 16,
+    "core_clock": 1,
+    "memory_clock": 1,
     "driver": "1.0",
     "runtime": "1.0",
 }

@@ -31,6 +31,7 @@ def _torch(**parts: Any) -> Any:
 
 def _devices(*facts: Any) -> Any:
     return SimpleNamespace(
+        current_device=lambda: 0,
         device_count=lambda: len(facts),
         get_device_properties=lambda index: facts[index],
         nccl=SimpleNamespace(version=lambda: (2, 27, 5)),
@@ -45,6 +46,8 @@ _H100 = SimpleNamespace(
     multi_processor_count=132,
     warp_size=32,
     shared_memory_per_block_optin=232448,
+    clock_rate=1980000,
+    memory_clock_rate=2619000,
 )
 
 
@@ -77,12 +80,25 @@ def test_nvidia(monkeypatch: pytest.MonkeyPatch, gpu: Platform, tmp_path: Any) -
             shared_memory=232448,
             multiprocessors=132,
             warp_size=32,
+            core_clock=1980,
+            memory_clock=2619,
             driver="580.65.06",
             runtime="13.0",
         ),
     )
     assert found.library("cudnn") == "9.20.0"
     assert found.library("nccl") == "2.27.5"
+
+
+def test_clocks_of_another_model_are_not_those_of_the_current_device(
+    monkeypatch: pytest.MonkeyPatch, gpu: Platform
+) -> None:
+    # As torch has it: the clocks in its facts are the current device's.
+    other = SimpleNamespace(**{**vars(_H100), "name": "NVIDIA T4", "major": 7, "minor": 5})
+    monkeypatch.setitem(sys.modules, "torch", _torch(cuda=_devices(_H100, other, _H100)))
+    first, second = with_accelerators(gpu, "cuda").accelerators
+    assert (first.count, first.core_clock, first.memory_clock) == (2, 1980, 2619)
+    assert (second.architecture, second.core_clock, second.memory_clock) == ("sm_75", 0, 0)
 
 
 def test_amd(monkeypatch: pytest.MonkeyPatch, gpu: Platform, tmp_path: Any) -> None:
@@ -102,6 +118,8 @@ def test_amd(monkeypatch: pytest.MonkeyPatch, gpu: Platform, tmp_path: Any) -> N
     [found] = with_accelerators(gpu, "cuda").accelerators
     assert (found.architecture, found.warp_size, found.shared_memory) == ("gfx942", 64, 65536)
     assert (found.runtime, found.driver) == ("7.0.2", "")
+    # As of a torch that does not tell them.
+    assert (found.core_clock, found.memory_clock) == (0, 0)
 
 
 def test_intel_and_apple(monkeypatch: pytest.MonkeyPatch, gpu: Platform) -> None:
@@ -113,6 +131,7 @@ def test_intel_and_apple(monkeypatch: pytest.MonkeyPatch, gpu: Platform) -> None
         max_compute_units=160,
         sub_group_sizes=[16, 32],
         driver_version="1.6",
+        memory_clock_rate=2375,
     )
     torch = _torch(
         xpu=_devices(card),
@@ -126,6 +145,7 @@ def test_intel_and_apple(monkeypatch: pytest.MonkeyPatch, gpu: Platform) -> None
     both = with_accelerators(with_accelerators(gpu, "xpu"), "mps")
     xpu, mps = both.accelerators
     assert (xpu.architecture, xpu.warp_size, xpu.driver) == ("0x500400", 32, "1.6")
+    assert (xpu.core_clock, xpu.memory_clock) == (0, 2375)
     assert (mps.name, mps.multiprocessors, mps.architecture) == ("Apple M3", 10, "")
     # A second reading replaces the first.
     assert len(with_accelerators(both, "xpu").accelerators) == 2

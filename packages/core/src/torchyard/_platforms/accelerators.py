@@ -36,8 +36,9 @@ def with_accelerators(platform: Platform, device: str) -> Platform:
         platform: this machine.
         device: torch device type; of one that torch does not build, its module's
             ``get_device_properties(index)`` says ``name``, and may say ``architecture``,
-            ``total_memory``, ``shared_memory_per_block``, ``multi_processor_count`` and
-            ``warp_size``. Where it has no such function nothing is added.
+            ``total_memory``, ``shared_memory_per_block``, ``multi_processor_count``,
+            ``warp_size``, and in kHz ``clock_rate`` and ``memory_clock_rate``. Where it has no such
+            function nothing is added.
     """
     arguments.instance("with_accelerators", "platform", platform, Platform)
     arguments.text("with_accelerators", "device", device)
@@ -86,8 +87,12 @@ def _of_cuda(torch: Any) -> Iterable[Accelerator]:
     hip = torch.version.hip
     driver = _text(_AMD_DRIVER) if hip else _nvidia_driver(_text(_NVIDIA_DRIVER))
     found = []
+    # Torch reports the current device's clocks in the place of any other's. To make another device
+    # current would take memory on it, so the clocks of another model stay unknown.
+    timed = str(torch.cuda.get_device_properties(torch.cuda.current_device()).name)
     for index in range(torch.cuda.device_count()):
         facts = torch.cuda.get_device_properties(index)
+        clocks = facts if str(facts.name) == timed else None
         architecture = (
             # What follows a colon says which features are on, such as gfx942:sramecc+:xnack-.
             str(facts.gcnArchName).partition(":")[0] if hip else f"sm_{facts.major}{facts.minor}"
@@ -102,6 +107,8 @@ def _of_cuda(torch: Any) -> Iterable[Accelerator]:
                 shared_memory=int(shared or getattr(facts, "shared_memory_per_block", 0)),
                 multiprocessors=int(facts.multi_processor_count),
                 warp_size=int(facts.warp_size),
+                core_clock=_megahertz(clocks, "clock_rate"),
+                memory_clock=_megahertz(clocks, "memory_clock_rate"),
                 driver=driver,
                 runtime=str(hip or torch.version.cuda or ""),
             )
@@ -122,6 +129,8 @@ def _of_xpu(torch: Any) -> Iterable[Accelerator]:
                 shared_memory=int(getattr(facts, "local_mem_size", 0)),
                 multiprocessors=int(facts.max_compute_units),
                 warp_size=max(map(int, facts.sub_group_sizes), default=0),
+                # MHz already; the cores' is not among torch's facts.
+                memory_clock=int(getattr(facts, "memory_clock_rate", 0)),
                 driver=str(facts.driver_version),
                 runtime=str(torch.version.xpu or ""),
             )
@@ -157,9 +166,16 @@ def _of_other(torch: Any, device: str) -> Iterable[Accelerator]:
                 shared_memory=int(getattr(facts, "shared_memory_per_block", 0)),
                 multiprocessors=int(getattr(facts, "multi_processor_count", 0)),
                 warp_size=int(getattr(facts, "warp_size", 0)),
+                core_clock=_megahertz(facts, "clock_rate"),
+                memory_clock=_megahertz(facts, "memory_clock_rate"),
             )
         )
     return _counted(found)
+
+
+def _megahertz(facts: Any, name: str) -> int:
+    """Return a clock that torch reports in kHz; 0 where it does not."""
+    return round(int(getattr(facts, name, 0)) / 1000)
 
 
 def _counted(found: Iterable[Accelerator]) -> list[Accelerator]:

@@ -18,7 +18,10 @@ from torchyard._tables import NAME, Table
 SCHEMA: Final = 1
 FOLDER: Final = Path(__file__).with_name("machines")
 _SUFFIX: Final = ".toml"
-_NUMBERS: Final = ("count", "memory", "shared_memory", "multiprocessors", "warp_size")
+_NUMBERS: Final = (
+    *("count", "memory", "shared_memory", "multiprocessors", "warp_size", "core_clock"),
+    "memory_clock",
+)
 
 
 class Origin(StrEnum):

@@ -29,6 +29,8 @@ class Accelerator:
         shared_memory: bytes of shared memory that one block of threads may have.
         multiprocessors: streaming multiprocessors, compute units, or cores.
         warp_size: threads that run in lockstep.
+        core_clock: MHz that the multiprocessors reach at most.
+        memory_clock: MHz that the memory reaches at most, as the driver counts them.
         driver: version of the driver.
         runtime: version of CUDA, ROCm or Level Zero that torch was built with.
     """
@@ -41,6 +43,8 @@ class Accelerator:
     shared_memory: int = 0
     multiprocessors: int = 0
     warp_size: int = 0
+    core_clock: int = 0
+    memory_clock: int = 0
     driver: str = ""
     runtime: str = ""
 
