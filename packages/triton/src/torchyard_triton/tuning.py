@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from torchyard_triton._measured_tiles import measured_tiles
 from torchyard_triton.architectures import names_of
-from torchyard_triton.attention._launch import Tiles
+from torchyard_triton.attention._launch import Tiles, padded
 
-__all__ = ["table_tiles", "tiles_for", "tiles_of"]
+__all__ = ["heads_of", "table_tiles", "tiles_for", "tiles_of"]
 
 # Bytes of an element, and of a row, that the table's tiles are for.
 _HALF: Final = 2
@@ -38,6 +38,22 @@ def tiles_of(architecture: str) -> Mapping[str, Tiles]:
     return {kernel: Tiles(**sizes) for kernel, sizes in rows.items()}
 
 
+@cache
+def heads_of(architecture: str) -> Mapping[int, Mapping[str, Tiles]]:
+    """Return the sizes of heads for which kernels have tiles of their own, by size and kernel.
+
+    A size is a power of two, for heads that are padded to it, of two-byte elements.
+    """
+    found: dict[int, Mapping[str, Tiles]] = {}
+    for size, rows in _table()["heads"]["sizes"].items():
+        own: dict[str, Any] = {}
+        for name in reversed(names_of(architecture)):
+            own |= rows.get(name, {})
+        if own:
+            found[int(size)] = {kernel: Tiles(**sizes) for kernel, sizes in own.items()}
+    return found
+
+
 def tiles_for(architecture: str, kernel: str, head_dim: int, itemsize: int = _HALF) -> Tiles:
     """Return a kernel's tiles for heads of a size: those measured here, else the table's.
 
@@ -55,8 +71,11 @@ def table_tiles(architecture: str, kernel: str, head_dim: int, itemsize: int = _
     """Return the table's tiles for heads of a size; see :func:`tiles_for`.
 
     They are those of rows of up to 128 elements of two bytes. Longer rows have smaller tiles, so
-    that as many bytes are in shared memory.
+    that as many bytes are in shared memory. Some sizes have tiles of their own.
     """
+    own = heads_of(architecture).get(padded(head_dim), {}) if itemsize == _HALF else {}
+    if kernel in own:
+        return own[kernel]
     tiles = tiles_of(architecture).get(kernel, Tiles())
     rows, keys = tiles.rows, tiles.keys
     for longer in (_ROW, 2 * _ROW):

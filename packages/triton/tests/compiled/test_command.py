@@ -31,8 +31,8 @@ def test_an_end_of_the_compiler_is_a_fault_of_one_kernel(
         "sm_90 attention_merge none: ValueError: out of registers\nin the last of 3 passes",
         "sm_90 attention_delta none: ended by SIGABRT",
     ]
-    assert "sm_90    attention_merge              none      ValueError: out of registers" in lines
-    assert "sm_90    attention_delta              none      ended by SIGABRT" in lines
+    assert "sm_90    attention_merge              none       ValueError: out of registers" in lines
+    assert "sm_90    attention_delta              none       ended by SIGABRT" in lines
     # The kernel before it, and the one after it.
     kept = [row["kernel"] for row in report["kernels"]]
     assert kept == ["attention_forward", "attention_query_gradient"]

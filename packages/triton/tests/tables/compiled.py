@@ -55,7 +55,8 @@ def tables(report: Mapping[str, Any]) -> Iterator[str]:
             yield ""
     if heads:
         yield from ("Heads of other sizes:", "")
-        for program, found in groupby(sorted(heads, key=lambda row: row.program), _program):
+        heads.sort(key=lambda row: (len(row.program), row.program))
+        for program, found in groupby(heads, key=lambda row: row.program):
             some = list(found)
             yield from (f"{program}:", "")
             yield from _most(some, list(dict.fromkeys(row.kernel for row in some)))
@@ -70,10 +71,6 @@ def tables(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     faults = len(report["faults"])
     yield f"{len(rows)} kernels, {faults} faults, {report['total'] / 60:.0f} minutes of one core."
-
-
-def _program(row: Figures) -> str:
-    return row.program
 
 
 def _most(rows: Sequence[Figures], kernels: Sequence[str]) -> Iterator[str]:

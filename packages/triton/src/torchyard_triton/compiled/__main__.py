@@ -3,10 +3,10 @@
 ``all`` are those for which the installed Triton has a compiler: ``triton`` has NVIDIA's and AMD's,
 ``triton-xpu`` Intel's too.
 
-Options: ``--programs none,causal`` (of attention; empty: without it), ``--kernels
-attention_forward``, ``--out FILE`` (JSON: a row for each kernel, faults, seconds of each
-architecture and of all), ``--cache FOLDER`` (kernels that did not change are not compiled again;
-seconds are those that they took). Exits with 1 where a kernel has a fault.
+Options: ``--programs none,causal`` (of attention; empty: without it; ``heads``: ALiBi with heads of
+other sizes than 128), ``--kernels attention_forward``, ``--out FILE`` (JSON: a row for each kernel,
+faults, seconds of each architecture and of all), ``--cache FOLDER`` (kernels that did not change
+are not compiled again; seconds are those that they took). Exits with 1 where a kernel has a fault.
 
 Each architecture's kernels are compiled in a process of their own: where a compiler ends it, the
 kernel has that as its fault, and another process compiles the rest.
@@ -29,7 +29,7 @@ from torchyard_triton.compiled._compilers import missing_compiler
 from torchyard_triton.compiled._figures import Figures
 from torchyard_triton.compiled._inventory import compile_job, faults_of
 from torchyard_triton.compiled._workers import Job, compiled_apart
-from torchyard_triton.compiled.specimens import PROGRAMS, specimens
+from torchyard_triton.compiled.specimens import ATTENTION_PROGRAMS, specimens
 
 __all__ = ["main"]
 
@@ -54,7 +54,7 @@ def main(words: list[str], compile: Callable[[Path | None, Job], Figures] = comp
             if not kernels or one.kernel in kernels
         }
         for job, figures in compiled_apart(wanted, partial(compile, options.cache)):
-            start = f"{name:8} {job.kernel:28} {job.program:9}"
+            start = f"{name:8} {job.kernel:28} {job.program:10}"
             if isinstance(figures, str):
                 print(f"{start} {figures.splitlines()[0]}", flush=True)
                 found.append(f"{name} {job.kernel} {job.program}: {figures}")
@@ -84,7 +84,7 @@ def main(words: list[str], compile: Callable[[Path | None, Job], Figures] = comp
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="torchyard_triton.compiled", allow_abbrev=False)
     parser.add_argument("architectures", nargs="+", choices=[*ARCHITECTURES, "all"])
-    parser.add_argument("--programs", default=",".join(PROGRAMS))
+    parser.add_argument("--programs", default=",".join(ATTENTION_PROGRAMS))
     parser.add_argument("--kernels", default="")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cache", type=Path)
