@@ -12,7 +12,7 @@ from packages.attention.tests.attention_calls import CALLS, LAYOUTS, call_of, la
 from packages.attention.tests.score_programs import MASKS
 from torchyard_attention import scores
 from torchyard_attention.reference import reference_forward
-from torchyard_attention.testing import make_call, mask_blocks, traced_score_mod
+from torchyard_attention.testing import make_call, mask_blocks, traced_mask_mod, traced_score_mod
 from torchyard_attention.tolerance import Ruler, report
 from torchyard_triton.attention import Tiles, forward
 
@@ -51,6 +51,20 @@ def test_a_mask_program_is_the_mask(name: str, blocks: bool) -> None:
         given = replace(call, mask=None)
     result = forward(given, mask_mod=mod, tiles=_TILES)
     assert not (message := report(Ruler(call).compare(result))), message
+
+
+@pytest.mark.parametrize("name", ["sliding_window", "document", "varlen", "natten_2d"])
+def test_the_program_that_a_mask_carries_gives_the_same_bits_as_the_masks_own(name: str) -> None:
+    mask = traced_mask_mod(MASKS[name], (1, 1, 60, 60), (16, 16))
+    call = make_call(batch=1, q_heads=2, q_length=60, head_dim=16)
+    call = replace(call, mask=mask)
+    by_bits, by_program = (
+        forward(call, mask_mod=source, tiles=_TILES) for source in (None, mask.source)
+    )
+    assert torch.equal(by_bits.out, by_program.out)
+    assert by_bits.lse is not None
+    assert by_program.lse is not None
+    assert torch.equal(by_bits.lse, by_program.lse)
 
 
 def test_blocks_that_are_not_listed_are_not_read() -> None:

@@ -178,7 +178,7 @@ def _try_fast_path(
             return None
         mask = block_mask._path_mask
         # One that captures tensors may have to be evaluated again.
-        if mask is None or mask.blocks.source is not None:
+        if mask is None or block_mask._mask_captured:
             mask = path_mask(block_mask)
             if mask is None:
                 return None

@@ -13,19 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_attention._mask_blocks._evaluation import first_slots, ordered, pack_bits
+from torchyard_attention._mask_blocks._evaluation import (
+    blocks_of,
+    first_slots,
+    ordered,
+    pack_bits,
+)
+from torchyard_attention._mask_blocks._source import versions
 from torchyard_attention._mods._evaluate import TracedMod
-from torchyard_attention._mods._trace import SCORE_INPUTS, trace
+from torchyard_attention._mods._trace import MASK_INPUTS, SCORE_INPUTS, trace
 from torchyard_attention._ops import _computation
 from torchyard_attention.contract import (
     AttentionCall,
     AttentionRequest,
     MaskBlocks,
+    MaskSource,
     ScoreMod,
 )
 from torchyard_attention.dropout import Dropout
 
-__all__ = ["make_call", "mask_blocks", "request_of", "traced_score_mod"]
+__all__ = ["make_call", "mask_blocks", "request_of", "traced_mask_mod", "traced_score_mod"]
 
 
 def make_call(
@@ -159,6 +166,27 @@ def traced_score_mod(
     place = torch.device(device)
     text, captured = trace(function, "score_mod", SCORE_INPUTS, scores, place, anywhere=True)
     return TracedMod(text, tuple(tensor.to(device) for tensor in captured))
+
+
+def traced_mask_mod(
+    function: Callable[..., Any],
+    sizes: tuple[int, int, int, int],
+    block_size: tuple[int, int] = (128, 128),
+    device: torch.device | str = "cpu",
+) -> MaskBlocks:
+    """Return a mask with the program that it was evaluated from, which implementations may read.
+
+    Args:
+        function: ``(b, h, q_idx, kv_idx) -> bool``; what it captures is moved to the device.
+        sizes: (Bm, Hm, Sq, Sk).
+        block_size: (BQ, BK).
+        device: of the mask.
+    """
+    place = torch.device(device)
+    text, found = trace(function, "mask_mod", MASK_INPUTS, torch.float32, place, anywhere=True)
+    captured = tuple(tensor.to(place) for tensor in found)
+    blocks = blocks_of(text, captured, sizes, block_size, place)
+    return replace(blocks, source=MaskSource(text, captured, versions(captured)))
 
 
 def request_of(

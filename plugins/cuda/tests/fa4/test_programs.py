@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,22 +10,13 @@ import torch
 from torch import Tensor
 
 from packages.attention.tests.score_programs import LENGTH, MASKS, SCORES, random_score
-from plugins.cuda.tests.fa4.cute_on_torch import modules, vector
+from plugins.cuda.tests.fa4.cute_on_torch import vector
 from torchyard_cuda.fa4._program import INPUTS, CutePrograms, auxiliary, lower_mask, lower_score
 from torchyard_programs import UnsupportedProgramError, trace
 
+pytestmark = pytest.mark.usefixtures("cute")
+
 _COUNT = 257
-
-
-@pytest.fixture(autouse=True)
-def cute(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, module in modules().items():
-        monkeypatch.setitem(sys.modules, name, module)
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name.startswith("torchyard_triton.generated."):
-            del sys.modules[name]
 
 
 def _places() -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plugins.cuda.tests.machines import NVIDIA, OTHERS, machine
 from torchyard import ReasonCode, Registry, Verdict
 from torchyard_attention.contract import FORWARD, AttentionRequest, MaskKind, ScoreKind
-from torchyard_attention.testing import traced_score_mod
+from torchyard_attention.testing import traced_mask_mod, traced_score_mod
 from torchyard_cuda.fa4._known import known
 from torchyard_cuda.fa4._verdict import supports
 
@@ -30,6 +30,12 @@ _OF_HEADS: Final = {
     "score": ScoreKind.POINTWISE,
     "score_text": traced_score_mod(lambda s, b, h, q, k: s * (h + 1)).text,
 }
+_MASK: Final = {
+    "mask": MaskKind.BLOCKS,
+    "block_size": (128, 128),
+    "mask_text": traced_mask_mod(lambda b, h, q, k: q - k < 64 + h, (1, 8, 1, 1)).source.text,
+}
+_TALL: Final = {**_MASK, "block_size": (256, 128)}
 _OF_KEYS: Final = {
     "score": ScoreKind.POINTWISE,
     "score_text": traced_score_mod(lambda s, b, h, q, k: torch.tanh(s) * (k % 2 + b)).text,
@@ -44,7 +50,8 @@ def _judged(facts: dict[str, Any], **changes: Any) -> Verdict:
 
 @pytest.mark.parametrize("name", ["h100", "h200", "b200", "gb300"])
 def test_machines_that_it_is_made_for(name: str) -> None:
-    for changes in ({}, {"grad": True}, {"mask": MaskKind.CAUSAL}, _PROGRAM):
+    masks = _TALL, {**_TALL, "grad": True}, {**_TALL, **_PROGRAM}
+    for changes in ({}, {"grad": True}, {"mask": MaskKind.CAUSAL}, _PROGRAM, *masks):
         verdict = _judged({"name": name}, **changes)
         assert verdict.supported, verdict.text
 
@@ -60,7 +67,17 @@ def test_machines_that_it_is_made_for(name: str) -> None:
         ({}, {"device": "cpu"}, ReasonCode.DEVICE),
         ({}, {"dtype": "float32"}, ReasonCode.DTYPE),
         ({}, {"dropout": True}, ReasonCode.DROPOUT),
-        ({}, {"mask": MaskKind.BLOCKS, "block_size": (128, 128)}, ReasonCode.MASK),
+        ({}, {**_MASK, "mask_text": ""}, ReasonCode.MASK),
+        ({}, _MASK, None),
+        ({}, {**_MASK, "grad": True}, None),
+        ({}, {**_MASK, "block_size": (384, 128)}, None),
+        ({}, {**_MASK, "block_size": (64, 128)}, ReasonCode.MASK),
+        ({}, {**_MASK, "block_size": (128, 64)}, ReasonCode.MASK),
+        ({"name": "b200"}, _MASK, ReasonCode.MASK),
+        ({"name": "b200"}, {**_TALL, "grad": True}, None),
+        ({}, {**_MASK, "head_dim": 192}, ReasonCode.HEAD_DIM),
+        ({}, {**_MASK, "deterministic": True, "grad": True}, ReasonCode.DETERMINISM),
+        ({}, {**_MASK, "deterministic": True}, None),
         ({}, {"page_size": 16}, ReasonCode.LAYOUT),
         ({}, {"max_scores": True}, ReasonCode.OUTPUT),
         ({}, {"q_length": 0}, ReasonCode.SHAPE),
@@ -104,6 +121,25 @@ def test_a_program_without_a_form_is_refused_by_name() -> None:
     assert "lgamma" in verdict.text
 
 
+@pytest.mark.parametrize(
+    ("mask_mod", "named"),
+    [
+        (lambda b, h, q, k: (q << 1) > k, "shl"),
+        (lambda b, h, q, k: torch.sqrt(q * 1.0) > 3.0, "whose rounding decides"),
+    ],
+)
+def test_a_masks_program_without_a_form_is_refused_by_name(mask_mod: Any, named: str) -> None:
+    source = traced_mask_mod(mask_mod, (1, 1, 1, 1)).source
+    assert source is not None
+    verdict = _judged({}, **{**_MASK, "mask_text": source.text})
+    assert verdict.code == ReasonCode.MASK
+    assert named in verdict.text
+
+
+def test_the_hint_names_the_block_size_that_is_taken() -> None:
+    assert "BLOCK_SIZE=(256, 128)" in _judged({"name": "b200"}, **_MASK).hint
+
+
 @pytest.mark.parametrize("name", [*NVIDIA, *OTHERS])
 def test_its_absence_is_a_verdict(name: str) -> None:
     verdict = supports(_REQUEST, machine(name), backward=False)
@@ -139,11 +175,13 @@ def test_it_comes_first_where_it_is_enlisted() -> None:
     st.integers(0, 300),
     st.booleans(),
     st.sampled_from(MaskKind),
+    st.sampled_from(["", _MASK["mask_text"]]),
 )
 def test_any_request_has_a_verdict(
-    name: str, head_dim: int, value_dim: int, grad: bool, mask: MaskKind
+    name: str, head_dim: int, value_dim: int, grad: bool, mask: MaskKind, text: str
 ) -> None:
-    changes = {"head_dim": head_dim, "value_dim": value_dim, "grad": grad, "mask": mask}
+    changes = {"head_dim": head_dim, "value_dim": value_dim, "grad": grad}
+    changes |= {"mask": mask, "mask_text": text, "block_size": (128, 128)}
     verdict = _judged({"name": name}, **changes)
     assert verdict.text
     if verdict.supported:

@@ -90,7 +90,7 @@ def _blocks(mask: BlockMask) -> MaskBlocks:
     if mask._outdated:
         mask._update()
     source = None
-    if mask._mask_captured:
+    if mask._mask_text:
         source = MaskSource(mask._mask_text, mask._mask_captured, mask._mask_versions)
     blocks = MaskBlocks(
         mask._block_size,

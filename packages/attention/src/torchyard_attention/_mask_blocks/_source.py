@@ -23,7 +23,7 @@ def current(mask: MaskBlocks, lengths: tuple[int, int]) -> MaskBlocks:
         lengths: (Sq, Sk).
     """
     source = mask.source
-    if source is None or not stale(source.captured, source.versions):
+    if source is None or not source.captured or not stale(source.captured, source.versions):
         return mask
     bits = partial_bits(
         source.text,

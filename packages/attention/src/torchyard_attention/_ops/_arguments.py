@@ -88,7 +88,9 @@ def rebuilt(
     mask = None
     if tensors:
         of_mask, mask_text, versions = source
-        found = MaskSource(mask_text, tuple(of_mask), tuple(versions or ())) if of_mask else None
+        found = None
+        if mask_text:
+            found = MaskSource(mask_text, tuple(of_mask or ()), tuple(versions or ()))
         mask = MaskBlocks((block_size[0], block_size[1]), *tensors, causal=causal, source=found)
     return AttentionCall(
         query,

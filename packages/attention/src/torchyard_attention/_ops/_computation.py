@@ -96,15 +96,23 @@ def _readable(call: AttentionCall) -> AttentionCall:
     """Return a call as kernels read it: captured tensors with their values in memory, and the bits
     of the mask up to date with what its mask_mod captures."""
     mask, score = call.mask, call.score_mod
-    if mask is not None and mask.source is not None:
+    if mask is not None and mask.source is not None and mask.source.captured:
         mask = current(mask, (call.query.shape[2], call.key.shape[2]))
+        assert mask.source is not None
+        captured = stored(mask.source.captured)
+        if _differs(captured, mask.source.captured):
+            mask = replace(mask, source=replace(mask.source, captured=captured))
     if score is not None and score.captured:
         captured = stored(score.captured)
-        if any(new is not old for new, old in zip(captured, score.captured, strict=True)):
+        if _differs(captured, score.captured):
             score = TracedMod(score.text, captured)
     if mask is call.mask and score is call.score_mod:
         return call
     return replace(call, mask=mask, score_mod=score)
+
+
+def _differs(some: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    return any(one is not other for one, other in zip(some, others, strict=True))
 
 
 def request_of(call: AttentionCall, *, deterministic: bool) -> AttentionRequest:
@@ -118,8 +126,9 @@ def request_of(call: AttentionCall, *, deterministic: bool) -> AttentionRequest:
         kind = ScoreKind.GENERAL
         if call.score_mod.pointwise(lse_dtype(query)):
             kind, text = ScoreKind.POINTWISE, call.score_mod.text
-            traits = tuple([(_name(t.dtype), t.ndim) for t in call.score_mod.captured])
+            traits = _traits(call.score_mod.captured)
     pages = call.pages
+    mask_text, of_mask = _mask_program(mask)
     return AttentionRequest(
         device=query.device.type,
         dtype=_name(query.dtype),
@@ -141,9 +150,23 @@ def request_of(call: AttentionCall, *, deterministic: bool) -> AttentionRequest:
         score_text=text,
         score_captured=traits,
         captured_grad=call.captured_grad if call.grad and any(call.captured_grad) else (),
+        mask_text=mask_text,
+        mask_captured=of_mask,
         page_size=0 if pages is None else int(key.shape[2]),
         dropout=call.dropout is not None,
     )
+
+
+def _mask_program(mask: MaskBlocks | None) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return the program of a block mask and what it captures; of others their kind says all."""
+    source = None if mask is None or mask.causal else mask.source
+    if source is None or not TracedMod(source.text, source.captured).pointwise(torch.float32):
+        return "", ()
+    return source.text, _traits(source.captured)
+
+
+def _traits(captured: Sequence[Tensor]) -> tuple[tuple[str, int], ...]:
+    return tuple([(_name(tensor.dtype), tensor.ndim) for tensor in captured])
 
 
 def _name(dtype: torch.dtype) -> str:

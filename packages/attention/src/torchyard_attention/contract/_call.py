@@ -25,14 +25,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskSource:
-    """The program that the bits of a mask were evaluated from, where it captures tensors.
+    """The program that the bits of a mask were evaluated from.
 
-    The op evaluates the bits again where one of the tensors was changed in place since. An
-    implementation gets bits that are up to date, and reads none of this.
+    An implementation may evaluate it within the blocks that are listed as partially visible, in
+    place of reading their bits: for each query and key that there is, both say the same. Of other
+    blocks the lists decide, whatever the program says. The op evaluates the bits again where a
+    captured tensor was changed in place since, so that a call's bits are up to date.
 
     Attributes:
-        text: the program of the mask_mod.
-        captured: the tensors that it captures, in the program's order.
+        text: the program of the mask_mod, over the indices b, h, q and k of the whole call.
+        captured: the tensors that it captures, in the program's order, with any strides.
         versions: their version counters when the bits were evaluated; -1 for a tensor that has
             none. Empty where they are not followed, as inside a compiled graph.
     """
@@ -63,7 +65,8 @@ class MaskBlocks:
         first_partial: int64 [Bm, Hm, Qb]: the offset in ``bits`` of the row of blocks; its j-th
             partial block, in the order of kv_indices, is ``bits[first_partial + j]``.
         causal: whether the mask is exactly ``q >= k``.
-        source: what the bits depend on; None where they cannot change.
+        source: what the bits were evaluated from; None where that is not known, as of a part of a
+            mask, whose indices are not the program's.
 
     All tensors are contiguous and on the query's device.
     """

@@ -36,6 +36,8 @@ _FIELDS: Final = (
     RequestField("score_captured", "dtype:dimensions of each captured tensor, commas between", ""),
     RequestField("dropout", "whether weights are dropped at random", "false"),
     RequestField("captured_grad", "whether each one's gradient is asked for, commas between", ""),
+    RequestField("mask_text", "the program of a block mask, as score_text", ""),
+    RequestField("mask_captured", "what it captures, as score_captured", ""),
 )
 
 
@@ -79,6 +81,8 @@ def _parse_request(text: Mapping[str, str]) -> AttentionRequest:
             for part in text["captured_grad"].split(",")
             if text["captured_grad"]
         ),
+        mask_text=text["mask_text"].replace("\\n", "\n"),
+        mask_captured=_captured("mask_captured", text["mask_captured"]),
     )
 
 

@@ -59,6 +59,9 @@ class AttentionRequest:
             ``torchyard_attention.programs`` reads; empty where there is none, or none is known.
         score_captured: dtype name and number of dimensions of the program's captured tensors.
         captured_grad: of each captured tensor, whether a backward is asked for its gradient; or ().
+        mask_text: the program of a block mask where it is pointwise, ``MaskSource.text``; empty
+            where there is none, or none is known.
+        mask_captured: dtype name and number of dimensions of the mask program's captured tensors.
         dropout: whether weights are dropped.
     """
 
@@ -82,6 +85,8 @@ class AttentionRequest:
     score_text: str = ""
     score_captured: tuple[tuple[str, int], ...] = ()
     captured_grad: tuple[bool, ...] = ()
+    mask_text: str = ""
+    mask_captured: tuple[tuple[str, int], ...] = ()
     page_size: int = 0
     dropout: bool = False
 
@@ -92,7 +97,8 @@ class AttentionRequest:
     def bucket(self) -> str:
         """Return the key under which the decision for this request is locked.
 
-        Of a score_mod it holds the kind alone: a lock is about sizes, not about programs.
+        Of a score_mod and a mask it holds the kind alone: a lock is about sizes, not about
+        programs.
         """
         names = ("lse", "max_scores", "grad", "deterministic", "dropout")
         flags = [name for name in names if getattr(self, name)]

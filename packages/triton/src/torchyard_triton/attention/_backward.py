@@ -9,16 +9,12 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import (
-    AttentionCall,
-    AttentionGradients,
-    ScoreMod,
-    listed_by_columns,
-)
+from torchyard_attention.contract import AttentionCall, AttentionGradients, listed_by_columns
 from torchyard_triton.attention._captured import captured_gradient, spread_of
 from torchyard_triton.attention._launch import (
     EXACT_TILES,
     Launch,
+    MaskProgram,
     Tiles,
     checked_sizes,
     lowered_mask,
@@ -47,7 +43,7 @@ def backward(
     grad_out: Tensor,
     grad_lse: Tensor | None = None,
     *,
-    mask_mod: ScoreMod | None = None,
+    mask_mod: MaskProgram | None = None,
     tiles: Tiles | Mapping[str, Tiles] | None = None,
 ) -> AttentionGradients:
     """Compute ``attention_backward/1``. The same inputs give the same bits in every run.
@@ -74,7 +70,7 @@ class BackwardPasses:
         lse: Tensor,
         grad_out: Tensor,
         grad_lse: Tensor | None,
-        mask_mod: ScoreMod | None,
+        mask_mod: MaskProgram | None,
         tiles: Tiles | Mapping[str, Tiles],
     ) -> None:
         checked_sizes(call)

@@ -8,9 +8,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
+from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_triton._launch import Launch
 from torchyard_triton.attention._launch import (
+    MaskProgram,
     Tiles,
     checked_sizes,
     lowered_mask,
@@ -57,7 +58,7 @@ def decodes(call: AttentionCall) -> bool:
 def decode(
     call: AttentionCall,
     *,
-    mask_mod: ScoreMod | None = None,
+    mask_mod: MaskProgram | None = None,
     sinks: Tensor | None = None,
     tiles: Tiles | None = None,
 ) -> AttentionResult:
@@ -79,7 +80,7 @@ def varlen(
     call: AttentionCall,
     packed: Packed,
     *,
-    mask_mod: ScoreMod | None = None,
+    mask_mod: MaskProgram | None = None,
     tiles: Tiles | None = None,
 ) -> AttentionResult:
     """Compute attention within each of several sequences that lie one after another.
@@ -115,7 +116,7 @@ class DecodePasses:
         self,
         call: AttentionCall,
         packed: Packed | None,
-        mask_mod: ScoreMod | None,
+        mask_mod: MaskProgram | None,
         sinks: Tensor | None,
         tiles: Tiles,
     ) -> None:

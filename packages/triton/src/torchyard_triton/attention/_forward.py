@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionResult, ScoreMod
+from torchyard_attention.contract import AttentionCall, AttentionResult
 from torchyard_triton.attention._launch import (
     EXACT_TILES,
     Launch,
+    MaskProgram,
     Tiles,
     checked_sizes,
     lowered_mask,
@@ -28,7 +29,7 @@ __all__ = ["ForwardPasses", "forward"]
 def forward(
     call: AttentionCall,
     *,
-    mask_mod: ScoreMod | None = None,
+    mask_mod: MaskProgram | None = None,
     sinks: Tensor | None = None,
     tiles: Tiles | None = None,
 ) -> AttentionResult:
@@ -39,9 +40,9 @@ def forward(
 
     Args:
         call: the call, of float32, float16 or bfloat16, without dropout and pages.
-        mask_mod: the program of the call's mask, over (s, b, h, q, k) as a score_mod's: kernels
-            compute it instead of reading the bits of partial blocks. Without a mask in the call it
-            is computed for every pair.
+        mask_mod: the program of the call's mask, such as its source, over (s, b, h, q, k) as a
+            score_mod's: kernels compute it instead of reading the bits of partial blocks. Without
+            a mask in the call it is computed for every pair.
         sinks: float32 [Hq]: each adds exp(sinks[h]) to the softmax's sum of its head's rows.
         tiles: None: the default of the device's architecture.
 
@@ -56,7 +57,7 @@ class ForwardPasses:
     """One forward: what its launches have in common. Arguments as of :func:`forward`."""
 
     def __init__(
-        self, call: AttentionCall, mask_mod: ScoreMod | None, sinks: Tensor | None, tiles: Tiles
+        self, call: AttentionCall, mask_mod: MaskProgram | None, sinks: Tensor | None, tiles: Tiles
     ) -> None:
         checked_sizes(call)
         self.call, self.sinks, self.tiles = call, sinks, tiles

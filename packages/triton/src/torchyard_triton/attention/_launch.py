@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, MaskBlocks, ScoreMod
+from torchyard_attention.contract import AttentionCall, MaskBlocks, MaskSource, ScoreMod
 from torchyard_programs import Input
 from torchyard_triton._launch import Launch
 from torchyard_triton.attention._limits import MAX_COUNT, MAX_LENGTH, beyond_limits
@@ -19,6 +19,7 @@ __all__ = [
     "RANGES",
     "SCORE_INPUTS",
     "Launch",
+    "MaskProgram",
     "Tiles",
     "checked_sizes",
     "lowered_mask",
@@ -29,6 +30,9 @@ __all__ = [
     "row_tiles",
     "tensor_arguments",
 ]
+
+# A program with what it captures.
+MaskProgram: TypeAlias = ScoreMod | MaskSource
 
 SCORE_INPUTS: Final = (
     Input("s", torch.float32),
@@ -116,7 +120,7 @@ def lowered_score(
     )
 
 
-def lowered_mask(mask_mod: ScoreMod) -> LoweredProgram:
+def lowered_mask(mask_mod: MaskProgram) -> LoweredProgram:
     """Return a mask's program as Triton source."""
     return lower(
         mask_mod.text,
@@ -129,7 +133,7 @@ def lowered_mask(mask_mod: ScoreMod) -> LoweredProgram:
 
 
 def program_arguments(
-    mod: ScoreMod | None, program: LoweredProgram | None, device: torch.device
+    mod: MaskProgram | None, program: LoweredProgram | None, device: torch.device
 ) -> tuple[Any, tuple[Any, ...]]:
     """Return the function of a program and its captured values; None without one."""
     if mod is None or program is None:

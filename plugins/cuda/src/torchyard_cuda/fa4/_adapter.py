@@ -20,10 +20,17 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from torchyard_attention.contract import AttentionCall, AttentionGradients, AttentionResult
+from torchyard_attention.contract import (
+    AttentionCall,
+    AttentionGradients,
+    AttentionResult,
+    MaskBlocks,
+)
 from torchyard_attention.fused import exact_backward, exact_forward, finite
+from torchyard_cuda.fa4._block_lists import by_columns, by_rows
 from torchyard_cuda.fa4._known import Signatures, install_command, known
 from torchyard_cuda.fa4._program import CutePrograms, auxiliary, lower_mask, lower_score
+from torchyard_programs import Traits
 
 __all__ = ["Fa4Backward", "Fa4Forward", "Functions", "UnknownVersionError", "functions"]
 
@@ -45,10 +52,12 @@ class Functions:
     Attributes:
         forward: returns out, lse and more.
         backward: returns the gradients of query, key and value, and perhaps more.
+        lists: returns a mask's lists of blocks as both take them.
     """
 
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
+    lists: Callable[..., Any]
 
 
 @lru_cache(maxsize=1)
@@ -60,6 +69,7 @@ def functions() -> Functions:
     """
     with _process_as_it_was():
         from flash_attn.cute import interface
+        from flash_attn.cute.block_sparsity import BlockSparseTensorsTorch
 
     found = version("flash-attn-4")
     expected = known().get(found)
@@ -68,7 +78,7 @@ def functions() -> Functions:
             f"cuda.fa4: flash-attn-4: expected one of {', '.join(known())}, got {found}; "
             f"{install_command()}"
         )
-    taken = Functions(interface._flash_attn_fwd, interface._flash_attn_bwd)
+    taken = Functions(interface._flash_attn_fwd, interface._flash_attn_bwd, BlockSparseTensorsTorch)
     check_signatures(taken, expected)
     return taken
 
@@ -94,7 +104,7 @@ def check_signatures(taken: Functions, expected: Signatures) -> None:
     Raises:
         UnknownVersionError: one that is used is missing; names it.
     """
-    for name in ("forward", "backward"):
+    for name in ("forward", "backward", "lists"):
         parameters = inspect.signature(getattr(taken, name)).parameters
         lacking = [item for item in getattr(expected, name) if item not in parameters]
         if lacking:
@@ -106,15 +116,19 @@ def check_signatures(taken: Functions, expected: Signatures) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Arguments:
-    """What of a call is passed on, [B, S, H, D], and how many keys are seen."""
+    """What of a call is passed on, [B, S, H, D], of the keys that are seen.
+
+    ``blocks`` are the lists that a mask's program is evaluated by; None: everywhere.
+    """
 
     inputs: tuple[Tensor, Tensor, Tensor]
     causal: bool
     mask: CutePrograms | None
     score: CutePrograms | None
     tensors: list[Tensor]
+    blocks: MaskBlocks | None
 
-    def keywords(self, *, backward: bool) -> dict[str, Any]:
+    def keywords(self, taken: Functions, *, backward: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"causal": self.causal}
         if self.score is not None:
             functions = self.score.functions()
@@ -123,6 +137,9 @@ class _Arguments:
                 found["score_mod_bwd"] = functions[1]
         if self.mask is not None:
             (found["mask_mod"],) = self.mask.functions()
+        if self.blocks is not None:
+            of = by_columns if backward else by_rows
+            found["block_sparse_tensors"] = taken.lists(**of(self.blocks, self.inputs[1].shape[1]))
         if self.tensors:
             found["aux_tensors"] = self.tensors
         return found
@@ -130,9 +147,11 @@ class _Arguments:
 
 def _arguments(call: AttentionCall) -> _Arguments:
     rows, keys = call.query.shape[2], call.key.shape[2]
-    masked = call.mask is not None
+    source = None if call.mask is None or call.mask.causal else call.mask.source
+    # What is no program is the causal mask: other masks without one are refused.
+    causal = call.mask is not None and source is None
     # Of a causal mask the keys behind the last row are hidden, and then rows and keys are as many.
-    seen = min(rows, keys) if masked else keys
+    seen = min(rows, keys) if causal else keys
     inputs = (
         _turned(call.query),
         _turned(call.key[:, :, :seen]),
@@ -142,11 +161,20 @@ def _arguments(call: AttentionCall) -> _Arguments:
     tensors: list[Tensor] = []
     if call.score_mod is not None:
         captured = call.score_mod.captured
-        traits = tuple((tensor.dtype, tensor.ndim) for tensor in captured)
-        score = lower_score(call.score_mod.text, traits)
+        score = lower_score(call.score_mod.text, _traits(captured))
         tensors = auxiliary(score, captured)
-    mask = lower_mask(_CAUSAL, ()) if masked and rows > keys else None
-    return _Arguments(inputs, masked and mask is None, mask, score, tensors)
+    mask = blocks = None
+    if source is not None:
+        mask = lower_mask(source.text, _traits(source.captured), first=len(tensors))
+        tensors += auxiliary(mask, source.captured)
+        blocks = call.mask
+    elif causal and rows > keys:
+        mask = lower_mask(_CAUSAL, ())
+    return _Arguments(inputs, causal and mask is None, mask, score, tensors, blocks)
+
+
+def _traits(captured: Sequence[Tensor]) -> Traits:
+    return tuple((tensor.dtype, tensor.ndim) for tensor in captured)
 
 
 def _turned(tensor: Tensor) -> Tensor:
@@ -169,7 +197,7 @@ class Fa4Forward:
                 *arguments.inputs,
                 softmax_scale=call.scale,
                 return_lse=True,
-                **arguments.keywords(backward=False),
+                **arguments.keywords(self._taken, backward=False),
             )
             out = out.transpose(1, 2).contiguous()
             if (call.mask is not None or call.score_mod is not None) and not finite(out):
@@ -205,7 +233,7 @@ class Fa4Backward:
                 softmax_scale=call.scale,
                 deterministic=torch.are_deterministic_algorithms_enabled(),
                 dlse=None if grad_lse is None else grad_lse.float().contiguous(),
-                **arguments.keywords(backward=True),
+                **arguments.keywords(self._taken, backward=True),
             )
             query, key, value = (tensor.transpose(1, 2) for tensor in found[:3])
             gradients = (

@@ -17,10 +17,12 @@ class Signatures:
 
     Attributes:
         forward, backward: names of arguments of the private forward and backward.
+        lists: names of what holds a mask's lists of blocks.
     """
 
     forward: tuple[str, ...]
     backward: tuple[str, ...]
+    lists: tuple[str, ...]
 
 
 @cache
@@ -28,7 +30,7 @@ def known() -> Mapping[str, Signatures]:
     """Return what was read, by version."""
     text = files("torchyard_cuda.fa4").joinpath("known.json").read_text(encoding="utf-8")
     return {
-        version: Signatures(tuple(found["forward"]), tuple(found["backward"]))
+        version: Signatures(*(tuple(found[name]) for name in ("forward", "backward", "lists")))
         for version, found in json.loads(text).items()
     }
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from torchyard_cuda.fa4._emission import HEADER, function_text
-from torchyard_programs import Graph, Input, Traits, program_graph
+from torchyard_programs import Graph, Input, Traits, UnsupportedProgramError, program_graph
 from torchyard_triton.lowering import module_of
 
 __all__ = ["INPUTS", "CutePrograms", "auxiliary", "lower_mask", "lower_score"]
@@ -27,6 +27,12 @@ _RANGES: Final = (
     ("h", 0, 2**20 - 1),
     ("q", 0, 2**28 - 1),
     ("k", 0, 2**28 - 1),
+)
+_FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
+# Operations on floating point numbers that round nothing, or in one way alone.
+_EXACT: Final = frozenset(
+    {"abs", "cast", "clamp_max", "clamp_min", "constant", "detach", "load", "maximum", "minimum"}
+    | {"neg", "where"}
 )
 _MASK: Final = ("b", "h", "q_idx", "kv_idx", "seqlen_info", "aux_tensors")
 _SCORE: Final = ("s", *_MASK)
@@ -87,8 +93,19 @@ def lower_score(text: str, captured: Traits, *, first: int = 0) -> CutePrograms:
 
 @lru_cache(maxsize=1024)
 def lower_mask(text: str, captured: Traits, *, first: int = 0) -> CutePrograms:
-    """Return a mask_mod of ``b h q k`` as mask_mod. Arguments and errors as of lower_score."""
+    """Return a mask_mod of ``b h q k`` as mask_mod. Arguments and errors as of lower_score.
+
+    It shows the pairs that the mask's bits show, which other implementations read: what a compiler
+    may round in another way is refused too.
+    """
     graph = program_graph(text, INPUTS[1:], captured, result="bool", ranges=_RANGES).graph
+    for number in graph.needed((graph.result,)):
+        node = graph.nodes[number]
+        if node.dtype in _FLOATS and node.op not in _EXACT:
+            name = node.data if node.op == "call" else node.op
+            raise UnsupportedProgramError(
+                f"{name} of {node.dtype}, whose rounding decides what is visible"
+            )
     tensors = _read(graph, (graph.result,))
     places = _places(tensors, first)
     mask = function_text("mask", _MASK, graph, graph.result, places, like="kv_idx")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from torchyard import Platform, ReasonCode, Verdict
 from torchyard_attention.contract import AttentionRequest, MaskKind, ScoreKind
 from torchyard_cuda._capability import accelerator_of, capability, refused_machine
 from torchyard_cuda.fa4._known import install_command, known
 
-__all__ = ["supports"]
+if TYPE_CHECKING:
+    from torchyard_programs import Traits
+
+__all__ = ["BLOCKS", "supports"]
 
 _DTYPES: Final = ("float16", "bfloat16")
 _OTHERS: Final = "cuda.triton and attention.tiled compute it"
+# By the GPU's generation: the rows of which a mask's blocks have a multiple, and their keys, as
+# tiles of heads up to _LARGEST_MASKED need them.
+BLOCKS: Final = MappingProxyType({9: (128, 128), 10: (256, 128)})
+_LARGEST_MASKED: Final = 128
 _HOPPER: Final = (9, 0)
 _BLACKWELL: Final = 10
 # flash_bwd_sm90.py takes rows for those of packed heads, which its backward never packs: a program
@@ -34,6 +43,7 @@ def supports(request: AttentionRequest, platform: Platform, *, backward: bool) -
         or _call(request, backward=backward)
         or _heads(request, platform, backward=backward)
         or _program(request, platform, backward=backward)
+        or _mask(request, platform, backward=backward)
         or Verdict.yes(
             f"FlashAttention-4 {platform.library('flash-attn-4')}, compiled when first used"
         )
@@ -67,12 +77,6 @@ def _call(request: AttentionRequest, *, backward: bool) -> Verdict | None:
         )
     if request.dropout:
         return Verdict.no(ReasonCode.DROPOUT, "drops no weights", "use attention.tiled")
-    if request.mask is MaskKind.BLOCKS:
-        return Verdict.no(
-            ReasonCode.MASK,
-            "takes a mask as a program, and a call has its bits",
-            _OTHERS,
-        )
     if request.page_size:
         return Verdict.no(ReasonCode.LAYOUT, "is given contiguous keys, got pages", _OTHERS)
     if request.max_scores:
@@ -132,14 +136,11 @@ def _program(request: AttentionRequest, platform: Platform, *, backward: bool) -
         return Verdict.no(
             ReasonCode.GRAD, "has no gradients of captured tensors", "use cuda.triton"
         )
-    import torch
-
     from torchyard_cuda.fa4._program import lower_score
     from torchyard_programs import UnsupportedProgramError
 
-    traits = tuple((getattr(torch, name), ndim) for name, ndim in request.score_captured)
     try:
-        program = lower_score(request.score_text, traits)
+        program = lower_score(request.score_text, _traits(request.score_captured))
     except UnsupportedProgramError as error:
         return Verdict.no(ReasonCode.SCORE_MOD, f"score_mod: {error}", _OTHERS)
     shared = request.q_heads != request.kv_heads
@@ -152,3 +153,50 @@ def _program(request: AttentionRequest, platform: Platform, *, backward: bool) -
             "use cuda.triton",
         )
     return None
+
+
+def _mask(request: AttentionRequest, platform: Platform, *, backward: bool) -> Verdict | None:
+    """Judge a block mask: its program, and its lists by blocks of the kernels' sizes."""
+    if request.mask is not MaskKind.BLOCKS:
+        return None
+    if not request.mask_text:
+        return Verdict.no(
+            ReasonCode.MASK,
+            "takes a mask as a pointwise program, and of this one the bits alone are known",
+            _OTHERS,
+        )
+    rows, keys = BLOCKS[_generation(platform) or _HOPPER[0]]
+    if request.block_size[0] % rows or request.block_size[1] != keys:
+        return Verdict.no(
+            ReasonCode.MASK,
+            f"follows blocks of a multiple of {rows} rows and {keys} keys, got "
+            f"{request.block_size}",
+            f"create_block_mask(..., BLOCK_SIZE=({rows}, {keys})); {_OTHERS}",
+        )
+    if max(request.head_dim, request.value_dim) > _LARGEST_MASKED:
+        return Verdict.no(
+            ReasonCode.HEAD_DIM,
+            f"with a block mask takes heads up to {_LARGEST_MASKED}, got "
+            f"{(request.head_dim, request.value_dim)}",
+            _OTHERS,
+        )
+    if request.deterministic and backward:
+        return Verdict.no(
+            ReasonCode.DETERMINISM,
+            "its deterministic gradients were not tried with a block mask",
+            _OTHERS,
+        )
+    from torchyard_cuda.fa4._program import lower_mask
+    from torchyard_programs import UnsupportedProgramError
+
+    try:
+        lower_mask(request.mask_text, _traits(request.mask_captured))
+    except UnsupportedProgramError as error:
+        return Verdict.no(ReasonCode.MASK, f"mask_mod: {error}", _OTHERS)
+    return None
+
+
+def _traits(captured: Sequence[tuple[str, int]]) -> Traits:
+    import torch
+
+    return tuple((getattr(torch, name), ndim) for name, ndim in captured)

@@ -25,6 +25,7 @@ from torch import Tensor
 from torchyard_cuda._torch_compat import fake_tensors
 from torchyard_cuda.fa4._adapter import Functions, functions
 from torchyard_cuda.fa4._program import INPUTS, auxiliary, lower_mask, lower_score
+from torchyard_cuda.fa4._verdict import BLOCKS
 from torchyard_programs import trace
 
 __all__ = ["PROGRAMS", "Heads", "Row", "rows"]
@@ -153,6 +154,7 @@ def _compile(
     taken: Functions, name: str, direction: str, results: list[Any], heads: Heads
 ) -> list[Any]:
     keywords, captured = _keywords(name, direction)
+    masked = name != "plain" and PROGRAMS[name][0] == "mask"
 
     def empty(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
         return torch.empty(shape, dtype=dtype, device="cuda")
@@ -160,6 +162,8 @@ def _compile(
     with fake_tensors(), torch.no_grad():
         if captured:
             keywords["aux_tensors"] = [empty(*shape, dtype=dtype) for shape, dtype in captured]
+        if masked:
+            keywords["block_sparse_tensors"] = taken.lists(**_lists(direction))
         query = empty(2, _LENGTH, _HEADS, heads.head_dim)
         key = empty(2, _LENGTH, heads.kv_heads, heads.head_dim)
         value = empty(2, _LENGTH, heads.kv_heads, heads.value_dim)
@@ -169,6 +173,21 @@ def _compile(
         out, lse = (empty(*shape, dtype=dtype) for shape, dtype in results)
         taken.backward(query, key, value, out, empty(*out.shape), lse, **keywords)
         return results
+
+
+def _lists(direction: str) -> dict[str, Any]:
+    """Return a mask's lists, without values, of blocks that the architecture takes."""
+    from flash_attn.cute import interface
+
+    size = BLOCKS[int(interface._get_device_arch()) // 10]
+    rows, keys = (-(-_LENGTH // of) for of in size)
+    # By rows of blocks for the forward, by columns for the backward.
+    lines, width = (rows, keys) if direction == "forward" else (keys, rows)
+    found: dict[str, Any] = {"block_size": size}
+    for kind in ("mask", "full"):
+        for name, shape in (("cnt", (1, 1, lines)), ("idx", (1, 1, lines, width))):
+            found[f"{kind}_block_{name}"] = torch.empty(shape, dtype=torch.int32, device="cuda")
+    return found
 
 
 def _keywords(
