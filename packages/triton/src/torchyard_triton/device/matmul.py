@@ -20,4 +20,8 @@ def matmul(left, right, total=None):
     """
     if _INTERPRETED and left.dtype == tl.bfloat16:
         left, right = left.to(tl.float32), right.to(tl.float32)
-    return tl.dot(left, right, total, input_precision="ieee")
+    # Triton 3.3 takes no constant None for a sum.
+    if total is None:
+        return tl.dot(left, right, input_precision="ieee")
+    else:
+        return tl.dot(left, right, total, input_precision="ieee")
