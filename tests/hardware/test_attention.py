@@ -24,6 +24,12 @@ def _window(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
     return (q_idx >= kv_idx) & (q_idx - kv_idx < _WINDOW)
 
 
+def _documents(device: str) -> Callable[..., Any]:
+    """Return a mask that captures a tensor, which kernels that take programs read."""
+    ids = torch.arange(_SHAPE[2], device=device) // 75
+    return lambda b, h, q_idx, kv_idx: (ids[q_idx] == ids[kv_idx]) & (q_idx >= kv_idx)
+
+
 def _inputs(dtype: torch.dtype, device: str) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     drawn = [torch.randn(_SHAPE, generator=generator).to(dtype) for _ in range(3)]
@@ -31,14 +37,17 @@ def _inputs(dtype: torch.dtype, device: str) -> list[Tensor]:
 
 
 def _run(
-    inputs: list[Tensor], mask_mod: Callable[..., Any] | None, slopes: Tensor | None, **options: Any
+    inputs: list[Tensor],
+    mask_of: Callable[[str], Callable[..., Any]] | None,
+    slopes: Tensor | None,
+    **options: Any,
 ) -> list[Tensor]:
     """Return the output and the gradients, in float64 on the CPU."""
     length = _SHAPE[2]
     device = inputs[0].device.type
     mask = None
-    if mask_mod is not None:
-        mask = create_block_mask(mask_mod, None, None, length, length, device=device)
+    if mask_of is not None:
+        mask = create_block_mask(mask_of(device), None, None, length, length, device=device)
 
     def bias(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         assert slopes is not None
@@ -53,17 +62,24 @@ def _run(
 
 
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
-@pytest.mark.parametrize("mask_mod", [None, _causal, _window], ids=["full", "causal", "window"])
+@pytest.mark.parametrize(
+    "mask_of",
+    [None, lambda device: _causal, lambda device: _window, _documents],
+    ids=["full", "causal", "window", "documents"],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_output_and_gradients_equal_the_reference(
-    device: str, dtype: torch.dtype, mask_mod: Callable[..., Any] | None, biased: bool
+    device: str,
+    dtype: torch.dtype,
+    mask_of: Callable[[str], Callable[..., Any]] | None,
+    biased: bool,
 ) -> None:
     slopes = torch.linspace(0.01, 0.1, _SHAPE[1]) if biased else None
     on_device = None if slopes is None else slopes.to(device).requires_grad_()
-    found = _run(_inputs(dtype, device), mask_mod, on_device)
+    found = _run(_inputs(dtype, device), mask_of, on_device)
     in_float64 = [tensor.detach().double().requires_grad_() for tensor in _inputs(dtype, "cpu")]
     exact_slopes = None if slopes is None else slopes.double().requires_grad_()
-    truth = _run(in_float64, mask_mod, exact_slopes, implementation="attention.reference")
+    truth = _run(in_float64, mask_of, exact_slopes, implementation="attention.reference")
     for mine, right in zip(found, truth, strict=True):
         # Rounded inputs and outputs, and sums over at most a row's keys.
         allowed = 4 * torch.finfo(dtype).eps * math.sqrt(_SHAPE[2]) * float(right.abs().max())

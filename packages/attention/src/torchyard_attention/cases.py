@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from torchyard_attention.contract import AttentionCall, AttentionRequest
-from torchyard_attention.testing import make_call, request_of
+from torchyard_attention.testing import make_call, request_of, traced_mask_mod
 
-__all__ = ["CASES", "MASKS", "SCORE_MODS", "Case"]
+__all__ = ["CASES", "MASKS", "MASK_MODS", "SCORE_MODS", "Case"]
 
 # (B, Hq, Sq, Sk) -> bool [Bm, Hm, Sq, Sk]
 _Mask = Callable[[int, int, int, int], Tensor]
@@ -87,6 +87,26 @@ MASKS: Final[Mapping[str, _Mask]] = MappingProxyType(
         "nothing": _nothing,
         "everything": _everything,
     }
+)
+
+
+def _window_mod() -> _Function:
+    return lambda b, h, q, k: (q >= k) & (q - k < 50)
+
+
+def _documents_mod() -> _Function:
+    starts = torch.arange(1, 10) * 37
+    return lambda b, h, q, k: (q // starts[b] == k // starts[b]) & (q >= k)
+
+
+def _per_head_mod() -> _Function:
+    widths = 20 * torch.arange(1, 10, dtype=torch.int32)
+    return lambda b, h, q, k: (q - k).abs() < widths[h]
+
+
+# Functions that show what the masks of these names show, for up to nine batches and heads.
+MASK_MODS: Final[Mapping[str, Callable[[], _Function]]] = MappingProxyType(
+    {"window": _window_mod, "documents": _documents_mod, "per_head": _per_head_mod}
 )
 
 
@@ -160,6 +180,7 @@ class Case:
             element of the last dimension), ``expanded`` (one key head's memory for all),
             ``padded`` (rows three elements apart) or ``offset`` (one element behind the start of
             its memory, so that no vector is aligned).
+        recorded: whether the mask has a program, that of MASK_MODS.
     """
 
     name: str
@@ -167,6 +188,7 @@ class Case:
     mask: str = ""
     score_mod: str = ""
     layout: str = "contiguous"
+    recorded: bool = False
 
     def call(self, device: str = "cpu") -> AttentionCall:
         """Build the call."""
@@ -182,6 +204,12 @@ class Case:
             visible=visible,
             score_mod=SCORE_MODS[self.score_mod]() if self.score_mod else None,
         )
+        if self.recorded:
+            assert visible is not None
+            shape = (visible.shape[0], visible.shape[1], *shape[2:])
+            size = sizes.get("block_size", (128, 128))
+            mask = traced_mask_mod(MASK_MODS[self.mask](), shape, size, device)
+            call = replace(call, mask=mask)
         if self.layout == "contiguous":
             return call
         query, key, value = (_LAYOUTS[self.layout](t) for t in (call.query, call.key, call.value))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -26,6 +26,27 @@ def _out_only(name: str) -> Case:
     return replace(case, name=f"{name}-out", sizes={**case.sizes, "lse": False})
 
 
+def _recorded() -> Iterator[Case]:
+    """Yield cases of masks with programs, of blocks that some kernels take them by alone."""
+    bfloat16: dict[str, Any] = {"dtype": torch.bfloat16, "kv_heads": 2}
+    tall = {"dtype": torch.float16, "block_size": (256, 128)}
+    yield Case("mask-program-window", {"q_length": 300, **bfloat16}, "window", recorded=True)
+    yield Case(
+        "mask-program-documents",
+        {"q_length": 290, "kv_length": 300, **tall},
+        "documents",
+        recorded=True,
+    )
+    yield Case(
+        "mask-program-per_head-alibi",
+        {"q_length": 260, "captured_grad": False, **bfloat16},
+        "per_head",
+        "alibi",
+        recorded=True,
+    )
+    yield Case("mask-program-small-blocks", {"block_size": (16, 24)}, "documents", recorded=True)
+
+
 GRID: Final[Mapping[str, Case]] = MappingProxyType(
     {
         **CASES,
@@ -42,6 +63,7 @@ GRID: Final[Mapping[str, Case]] = MappingProxyType(
                 {"dtype": torch.bfloat16, "kv_heads": 2, "q_length": 150},
                 "random",
             ),
+            *_recorded(),
         ),
     }
 )
