@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 
+from torchyard_triton._frozen_tables import frozen_table
 from torchyard_triton._measured_tiles import measured_tiles
 from torchyard_triton.architectures import names_of
 from torchyard_triton.attention._launch import Tiles, padded
@@ -19,19 +18,13 @@ __all__ = ["heads_of", "table_tiles", "tiles_for", "tiles_of"]
 _HALF: Final = 2
 _ROW: Final = 256
 _LEAST: Final = 16
-
-
-@cache
-def _table() -> dict[str, Any]:
-    text = files("torchyard_triton").joinpath("tuning.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
+_FILE: Final = "tuning.json"
 
 
 @cache
 def tiles_of(architecture: str) -> Mapping[str, Tiles]:
     """Return the tiles of each kernel on an architecture; a default where it has no own."""
-    table = _table()
+    table = frozen_table(_FILE)
     rows = dict(table["default"])
     for name in reversed(names_of(architecture)):
         rows |= table["architectures"].get(name, {})
@@ -45,7 +38,7 @@ def heads_of(architecture: str) -> Mapping[int, Mapping[str, Tiles]]:
     A size is a power of two, for heads that are padded to it, of two-byte elements.
     """
     found: dict[int, Mapping[str, Tiles]] = {}
-    for size, rows in _table()["heads"]["sizes"].items():
+    for size, rows in frozen_table(_FILE)["heads"]["sizes"].items():
         own: dict[str, Any] = {}
         for name in reversed(names_of(architecture)):
             own |= rows.get(name, {})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
-from typing import Any
 
+from torchyard_triton._frozen_tables import frozen_table
 from torchyard_triton.architectures import names_of
 
 __all__ = ["LinearTiles", "linear_tiles"]
@@ -39,13 +37,6 @@ class LinearTiles:
 
 
 @cache
-def _table() -> dict[str, Any]:
-    text = files("torchyard_triton.linear").joinpath("tiles.json").read_text(encoding="utf-8")
-    table: dict[str, Any] = json.loads(text)
-    return table
-
-
-@cache
 def linear_tiles(architecture: str, kind: str) -> LinearTiles:
     """Return an architecture's tiles; the default where it has no own.
 
@@ -53,7 +44,7 @@ def linear_tiles(architecture: str, kind: str) -> LinearTiles:
         architecture: as ``torchyard_triton.architectures`` names it.
         kind: ``half``, ``float32``, ``gated`` or ``rounded`` (a weight of int8 or int4).
     """
-    table = _table()
+    table = frozen_table("linear/tiles.json")
     rows = dict(table["default"])
     for name in reversed(names_of(architecture)):
         rows |= table["architectures"].get(name, {})

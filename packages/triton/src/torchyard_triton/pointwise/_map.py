@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,15 +14,13 @@ from torchyard_kernels.pointwise.contract.layout import (
     device_of_call,
     on_device,
 )
+from torchyard_triton._frozen_tables import frozen_table
 from torchyard_triton._launch import Launch
 from torchyard_triton.lowering import captured_values
 from torchyard_triton.pointwise._kernel import kernel_of, program_of
 from torchyard_triton.pointwise._table import table_of
 
 __all__ = ["compute", "map_launch"]
-
-_BLOCK: Final = 1024
-_WARPS: Final = 4
 
 
 def compute(call: PointwiseCall) -> tuple[list[Tensor], ...]:
@@ -58,15 +56,16 @@ def map_launch(call: PointwiseCall) -> tuple[Launch, tuple[list[Tensor], ...]]:
         [*items, *elements, *(result[number] for result in results)]
         for number, items in enumerate(given)
     ]
-    table = table_of(groups, shapes, device, _BLOCK)
+    tiles = frozen_table("pointwise/tiles.json")["default"]["map"]
+    table = table_of(groups, shapes, device, tiles["block"])
     values = tuple(
         () if program.elements else captured_values(one, captured) for one in program.lowered
     )
     constants: dict[str, Any] = {
         "DIMENSIONS": table.dimensions,
         "ALIGNED": table.aligned,
-        "BLOCK": _BLOCK,
-        "num_warps": _WARPS,
+        "BLOCK": tiles["block"],
+        "num_warps": tiles["warps"],
     }
     arguments = table.rows, table.chunks, values
     grid = (table.chunks.shape[0],)

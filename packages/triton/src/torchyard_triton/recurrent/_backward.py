@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,12 +16,9 @@ from torchyard_kernels.recurrent.contract import (
 )
 from torchyard_triton._launch import Launch
 from torchyard_triton.recurrent._layers import lengths_of, sizes_of
-from torchyard_triton.recurrent._tiles import StepTiles
+from torchyard_triton.recurrent._tiles import StepTiles, step_tiles
 
 __all__ = ["BackwardSteps", "backward"]
-
-# With 32 columns an LSTM's gradients take all registers of sm_80, and spill.
-_TILES: Final = StepTiles(columns=16)
 
 
 def backward(
@@ -150,7 +147,7 @@ class BackwardSteps:
             reserve.new_empty((*shape, sizes.hidden)) if call.kind is RecurrentKind.GRU else None
         )
         self._lengths = lengths_of(call)
-        self._tiles = (_TILES if tiles is None else tiles).within(sizes.batch)
+        self._tiles = (step_tiles("step_gradient") if tiles is None else tiles).within(sizes.batch)
         self._kind = call.kind
 
     def launches(self) -> list[Launch]:

@@ -16,7 +16,7 @@ from torchyard_kernels.recurrent.contract import (
 from torchyard_triton._launch import Launch
 from torchyard_triton.linear._tiles import LinearTiles
 from torchyard_triton.recurrent._layers import input_sums, lengths_of, sizes_of
-from torchyard_triton.recurrent._tiles import StepTiles
+from torchyard_triton.recurrent._tiles import StepTiles, step_tiles
 
 __all__ = ["ForwardSteps", "forward"]
 
@@ -117,7 +117,7 @@ class ForwardSteps:
             else call.cell[index].to(torch.float32, copy=True).contiguous()
         )
         bias = self._weights.b_hh
-        self._tiles = (StepTiles() if tiles is None else tiles).within(sizes.batch)
+        self._tiles = (step_tiles("step") if tiles is None else tiles).within(sizes.batch)
         self._constants: dict[str, Any] = {
             "KIND": str(call.kind),
             "BIAS": bias is not None and call.kind is RecurrentKind.GRU,

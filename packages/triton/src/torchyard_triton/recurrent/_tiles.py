@@ -1,10 +1,13 @@
-"""How a step is cut."""
+"""How a step is cut; frozen in ``tiles.json`` with date and reason."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
-__all__ = ["StepTiles"]
+from torchyard_triton._frozen_tables import frozen_table
+
+__all__ = ["StepTiles", "step_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +20,9 @@ class StepTiles:
         warps, stages: of the compiled kernel.
     """
 
-    rows: int = 64
-    columns: int = 32
-    depth: int = 64
+    rows: int
+    columns: int
+    depth: int
     warps: int = 4
     stages: int = 2
 
@@ -37,3 +40,13 @@ class StepTiles:
             "num_warps": self.warps,
             "num_stages": self.stages,
         }
+
+
+@cache
+def step_tiles(kernel: str) -> StepTiles:
+    """Return the tiles of a kernel, which are the same on every architecture.
+
+    Args:
+        kernel: ``step`` or ``step_gradient``.
+    """
+    return StepTiles(**frozen_table("recurrent/tiles.json")["default"][kernel])

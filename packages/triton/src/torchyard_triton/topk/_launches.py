@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from torchyard_kernels.topk.contract import Order, TopKCall
+from torchyard_triton._frozen_tables import frozen_table
 from torchyard_triton._launch import Launch
 from torchyard_triton.topk._ways import Ways
 
 __all__ = ["Elements", "Results", "count_launch", "network_launch", "select_launch", "sort_launch"]
 
 _INTEGERS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_BLOCK: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +117,8 @@ def select_launch(
         *(elements.call.k, elements.length, part, *elements.strides()),
     )
     constants = elements.constants(last=last) | {"SEGMENTED": offsets is not None}
-    constants |= {"BLOCK": _BLOCK, "num_warps": 4}
+    tiles = _tiles("topk_select")
+    constants |= {"BLOCK": tiles["block"], "num_warps": tiles["warps"]}
     return Launch(topk_select, grid, arguments, constants)
 
 
@@ -172,7 +173,14 @@ def sort_launch(results: Results, finals: Results) -> Launch:
         *(results.values, results.indices, results.ranks),
         *(finals.values, finals.indices, width),
     )
-    return Launch(topk_sort, (rows,), arguments, {"PADDED": _padded(width), "num_warps": 4})
+    constants = {"PADDED": _padded(width), "num_warps": _tiles("topk_sort")["warps"]}
+    return Launch(topk_sort, (rows,), arguments, constants)
+
+
+def _tiles(kernel: str) -> dict[str, int]:
+    """Return what a kernel is compiled with on every architecture."""
+    found: dict[str, int] = frozen_table("topk/ways.json")["default"][kernel]
+    return found
 
 
 def _padded(size: int) -> int:

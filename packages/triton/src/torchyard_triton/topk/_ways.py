@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from torchyard_triton._frozen_tables import frozen_table
 from torchyard_triton.architectures import names_of
 
 __all__ = ["Ways", "ways_of"]
@@ -45,6 +44,5 @@ def ways_of(architecture: str) -> Ways:
     Args:
         architecture: as ``torchyard_triton.architectures`` names it.
     """
-    text = files("torchyard_triton.topk").joinpath("ways.json").read_text(encoding="utf-8")
-    rows: dict[str, dict[str, Any]] = json.loads(text)["architectures"]
+    rows: dict[str, dict[str, Any]] = frozen_table("topk/ways.json")["architectures"]
     return next((Ways(**rows[name]) for name in names_of(architecture) if name in rows), Ways())
