@@ -116,6 +116,13 @@ CERTIFIED = ("attention", "cpu", "simulated")
 # and how their certificates by it are called.
 CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
+# A kernel that never ends would hold the device until somebody looks. Of pytest: after so many
+# seconds of one test its process shows where it is, and ends. pytest-xdist gives the test's file to
+# another process, which would end likewise: after the second the run is over.
+ENDED = (
+    *("-o", "faulthandler_timeout=120", "-o", "faulthandler_exit_on_timeout=true"),
+    "--max-worker-restart=1",
+)
 # What the tests of an accelerator call.
 ON_DEVICE = ("attention", "collectives", "export", "kernels")
 EVIDENCE = "--evidence="
@@ -652,7 +659,7 @@ def certify_on_device(session: nox.Session, target: str) -> None:
         # torch has AMD's GPUs as devices of type cuda.
         device = "xpu" if target == "xpu" else "cuda"
         session.run(
-            *("pytest", "--numprocesses=auto", "packages/triton/tests"),
+            *("pytest", "--numprocesses=auto", "--dist=loadfile", *ENDED, "packages/triton/tests"),
             env={"TORCHYARD_TRITON_ON": device},
         )
         race = ("-m", "benchmarks.accelerators", f"--json={folder / 'races.json'}")

@@ -18,9 +18,8 @@ from torchyard_triton.autotune import Finding, _trials, measure
 from torchyard_triton.autotune import _search as search
 from torchyard_triton.autotune._trials import TRIALS, Trial, trial_call
 
-_CPU: Final = torch.device("cpu")
 _DEFAULT: Final = Tiles(rows=32, keys=32)
-_SIZES: Final[dict[str, Any]] = {"device": _CPU, "head_dims": (16,), "length": 24}
+_SIZES: Final[dict[str, Any]] = {"dtype": torch.float32, "head_dims": (16,), "length": 24}
 
 
 @pytest.fixture(autouse=True)
@@ -64,28 +63,32 @@ class _Clock:
         return self._cost(self._tiles[id(run)])
 
 
-def _find(kernel: str, clock: _Clock) -> Finding:
-    (found,) = measure((kernel,), lambda *_: _DEFAULT, dtype=torch.float32, timer=clock, **_SIZES)
+def _find(kernel: str, clock: _Clock, device: torch.device) -> Finding:
+    (found,) = measure((kernel,), lambda *_: _DEFAULT, timer=clock, device=device, **_SIZES)
     return found
 
 
 @pytest.mark.parametrize("kernel", TRIALS)
 def test_the_fastest_tiles_are_found_and_compute_the_same(
-    kernel: str, monkeypatch: pytest.MonkeyPatch
+    kernel: str, monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     half = _Clock(monkeypatch, lambda tiles: tiles.rows / 16 * 64 / tiles.keys)
-    found = _find(kernel, half)
+    found = _find(kernel, half, device)
     assert (found.best, found.refused) == (Tiles(rows=16, keys=64), ())
     assert found.gain == 4.0
 
 
-def test_what_is_not_clearly_faster_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_clearly_faster_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
     clock = _Clock(monkeypatch, lambda tiles: 1.0 if tiles == _DEFAULT else 0.98)
-    found = _find("attention_forward", clock)
+    found = _find("attention_forward", clock, device)
     assert (found.best, found.gain) == (_DEFAULT, 1.0)
 
 
-def test_tiles_whose_results_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_whose_results_differ_are_refused(
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
     make = TRIALS["attention_forward"]
 
     def broken(call: Any, tiles: Tiles) -> Trial:
@@ -99,8 +102,8 @@ def test_tiles_whose_results_differ_are_refused(monkeypatch: pytest.MonkeyPatch)
     (found,) = measure(
         ("attention_forward",),
         lambda *_: _DEFAULT,
-        dtype=torch.float32,
         timer=lambda run: float(next(times)),
+        device=device,
         **_SIZES,
     )
     assert found.best.keys != 64
@@ -108,7 +111,7 @@ def test_tiles_whose_results_differ_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tiles_that_do_not_compile_are_refused_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, device: torch.device
 ) -> None:
     make = TRIALS["attention_forward"]
 
@@ -121,16 +124,16 @@ def test_tiles_that_do_not_compile_are_refused_with_the_reason(
     (found,) = measure(
         ("attention_forward",),
         lambda *_: _DEFAULT,
-        dtype=torch.float32,
         timer=lambda _: 1.0,
+        device=device,
         **_SIZES,
     )
     assert [text for text in found.refused if text.endswith("out of resource: shared memory")]
 
 
-def test_an_unknown_kernel_is_refused_by_name() -> None:
+def test_an_unknown_kernel_is_refused_by_name(device: torch.device) -> None:
     with pytest.raises(ValueError, match=r"kernels: expected some of attention_forward.*got 'x'"):
-        list(measure(("x",), lambda *_: _DEFAULT, device=_CPU))
+        list(measure(("x",), lambda *_: _DEFAULT, device=device))
 
 
 def _tiles() -> Tiles:
@@ -182,22 +185,24 @@ def test_a_file_with_other_tiles_is_left_alone_with_a_warning(tiles: dict[str, A
 def test_the_command_refuses_a_device_that_is_not_there() -> None:
     from torchyard_triton.autotune.__main__ import command
 
-    result = CliRunner().invoke(command, ["--device", "cuda"])
-    if not torch.cuda.is_available():
-        assert result.exit_code == 2
-        assert "expected a device of this machine, got cuda: no accelerator" in result.output
+    found = torch.accelerator.current_accelerator(check_available=True)
+    absent = "xpu" if found is not None and found.type == "cuda" else "cuda"
+    result = CliRunner().invoke(command, ["--device", absent])
+    assert result.exit_code == 2
+    text = f"expected a device of this machine, got {absent}: {found or 'no accelerator'}"
+    assert text in result.output
 
 
-def test_a_search_shows_rows_for_the_table() -> None:
+def test_a_search_shows_rows_for_the_table(device: torch.device) -> None:
     from torchyard_triton.autotune.__main__ import found_by
 
     (found,) = found_by(
-        *("sm_90", _CPU, ("attention_forward",), (16,), 24, True), timer=lambda _: 1.0
+        *("sm_90", device, ("attention_forward",), (16,), 24, True), timer=lambda _: 1.0
     )
     assert found.default == found.best == tuning.table_tiles("sm_90", "attention_forward", 16)
 
 
-def test_a_trial_needs_no_mask_and_has_a_gradient_for_its_slopes() -> None:
-    call = trial_call(_CPU, torch.float32, 16, 24)
+def test_a_trial_needs_no_mask_and_has_a_gradient_for_its_slopes(device: torch.device) -> None:
+    call = trial_call(device, torch.float32, 16, 24)
     assert call.mask is None
     assert call.captured_grad == (True,)

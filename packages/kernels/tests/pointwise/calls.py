@@ -28,7 +28,8 @@ _ROUNDINGS: Final = 8
 def call_of(function: Callable[..., Any], *lists: Sequence[Any], out: _Out = ()) -> PointwiseCall:
     """Return the call of a function, which may capture tensors, for the groups of some lists."""
     inputs = tuple((f"x{number}", None) for number in range(len(lists)))
-    text, captured = trace(function, "fn", inputs, torch.device("cpu"))
+    # What is captured is where the lists are, on whichever device a suite has its tensors.
+    text, captured = trace(function, "fn", inputs, torch.device("cpu"), anywhere=True)
     return call_of_text(text, lists, out, tuple(captured))
 
 

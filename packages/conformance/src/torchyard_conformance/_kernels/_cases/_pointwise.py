@@ -81,7 +81,9 @@ class PointwiseCase(Case):
         whole = first[0].is_floating_point()
         numbers = [0.25 * (at + 1) if whole else at + 2 for at in range(len(first))]
         captured = () if self.captured is None else (tensor(self.captured, self.dtype),)
-        text, found = trace(self._traced(captured), self.name, _INPUTS, torch.device("cpu"))
+        # What is captured is moved with the rest.
+        traced, host = self._traced(captured), torch.device("cpu")
+        text, found = trace(traced, self.name, _INPUTS, host, anywhere=True)
         results = 2 if self.function == "pair" else 1
         out = tuple([torch.zeros_like(item) for item in first] for _ in range(results))
         request = PointwiseRequest(

@@ -47,7 +47,8 @@ class Recorded:
 def record(function: Callable[..., Any], dtype: torch.dtype, inputs: tuple[str, ...]) -> Recorded:
     """Record a function of inputs of a dtype."""
     named = tuple((name, dtype) for name in inputs)
-    text, captured = trace(function, "a case's function", named, torch.device("cpu"))
+    host = torch.device("cpu")
+    text, captured = trace(function, "a case's function", named, host, anywhere=True)
     return Recorded(text, tuple(captured), inputs)
 
 
