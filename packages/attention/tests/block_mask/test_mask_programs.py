@@ -30,6 +30,8 @@ from torchyard_attention.masks import document, sliding_window
 from torchyard_attention.visibility import dense_visibility
 
 _BATCH, _HEADS, _LENGTH = 2, 4, 72
+# With options a call is none that a fast path computes without a decision.
+_OPTIONS = {"cpu.rows_per_item": 64}
 _IDS = torch.arange(_LENGTH) // 20
 _WIDTHS = torch.tensor([3, 9, 20, 50])
 
@@ -152,8 +154,7 @@ def test_a_captured_tensor_that_changes_changes_both() -> None:
 
 
 def _attend(mask: BlockMask) -> Any:
-    # With options it is no call that a fast path computes without a decision.
-    return flex_attention(_query(), _query(), _query(), block_mask=mask, kernel_options={})
+    return flex_attention(_query(), _query(), _query(), block_mask=mask, kernel_options=_OPTIONS)
 
 
 def _seen(function: Callable[[], Any]) -> list[AttentionCall]:
@@ -180,17 +181,26 @@ def test_every_way_of_a_call_keeps_the_program(mask_mod: Any) -> None:
         flex_attention(query, _query(), _query(), block_mask=mask).sum().backward()
 
     def compiled() -> None:
-        torch.compile(flex_attention, backend="eager", fullgraph=True)(
-            _query(), _query(), _query(), block_mask=mask
-        )
+        def attend(query: Tensor) -> Any:
+            inside = create_block_mask(mask_mod, _BATCH, _HEADS, _LENGTH, _LENGTH, "cpu", 16)
+            return flex_attention(query, query, query, block_mask=inside, kernel_options=_OPTIONS)
+
+        torch.compile(attend, backend="eager", fullgraph=True)(_query())
 
     def inside() -> None:
-        torch.func.grad(lambda q: flex_attention(q, q, q, block_mask=mask).sum())(_query())
+        def total(query: Tensor) -> Tensor:
+            found: Tensor = flex_attention(query, query, query, block_mask=mask).sum()
+            return found
+
+        torch.func.grad(total)(_query())
 
     calls = _seen(trained)
     assert len(calls) == 2
-    calls += _seen(compiled) + _seen(inside)
-    calls += _seen(lambda: dispatched(calls[0]))
+    forward = calls[0]
+    for way in (compiled, inside, lambda: dispatched(forward)):
+        found = _seen(way)
+        assert found
+        calls += found
     for call in calls:
         assert call.mask is not None
         assert call.mask.source is not None
@@ -199,6 +209,31 @@ def test_every_way_of_a_call_keeps_the_program(mask_mod: Any) -> None:
         assert [tensor.tolist() for tensor in captured] == [t.tolist() for t in mask.mask_captured]
         request = _computation.request_of(call, deterministic=False)
         assert request.mask_text == mask.mask_text
+
+
+def test_a_compiled_graph_takes_any_mask_that_captures_nothing_and_the_program_of_others() -> None:
+    graphs = []
+
+    def counted(module: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    def attend(query: Tensor, mask: BlockMask) -> Any:
+        return flex_attention(query, query, query, block_mask=mask, kernel_options=_OPTIONS)
+
+    compiled = torch.compile(attend, backend=counted, fullgraph=True)
+    calls = []
+    for width in range(3, 7):
+        mask = _mask(lambda b, h, q, k, width=width: (q - k).abs() <= width)
+        calls += _seen(lambda mask=mask: compiled(_query(), mask))
+    assert len(graphs) == 1
+    assert len(calls) == 4
+    for call in calls:
+        assert call.mask is not None
+        assert call.mask.source is None
+    (call,) = _seen(lambda: compiled(_query(), _mask(_document)))
+    assert call.mask is not None
+    assert call.mask.source is not None
 
 
 def test_a_program_that_reads_the_batch_is_not_that_of_a_folded_one() -> None:

@@ -46,6 +46,8 @@ class MaskBits(BlockLists):
         self._of_first = of_first
         # Whether the bits are those of another function or other lengths.
         self._outdated = False
+        # Whether the mask was made inside of a compiled graph, which holds its program then.
+        self._of_graph = torch.compiler.is_compiling()
         # The mask as a call holds it, and as a fast path takes it.
         self._as_blocks: MaskBlocks | None = None
         self._path_mask: PathMask | None = None

@@ -90,7 +90,9 @@ def _blocks(mask: BlockMask) -> MaskBlocks:
     if mask._outdated:
         mask._update()
     source = None
-    if mask._mask_text:
+    # A graph holds a program as a constant. So a mask from outside that captures no tensor has none
+    # there: each other program would make another graph.
+    if (mask._mask_captured or mask._of_graph or not compiling) and mask._mask_text:
         source = MaskSource(mask._mask_text, mask._mask_captured, mask._mask_versions)
     blocks = MaskBlocks(
         mask._block_size,

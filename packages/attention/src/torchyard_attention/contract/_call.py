@@ -66,7 +66,8 @@ class MaskBlocks:
             partial block, in the order of kv_indices, is ``bits[first_partial + j]``.
         causal: whether the mask is exactly ``q >= k``.
         source: what the bits were evaluated from; None where that is not known, as of a part of a
-            mask, whose indices are not the program's.
+            mask, whose indices are not the program's, and of one that a compiled graph is given
+            and that captures no tensor.
 
     All tensors are contiguous and on the query's device.
     """
