@@ -63,7 +63,7 @@ ENVIRONMENTS = {
         ["packages/conformance/tests"],
     ),
     "collectives": (
-        ["cpu", "context-parallel"],
+        ["cpu", "context-parallel", "simulated"],
         ["packages/collectives/tests", "packages/context-parallel/tests"],
     ),
     "export": (["attention", "cpu", "kernels", "export"], ["packages/export/tests"]),

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.accelerators.cases import RaceCase, call_of, torch_backward
+from benchmarks.accelerators.libraries import contestants
 from benchmarks.accelerators.row import Row, rows_of
 from benchmarks.accelerators.timing import Limits, Timer
 from torchyard import ContractId, registry
@@ -80,11 +81,20 @@ def race_attention(
         key: _judged(partial(_compared, ruler.compare, partial(run, short)), partial(run, call))
         for key, run in forwards.items()
     }
-    _compare_long({key: partial(run, call) for key, run in forwards.items()}, wrong)
-    runs = {key: partial(run, call) for key, run in forwards.items() if not wrong[key]}
-    times = timer.milliseconds(runs, rounds)
+    timed: dict[str, Callable[[], Any]] = {key: partial(run, call) for key, run in forwards.items()}
+    libraries, absent = contestants(case)
+    plain = Ruler(replace(short, lse=False)) if libraries else ruler
+    for key, library in libraries.items():
+        # What it plans and copies is done once, and is no part of its time.
+        few, timed[key] = (_loaded(partial(library.run_of, item, causal)) for item in (short, call))
+        wrong[key] = _judged(partial(_compared, plain.compare, few), timed[key])
+    _compare_long(timed, wrong)
+    times = timer.milliseconds({key: run for key, run in timed.items() if not wrong[key]}, rounds)
     floor = limits.floor(case.operations, case.size)
     yield from rows_of(name, FORWARD, times, wrong, chosen=chosen, floor=floor)
+    for key, why in absent.items():
+        yield Row(name, FORWARD, key, 0.0, 0.0, 0.0, False, absent=why)
+    runs = {key: timed[key] for key in forwards if not wrong[key]}
     if not case.training or not runs:
         return
     forward = runs.get(chosen) or next(iter(runs.values()))
@@ -101,9 +111,7 @@ def race_attention(
         )
         for key, run in backwards.items()
     }
-    timed: dict[str, Callable[[], Any]] = {
-        key: partial(run, *bound[1]) for key, run in backwards.items() if not wrong[key]
-    }
+    timed = {key: partial(run, *bound[1]) for key, run in backwards.items() if not wrong[key]}
     if device != "cpu":
         wrong[_TORCH] = ""
         timed[_TORCH] = torch_backward(case, call, bound[1][3])

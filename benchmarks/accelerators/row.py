@@ -20,6 +20,7 @@ class Row:
         chosen: whether it is what a user's call runs.
         wrong: how its result differs from float64, or the error in place of one; empty where
             neither is.
+        absent: why it did not run, where it is not installed; empty where it is.
     """
 
     case: str
@@ -30,9 +31,12 @@ class Row:
     share: float
     chosen: bool
     wrong: str = ""
+    absent: str = ""
 
     def __str__(self) -> str:
         mark = "*" if self.chosen else " "
+        if self.absent:
+            return f"{self.case:28} {self.contract:22} {mark}{self.contestant:18} {self.absent}"
         told = f"  WRONG: {self.wrong}" if self.wrong else ""
         return (
             f"{self.case:28} {self.contract:22} {mark}{self.contestant:18} "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ def device_of_rank(kind: str, rank: int) -> torch.device:
     """
     if kind == "cpu":
         return torch.device(kind)
+    if not hasattr(torch, kind):
+        # One of this tree's, which takes part where it is asked for.
+        importlib.import_module(f"torchyard_{kind}").load()
     count = torch.get_device_module(kind).device_count()
     if rank >= count:
         raise ValueError(

@@ -24,6 +24,7 @@ def check_gradients(
     *modes: str,
     backend: str = "gloo",
     device: str = "cpu",
+    fresh: bool = False,
 ) -> None:
     """Compare an op's derivatives on each rank with those of the dense program on the CPU.
 
@@ -34,6 +35,7 @@ def check_gradients(
         *modes: ways to differentiate.
         backend: of the group.
         device: torch device type, of which each rank has one.
+        fresh: whether the ranks' processes are used for nothing else.
     """
     loss = "replicated" if convention.endswith("replicated") else "sum"
     checks = check_collective_grads(
@@ -42,12 +44,14 @@ def check_gradients(
         loss=loss,
         inputs=functools.partial(inputs, name=name),
         modes=modes,
-        launch=functools.partial(run_ranks, backend=backend, device=device),
+        launch=functools.partial(run_ranks, backend=backend, device=device, fresh=fresh),
     )
     assert [check.mode for check in checks] == list(modes)
 
 
-def check_values(name: str, size: int, *, backend: str = "gloo", device: str = "cpu") -> None:
+def check_values(
+    name: str, size: int, *, backend: str = "gloo", device: str = "cpu", fresh: bool = False
+) -> None:
     """Compare an op's result on each rank with the dense program's on the CPU.
 
     Args:
@@ -55,11 +59,12 @@ def check_values(name: str, size: int, *, backend: str = "gloo", device: str = "
         size: how many ranks.
         backend: of the group.
         device: torch device type, of which each rank has one.
+        fresh: whether the ranks' processes are used for nothing else.
     """
     run = functools.partial(program, name=name, convention="sum", size=size)
     given = [list(inputs(rank, size, name=name)) for rank in range(size)]
     truth = simulate(size, lambda rank: run(*given[rank]))
-    found = run_ranks(size, _result, run, given, backend=backend, device=device)
+    found = run_ranks(size, _result, run, given, backend=backend, device=device, fresh=fresh)
     terms = 1 + sum(x.numel() for own in given for x in own)
     for (value, kind), right in zip(found, truth, strict=True):
         assert kind == device

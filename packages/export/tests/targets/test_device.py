@@ -67,6 +67,8 @@ def test_the_verdict_is_of_the_device_and_of_what_compiles_for_it(
     assert (device in verdict.text and bool(verdict.hint)) or code is None
 
 
+# Torch's compiler is imported for it.
+@pytest.mark.sweep
 def test_a_device_without_a_code_generator_is_refused() -> None:
     assert generates_code("cpu")
     assert not generates_code("meta")
