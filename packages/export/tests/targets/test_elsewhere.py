@@ -11,7 +11,7 @@ from packages.export.tests.programs.elsewhere import MODELS, run_elsewhere
 
 # Two processes, and a compiler.
 @pytest.mark.sweep
-@pytest.mark.parametrize("target", ["pt2", "aotinductor"])
+@pytest.mark.parametrize("target", ["pt2", "aotinductor_native"])
 @pytest.mark.parametrize("name", MODELS)
 def test_an_artifact_computes_the_model_in_another_process(
     name: str, target: str, tmp_path: Path
