@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from plugins.cuda.tests.machines import NVIDIA, OTHERS, machine
 from torchyard import ReasonCode, Registry, Verdict
-from torchyard_attention.contract import FORWARD, AttentionRequest, MaskKind, ScoreKind
+from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest, MaskKind, ScoreKind
 from torchyard_attention.testing import traced_mask_mod, traced_score_mod
+from torchyard_cuda.attention import FA4
 from torchyard_cuda.fa4._known import known
 from torchyard_cuda.fa4._verdict import supports
 
@@ -167,6 +168,23 @@ def test_it_comes_first_where_it_is_enlisted() -> None:
     assert Registry(platform=platform, environ=environ).decide(FORWARD, request).name == "cuda.fa4"
     absent = Registry(platform=machine("b200"), environ=environ).decide(FORWARD, request)
     assert absent.name == "cuda.cudnn"
+
+
+def test_block_masks_are_on_request_until_a_gpu_ran_them() -> None:
+    platform = machine("h100", flash_attn_4=_VERSION)
+    request = replace(_REQUEST, **_MASK)
+    asked = {"TORCHYARD_ENLIST": "cuda.fa4_blocks"}
+    assert Registry(platform=platform, environ={}).decide(FORWARD, request).name == "cuda.triton"
+    for contract in (FORWARD, BACKWARD):
+        registry = Registry(platform=platform, environ=asked)
+        assert registry.decide(contract, request).name == "cuda.fa4_blocks"
+    # A call has one of the two names, and the other says which.
+    without = replace(request, mask=MaskKind.NONE, mask_text="", mask_captured=())
+    named = {name: supports(without, platform, backward=False) for name, supports in FA4.items()}
+    assert (named["fa4"].supported, named["fa4_blocks"].hint) == (True, "use cuda.fa4")
+    named = {name: supports(request, platform, backward=False) for name, supports in FA4.items()}
+    assert named["fa4_blocks"].supported
+    assert "TORCHYARD_ENLIST=cuda.fa4_blocks" in named["fa4"].hint
 
 
 @given(

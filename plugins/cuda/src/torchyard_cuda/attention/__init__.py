@@ -10,10 +10,10 @@ from torchyard import Implementation, Platform, Verdict, hookimpl
 from torchyard_attention.contract import BACKWARD, FORWARD, AttentionRequest
 from torchyard_cuda._vendor import VENDOR
 from torchyard_cuda.attention import _gates
-from torchyard_cuda.fa4._verdict import supports as supports_fa4
+from torchyard_cuda.fa4._verdict import supports_block_mask, supports_without_blocks
 from torchyard_triton import implementations
 
-__all__ = ["FUSED", "torchyard_implementations"]
+__all__ = ["FA4", "FUSED", "torchyard_implementations"]
 
 _Supports = Callable[[AttentionRequest, Platform], Verdict]
 
@@ -22,6 +22,11 @@ FUSED: Final[dict[str, _Supports]] = {
     "cudnn": _gates.supports_cudnn,
     "flash": _gates.supports_flash,
     "efficient": _gates.supports_efficient,
+}
+# FlashAttention-4 by two names, of which lists have the one whose calls ran on a GPU.
+FA4: Final[dict[str, Callable[..., Verdict]]] = {
+    "fa4": supports_without_blocks,
+    "fa4_blocks": supports_block_mask,
 }
 # What computes a mask or a score_mod on any device.
 _PORTABLE: Final = ("attention.flex", "attention.tiled")
@@ -37,14 +42,17 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
         Implementation(contract, f"cuda.{name}", supports, partial(load, name))
         for name, supports in FUSED.items()
     ]
-    fa4 = Implementation(
-        contract,
-        "cuda.fa4",
-        partial(supports_fa4, backward=contract == BACKWARD),
-        partial(_load_fa4, contract == FORWARD),
-        before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_PORTABLE),
-    )
-    return [*fused, fa4, *implementations(contract, VENDOR)]
+    fa4 = [
+        Implementation(
+            contract,
+            f"cuda.{name}",
+            partial(supports, backward=contract == BACKWARD),
+            partial(_load_fa4, contract == FORWARD),
+            before=(*(f"cuda.{name}" for name in FUSED), "cuda.triton", *_PORTABLE),
+        )
+        for name, supports in FA4.items()
+    ]
+    return [*fused, *fa4, *implementations(contract, VENDOR)]
 
 
 def _load_forward(name: str) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ from torchyard_cuda.fa4._known import install_command, known
 if TYPE_CHECKING:
     from torchyard_programs import Traits
 
-__all__ = ["BLOCKS", "supports"]
+__all__ = ["BLOCKS", "supports", "supports_block_mask", "supports_without_blocks"]
 
 _DTYPES: Final = ("float16", "bfloat16")
 _OTHERS: Final = "cuda.triton and attention.tiled compute it"
@@ -48,6 +48,30 @@ def supports(request: AttentionRequest, platform: Platform, *, backward: bool) -
             f"FlashAttention-4 {platform.library('flash-attn-4')}, compiled when first used"
         )
     )
+
+
+def supports_without_blocks(
+    request: AttentionRequest, platform: Platform, *, backward: bool
+) -> Verdict:
+    """As :func:`supports`, of calls without a block mask: those that lists may name."""
+    if request.mask is MaskKind.BLOCKS:
+        return Verdict.no(
+            ReasonCode.MASK,
+            "has block masks as cuda.fa4_blocks, which ran on no GPU yet and is in no list",
+            "TORCHYARD_ENLIST=cuda.fa4_blocks",
+        )
+    return supports(request, platform, backward=backward)
+
+
+def supports_block_mask(
+    request: AttentionRequest, platform: Platform, *, backward: bool
+) -> Verdict:
+    """As :func:`supports`, of calls with a block mask alone."""
+    if request.mask is not MaskKind.BLOCKS:
+        return Verdict.no(
+            ReasonCode.MASK, f"computes block masks, got {request.mask}", "use cuda.fa4"
+        )
+    return supports(request, platform, backward=backward)
 
 
 def _library(platform: Platform) -> Verdict | None:
