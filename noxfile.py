@@ -692,7 +692,9 @@ def opencl(session: nox.Session) -> None:
     # That compiler drops a conversion in it; see docs/plugins/xpu.md.
     half_precision = "TestPointwise::test_half_precision_loses_nothing_between_steps"
     dropped = f"{ops}/test_pointwise.py::{half_precision}"
-    pytest(session, *(session.posargs or [*chosen, f"--deselect={dropped}"]))
+    # AMD's ways of topk: Intel's table has none of them, and triton-xpu 3.3 has no tl.topk.
+    ways = "-k=not network] and not counts] and not parts]"
+    pytest(session, *(session.posargs or [*chosen, ways, f"--deselect={dropped}"]))
 
 
 @nox.session(name="metal-opencl", default=False, tags=["pkg-mps", "stage-verify"])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 
-from packages.triton.tests.tables.compiled import tables
+from packages.triton.tests.tables.compiled import certified, tables
+from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.compiled import Figures
 
+_CERTIFICATES = Path(__file__).parents[4] / "docs/certificates"
 _ROW = Figures("sm_90", "attention_forward", "causal", 200, 0, 98304, "wgmma.mma_async", 61.0)
 
 
@@ -31,3 +34,16 @@ def test_a_cell_is_the_most_of_any_program() -> None:
     assert lines[lines.index("Other ops:") + 2] == f"{titles} topk select |"
     assert "| sm_90 | 3 | 183 |" in lines
     assert lines[-1] == "4 kernels, 0 faults, 3 minutes of one core."
+
+
+def test_certificates_hold_what_the_command_writes() -> None:
+    report = certified(sorted(_CERTIFICATES.glob("*-compiled.tgz")))
+    rows = [Figures(**row) for row in report["kernels"]]
+    assert not report["faults"]
+    # NVIDIA's and AMD's, each with attention and other ops.
+    names = {name for name, item in ARCHITECTURES.items() if item.backend in ("cuda", "hip")}
+    assert set(report["seconds"]) == names
+    for name in names:
+        kernels = {row.kernel for row in rows if row.architecture == name}
+        assert {"attention_key_gradient", "linear_product", "topk_select"} <= kernels
+    assert any("Attention:" in line for line in tables(report))

@@ -1,7 +1,8 @@
 """Print the tables of docs/measurements/triton.md, of what the command that compiles has written.
 
 ``python -m torchyard_triton.compiled all --out rows.json``, then
-``python -m packages.triton.tests.tables.compiled rows.json``
+``python -m packages.triton.tests.tables.compiled rows.json``; or of certificates of the profile
+``compiled``: ``python -m packages.triton.tests.tables.compiled docs/certificates/*-compiled.tgz``
 """
 
 from __future__ import annotations
@@ -13,9 +14,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from torchyard_conformance import Status
+from torchyard_conformance._evidence._verify import read_bundle
+from torchyard_triton.architectures import ARCHITECTURES
 from torchyard_triton.compiled import Figures
 
-__all__ = ["tables"]
+__all__ = ["certified", "tables"]
+
+_LAW: Final = "compilation.kernels-compile"
 
 _OPS: Final = ("topk", "linear", "pointwise", "recurrent")
 # Title -> kernels of attention; other ops' are those that are there.
@@ -99,5 +105,45 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
         yield f"| {' | '.join(row)} |"
 
 
+def certified(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return what certificates hold of ``<vendor>.triton``, as the command writes it.
+
+    Args:
+        paths: of bundles by the profile ``compiled``.
+    """
+    kernels: list[dict[str, Any]] = []
+    faults: list[str] = []
+    seconds: dict[str, float] = {}
+    for result in (found for path in paths for found in read_bundle(path).report.results):
+        place = result.case.split("/")
+        if result.law != _LAW or not place[0].partition("@")[0].endswith(".triton"):
+            continue
+        if result.status is not Status.PASS:
+            faults.append(f"{result.case}: {result.text}")
+            continue
+        architecture, kernel, program = place[2:]
+        names = {"architecture": architecture, "kernel": kernel, "program": program}
+        kernels.append({**names, **result.figures})
+        taken = float(result.figures["seconds"])
+        seconds[architecture] = seconds.get(architecture, 0.0) + taken
+    order = list(ARCHITECTURES)
+    kernels.sort(key=lambda row: order.index(row["architecture"]))
+    seconds = {name: seconds[name] for name in order if name in seconds}
+    return {
+        "kernels": kernels,
+        "faults": faults,
+        "seconds": seconds,
+        "total": sum(seconds.values()),
+    }
+
+
+def _read(words: Sequence[str]) -> Mapping[str, Any]:
+    paths = [Path(word) for word in words]
+    if paths[0].suffix == ".tgz":
+        return certified(paths)
+    found: Mapping[str, Any] = json.loads(paths[0].read_text(encoding="utf-8"))
+    return found
+
+
 if __name__ == "__main__":
-    print("\n".join(tables(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))))
+    print("\n".join(tables(_read(sys.argv[1:]))))
