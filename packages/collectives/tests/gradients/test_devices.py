@@ -25,5 +25,5 @@ def test_values_are_those_of_the_dense_program_on_the_cpu(name: str) -> None:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_gradients_are_too(name: str) -> None:
-    modes = ("eager", "double", "forward")
+    modes = ("eager", "double")
     check_gradients(*(name, "sum", 2, *modes), backend="simulated", device="simulated", fresh=True)
