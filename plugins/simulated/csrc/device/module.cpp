@@ -53,7 +53,8 @@ void initialize() {
   register_recurrent_cells(*aten);
   // torch resolves these bits of every operator's arguments by copying them, and copies to this
   // device end in _copy_from: without these it would resolve for ever. Its kernel knows the bits.
-  for (const auto bit : {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}) {
+  for (const auto bit :
+       {c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor}) {
     auto* lazy = new torch::Library(torch::Library::IMPL, "aten", bit, __FILE__, __LINE__);
     lazy->impl("_copy_from", torch::CppFunction::makeFallthrough());
   }

@@ -11,8 +11,11 @@ namespace {
 
 at::Tensor view_over(const at::Tensor& like, at::Storage storage, c10::DispatchKey key,
                      int64_t storage_offset) {
-  auto view = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
-                                                       like.dtype());
+  c10::DispatchKeySet keys(key);
+  if (like._is_zerotensor()) {
+    keys = keys.add(c10::DispatchKey::ZeroTensor);
+  }
+  auto view = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
   auto* impl = view.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(like.sizes(), like.strides(), storage_offset);
   impl->_set_conj(like.is_conj());
@@ -25,8 +28,10 @@ at::Tensor view_over(const at::Tensor& like, at::Storage storage, c10::DispatchK
 
 c10::impl::LocalDispatchKeySet plain_keys() {
   auto keys = c10::impl::tls_local_dispatch_key_set();
-  keys.included_ = c10::DispatchKeySet();
-  keys.excluded_ = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  // As torch starts a thread, below autograd: without the selection of backends no kernel could
+  // allocate a tensor, and autocast is off where no one turned it on.
+  keys.included_ = c10::default_included_set;
+  keys.excluded_ = c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView;
   return keys;
 }
 

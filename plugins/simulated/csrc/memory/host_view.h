@@ -10,8 +10,8 @@ namespace torchyard::simulated {
 // A CPU storage over the same bytes. It owns nothing: the stream order keeps the bytes valid.
 at::Storage alias_storage(const at::Storage& device_storage);
 
-// A CPU tensor with the geometry, dtype and conj/neg bits of `device_tensor` over `host_storage`,
-// whose byte 0 is element `origin` of the device tensor's storage.
+// A CPU tensor with the geometry, dtype, conj/neg bits and zero mark of `device_tensor` over
+// `host_storage`, whose byte 0 is element `origin` of the device tensor's storage.
 at::Tensor host_view(const at::Tensor& device_tensor, at::Storage host_storage, int64_t origin = 0);
 
 // The reverse: a device tensor with the geometry of `host_tensor` over `device_storage`.

@@ -10,6 +10,7 @@
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -50,6 +51,13 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
                          std::optional<c10::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
   return new_tensor(size, stride, c10::dtype_or_default(dtype), target(device));
+}
+
+at::Tensor efficient_zeros(at::IntArrayRef size, std::optional<at::ScalarType> dtype,
+                           std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                           std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  return zeros_without_memory(size, c10::dtype_or_default(dtype), target(device));
 }
 
 const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
@@ -120,7 +128,12 @@ void copy_within_one_stream(const at::Tensor& from, const at::Tensor& to, bool n
 }
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  if (on_device(self) && on_device(dst) && self.device() != dst.device()) {
+  TORCH_CHECK(
+      !dst._is_zerotensor(),
+      "copy_: the destination is zeros without memory, which cannot be written; clone() it");
+  if (self._is_zerotensor()) {
+    at::Tensor(dst).zero_();
+  } else if (on_device(self) && on_device(dst) && self.device() != dst.device()) {
     copy_across_devices(self, dst);
   } else {
     copy_within_one_stream(self, dst, non_blocking);
@@ -174,6 +187,12 @@ at::Tensor new_tensor(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarTy
   return at::detail::empty_strided_generic(size, stride, device_allocator(), kKeys, dtype);
 }
 
+at::Tensor zeros_without_memory(at::IntArrayRef size, at::ScalarType dtype, c10::Device device) {
+  at::native::ZeroTensorAllocator nothing(device);
+  return at::detail::empty_generic(size, &nothing, kKeys.add(c10::DispatchKey::ZeroTensor), dtype,
+                                   std::nullopt);
+}
+
 void resize_storage(const at::Storage& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "storage: trying to resize one that is not resizable");
   const c10::DeviceGuard guard(storage.device());
@@ -207,6 +226,7 @@ void resize_tensor(const at::Tensor& tensor, at::IntArrayRef size, at::IntArrayR
 void register_memory_kernels(torch::Library& aten) {
   aten.impl("empty.memory_format", TORCH_FN(empty));
   aten.impl("empty_strided", TORCH_FN(empty_strided));
+  aten.impl("_efficientzerotensor", TORCH_FN(efficient_zeros));
   aten.impl("resize_", TORCH_FN(resize_));
   aten.impl("set_.source_Storage", TORCH_FN(set_whole_storage_));
   aten.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage_));

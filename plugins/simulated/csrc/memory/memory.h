@@ -9,6 +9,9 @@ namespace torchyard::simulated {
 at::Tensor new_tensor(at::IntArrayRef size, at::IntArrayRef stride, at::ScalarType dtype,
                       c10::Device device);
 
+// The zeros that torch makes for tangents that no operand has: marked, so that nothing reads them.
+at::Tensor zeros_without_memory(at::IntArrayRef size, at::ScalarType dtype, c10::Device device);
+
 // Change the size in bytes of a device storage, keeping the common prefix of its contents.
 void resize_storage(const at::Storage& storage, size_t bytes);
 

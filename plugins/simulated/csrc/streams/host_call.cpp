@@ -242,12 +242,17 @@ at::Tensor HostCall::to_device(const at::Tensor& host, std::vector<Work>& publis
   auto origin = origins_.find(host_storage);
   if (origin == origins_.end()) {
     const size_t bytes = host.storage().nbytes();
-    const auto buffer = new_tensor({static_cast<int64_t>(bytes)}, {1}, at::kByte, device_);
-    void* const to = buffer.storage().mutable_data();
-    fresh_.push_back({to, bytes});
-    if (bytes > 0) {
-      publish.push_back(
-          [to, bytes, from = host.storage()] { std::memcpy(to, from.data(), bytes); });
+    const auto buffer =
+        host._is_zerotensor()
+            ? zeros_without_memory({static_cast<int64_t>(bytes)}, at::kByte, device_)
+            : new_tensor({static_cast<int64_t>(bytes)}, {1}, at::kByte, device_);
+    if (!host._is_zerotensor()) {
+      void* const to = buffer.storage().mutable_data();
+      fresh_.push_back({to, bytes});
+      if (bytes > 0) {
+        publish.push_back(
+            [to, bytes, from = host.storage()] { std::memcpy(to, from.data(), bytes); });
+      }
     }
     origin = origins_.emplace(host_storage, Origin{buffer.storage(), 0}).first;
   }
@@ -262,7 +267,8 @@ void HostCall::rewrite(const torch::jit::Stack& host_results,
   std::unordered_map<const c10::StorageImpl*, bool> seen;
   size_t next = 0;
   for_each_tensor(host_results, [&](const at::Tensor& host) {
-    if (!host.defined() || origins_.count(host.storage().unsafeGetStorageImpl()) != 0 ||
+    if (!host.defined() || host._is_zerotensor() ||
+        origins_.count(host.storage().unsafeGetStorageImpl()) != 0 ||
         !seen.emplace(host.storage().unsafeGetStorageImpl(), true).second) {
       return;
     }
