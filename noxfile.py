@@ -115,6 +115,8 @@ CERTIFIED = ("attention", "cpu", "simulated")
 # Plugins that implement contracts of torchyard-kernels, judged by those contracts' own profile too,
 # and how their certificates by it are called.
 CERTIFIED_KERNELS = {"cpu": "cpu-kernels", "kernels": "kernels"}
+# Plugins whose kernels are compiled without their devices, likewise.
+CERTIFIED_COMPILED = {"cuda": "cuda-compiled", "rocm": "rocm-compiled"}
 ACCELERATORS = ["cuda", "rocm", "xpu", "mps"]
 # A kernel that never ends would hold the device until somebody looks. Of pytest: after so many
 # seconds of one test its process shows where it is, and ends. pytest-xdist gives the test's file to
@@ -597,8 +599,15 @@ def triton_compiled(session: nox.Session) -> None:
     """Compile the kernels in Triton for every architecture, without one; print a table.
 
     Fails on spills beyond their budget, on too much shared memory, and where a matrix product has
-    no matrix instruction.
+    no matrix instruction. With ``-- --refresh`` the certificates of these kernels are made anew
+    instead, in docs/certificates.
     """
+    if "--refresh" in session.posargs:
+        install(session, *CERTIFIED_COMPILED, "conformance", "kernels", extra=group("triton"))
+        folder = ROOT / "docs" / "certificates"
+        certify_plugins(session, CERTIFIED_COMPILED, folder, "--profile", "compiled")
+        session.run("python", "docs/generate.py")
+        return
     install(session, *ENVIRONMENTS["triton"][0], extra=group("triton"))
     cache = f"--cache={session.cache_dir / 'triton-compiled'}"
     session.run("python", "-m", "torchyard_triton.compiled", cache, *(session.posargs or ["all"]))

@@ -24,6 +24,8 @@ from torchyard_conformance._reports._execution import EXECUTION
 
 _DOCS = ROOT / "docs"
 _CERTIFICATES = sorted((_DOCS / "certificates").glob("*.tgz"))
+# The tables of the nox file that have a plugin's certificate under another name than its own.
+_NAMED = ("CERTIFIED_KERNELS", "CERTIFIED_COMPILED")
 
 
 def _certified() -> dict[str, str]:
@@ -31,11 +33,10 @@ def _certified() -> dict[str, str]:
     found = {
         ast.unparse(node.targets[0]): ast.literal_eval(node.value)
         for node in parsed(Path("noxfile.py")).body
-        if isinstance(node, ast.Assign)
-        and ast.unparse(node.targets[0]) in ("CERTIFIED", "CERTIFIED_KERNELS")
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("CERTIFIED", *_NAMED)
     }
-    kernels = {name: plugin for plugin, name in found["CERTIFIED_KERNELS"].items()}
-    return {**{name: name for name in found["CERTIFIED"]}, **kernels}
+    named = {name: plugin for table in _NAMED for plugin, name in found[table].items()}
+    return {**{name: name for name in found["CERTIFIED"]}, **named}
 
 
 def test_each_of_our_plugins_has_its_certificates_and_no_other_is_there() -> None:

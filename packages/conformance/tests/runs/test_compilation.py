@@ -16,6 +16,7 @@ from packages.core.tests.distribution import Distribution
 from torchyard import EvidenceLevel
 from torchyard_conformance import LawResult, Status
 from torchyard_conformance._evidence._levels import level_of, proven
+from torchyard_conformance._evidence._matrix import matrix
 from torchyard_conformance._evidence._verify import Authorship, Verified
 
 _LAW = "compilation.kernels-compile"
@@ -121,6 +122,13 @@ def test_what_compiled_proves_that_it_compiles() -> None:
     (row,) = proven({"docs/forge.tgz": verified}, ())
     assert (row.feature, row.device, row.level) == ("kernels.topk", "forge", EvidenceLevel.COMPILES)
     assert row.figures == "2 kernels, compiled for f1, f2"
+
+
+def test_the_matrix_calls_it_compiled_and_not_certified() -> None:
+    page = matrix({"docs/forge.tgz": _verified("f1")}, ())
+    assert "| `forge` | compiles: [compiled 1.0](docs/forge.tgz) |" in page
+    assert "certified:" not in page
+    assert "yard on forge, compiled" in page
 
 
 @pytest.mark.parametrize("status", [Status.FAIL, Status.UNVERIFIED, Status.NOT_SUPPORTED])

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from torchyard import EvidenceLevel
 from torchyard_conformance._evidence._verify import Verified
+from torchyard_conformance._profile import read_profile
 from torchyard_conformance._reports._result import LawResult, Report
 from torchyard_conformance._status import Status
 
@@ -56,15 +58,25 @@ def matrix(certificates: Mapping[str, Verified], devices: Sequence[str]) -> str:
 def verdict(report: Report) -> str:
     """Return what a certificate says as a whole, in a word.
 
-    One that only lacks what could not be tried is unverified, and never a failure or a pass.
+    One that only lacks what could not be tried is unverified, and never a failure or a pass; one by
+    a profile that proves less than a device would has its level in the place of a pass.
     """
     if report.certified:
-        return "certified"
+        return "certified" if _on_device(report) else str(_level(report))
     laws = report.laws()
     if Status.FAIL in laws.values():
         return "**FAILS**"
     lacking = {laws.get(name) for name in report.mustpass} - {Status.PASS}
     return "UNVERIFIED" if Status.UNVERIFIED in lacking else "not certified"
+
+
+def _level(report: Report) -> EvidenceLevel:
+    """Return the most that a report's profile proves."""
+    return read_profile(report.profile, report.spec).level
+
+
+def _on_device(report: Report) -> bool:
+    return _level(report).rank >= EvidenceLevel.ON_DEVICE.rank
 
 
 def _devices(reports: Mapping[str, Report], devices: Sequence[str]) -> Iterator[list[str]]:
@@ -129,7 +141,7 @@ def _laws(reports: Mapping[str, Report]) -> Iterator[list[str]]:
     yield [
         "law",
         *(
-            f"{name}, {report.profile}" if names.count(name) > 1 else name
+            f"{name}, {report.profile}" if names.count(name) > 1 or not _on_device(report) else name
             for name, report in zip(names, reports.values(), strict=True)
         ),
     ]
