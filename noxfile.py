@@ -599,7 +599,7 @@ def triton_compiled(session: nox.Session) -> None:
     """Compile the kernels in Triton for every architecture, without one; print a table.
 
     Fails on spills beyond their budget, on too much shared memory, and where a matrix product has
-    no matrix instruction. With ``-- --refresh`` the certificates of these kernels are made anew
+    no matrix instruction. With ``-- --refresh`` the certificates of these kernels are written
     instead, in docs/certificates.
     """
     if "--refresh" in session.posargs:
