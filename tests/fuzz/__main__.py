@@ -5,10 +5,8 @@ A line of each that is not clear or right, then a table of the packages.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-import warnings
 from collections import Counter, defaultdict
 
 from tests.fuzz.catalogue import CALLS, prepare
@@ -20,8 +18,6 @@ _COLUMNS = ("clear", "right", "raw", "wrong", "crash")
 
 def main(words: list[str]) -> int:
     """Return 1 where a call was raw, wrong or a crash."""
-    warnings.simplefilter("ignore")
-    os.environ["TORCHYARD_NOTICES"] = "off"
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for call in CALLS:
         if words and not any(word in call.name for word in words):

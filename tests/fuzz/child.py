@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -55,6 +56,9 @@ def _make(trials: Sequence[Trial], prepare: Callable[[], None], writer: int, fol
         if "asan" not in os.environ.get("LD_PRELOAD", ""):
             # A sanitizer reserves terabytes that it never touches.
             resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+        # What is shown once goes to where the parent's test was captured, which may be closed.
+        warnings.simplefilter("ignore")
+        os.environ["TORCHYARD_NOTICES"] = "off"
         prepare()
         with os.fdopen(writer, "w") as lines:
             for trial in trials:
