@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import torch
 
@@ -16,7 +17,7 @@ from tests.fuzz.harness import Outcome, Trial, tried
 
 __all__ = ["outcomes"]
 
-# Bytes of memory that a call may take: one that takes the machine's ends other processes too.
+# Bytes of memory that calls may take: one that takes the machine's ends other processes too.
 _MEMORY = 4 << 30
 
 
@@ -53,10 +54,8 @@ def _make(trials: Sequence[Trial], prepare: Callable[[], None], writer: int, fol
         torch.set_num_threads(1)
         # What is taken for a path is written here.
         os.chdir(folder)
-        if "asan" not in os.environ.get("LD_PRELOAD", ""):
-            # A sanitizer reserves terabytes that it never touches.
-            resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
-        # What is shown once goes to where the parent's test was captured, which may be closed.
+        _limit_memory()
+        # Warnings and notices of a few thousand calls tell nobody anything.
         warnings.simplefilter("ignore")
         os.environ["TORCHYARD_NOTICES"] = "off"
         prepare()
@@ -68,3 +67,12 @@ def _make(trials: Sequence[Trial], prepare: Callable[[], None], writer: int, fol
         status = 0
     finally:
         os._exit(status)
+
+
+def _limit_memory() -> None:
+    """Let calls take so much beside what the parent has, whose pages a child has too."""
+    pages = Path("/proc/self/statm")
+    # A sanitizer reserves terabytes that it never touches.
+    if pages.exists() and "asan" not in os.environ.get("LD_PRELOAD", ""):
+        data = int(pages.read_text().split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (data + _MEMORY, data + _MEMORY))

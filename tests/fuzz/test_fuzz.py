@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 
@@ -32,6 +34,14 @@ def test_some_bad_arguments_of_each_function_are_named_or_right() -> None:
     assert len(made) > len(CALLS) / 2
     faults = _faults(made, list(outcomes(made, prepare)))
     assert not faults, "\n".join(faults)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit of memory is Linux's")
+def test_memory_of_the_parent_is_not_counted_as_the_calls() -> None:
+    chosen = [next(trials(call)) for call in CALLS if "artifacts.save" in call.name]
+    with mmap.mmap(-1, 5 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS):
+        found = list(outcomes(chosen, prepare))
+    assert [outcome.kind for outcome in found] == ["clear"]
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
