@@ -21,7 +21,9 @@ from torchyard.torch_compat import dispatch_mode_count, functorch_levels, withou
 __all__ = [
     "PROBES",
     "as_outside_of_ops",
+    "compile_traced",
     "data_dependent_size",
+    "flex_gradients",
     "forward_levels",
     "fused_attention_on_cpu",
     "fused_gradients_on_cpu",
@@ -222,6 +224,56 @@ def fused_gradients_on_cpu(
     return found
 
 
+def flex_gradients(
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+    grad_out: Tensor,
+    grad_lse: Tensor | None,
+    functions: tuple[Callable[..., Any], Callable[..., Any]],
+    mask: tuple[Any, ...],
+    scale: float,
+    captured: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value, by the operator of flex_attention's backward.
+
+    Evaluated, it holds Sq x Sk scores; :func:`compile_traced` makes a kernel of it. The public
+    function comes to it through autograd alone, after a forward of its own. Without the operator:
+    an AttributeError in the backward of attention.flex.
+
+    Args:
+        tensors: query, key, value, out, and lse as the operator has it, the logarithm to base 2.
+        grad_out: gradient of out.
+        grad_lse: gradient of that lse.
+        functions: modified score of (score, b, h, q, k, *captured), and a list of the derivatives
+            by each of these, None for what has none, of (score, b, h, q, k, derivative by the
+            modified score, *captured).
+        mask: ``BlockMask.as_tuple()``, whose last entry is a function of (b, h, q, k, *captured).
+        scale: multiplies the raw scores.
+        captured: what these functions read, of scores and of the mask.
+    """
+    # Registers the operator.
+    from torch.nn.attention import flex_attention  # noqa: F401
+
+    operator: Any = torch.ops.higher_order.flex_attention_backward
+    found = operator(*tensors, grad_out, grad_lse, *functions, mask, scale, {}, *captured)
+    query, key, value = found[:3]
+    return query, key, value
+
+
+def compile_traced(function: Callable[..., Any], tensors: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """Return what Inductor compiles of a function's operations on tensors like these.
+
+    ``torch.compile`` does not trace functions that are given to an operator. Without Inductor's
+    entry for graphs of operations: an ImportError or AttributeError in the backward of
+    attention.flex.
+    """
+    import torch._inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(function, tracing_mode="fake")(*tensors)
+    compiled: Callable[..., Any] = torch._inductor.compile(graph, list(tensors))
+    return compiled
+
+
 def _changes_version() -> bool:
     tensor = torch.zeros(1)
     before = version_of(tensor)
@@ -263,6 +315,30 @@ def _fuses() -> bool:
     return lse.shape == (1, 1, 2) and all(slope.shape == x.shape for slope in slopes)
 
 
+def _differentiates_flex() -> bool:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def same(score: Tensor, *_: Tensor) -> Tensor:
+        return score
+
+    def slopes(*given: Tensor) -> list[Tensor | None]:
+        return [given[5], None, None, None, None]
+
+    x, lse = torch.ones(1, 1, 16, 16), torch.full((1, 1, 16), 4.0)
+    mask = create_block_mask(lambda b, h, q, k: q >= 0, None, None, 16, 16, device="cpu")
+    found = flex_gradients(
+        (x, x, x, x, lse), x, torch.zeros_like(lse), (same, slopes), mask.as_tuple(), 0.0, ((), ())
+    )
+    # All weights are a sixteenth, and so each value's slope is a sum of sixteen of them.
+    return bool(torch.allclose(found[2], x)) and not found[0].any() and not found[1].any()
+
+
+def _has_inductor_for_graphs() -> bool:
+    import torch._inductor
+
+    return callable(torch._inductor.compile)
+
+
 def _enters() -> bool:
     with as_outside_of_ops():
         return dispatch_mode_count() == 0
@@ -284,7 +360,9 @@ def _sizes() -> bool:
 PROBES: Final = MappingProxyType[str, Callable[[], bool]](
     {
         "as_outside_of_ops": _enters,
+        "compile_traced": _has_inductor_for_graphs,
         "data_dependent_size": _sizes,
+        "flex_gradients": _differentiates_flex,
         "forward_levels": _levels,
         "fused_attention_on_cpu": _fuses,
         "is_fake_mode_active": lambda: not is_fake_mode_active(torch.zeros(1)),

@@ -103,6 +103,8 @@ def expected_refusal(name: str, request: AttentionRequest, contract: str) -> Rea
             return ReasonCode.OUTPUT
         return ReasonCode.SHAPE if 0 in sizes else None
     assert name == "attention.flex", f"{name}: say here what it refuses"
+    if contract == BACKWARD:
+        return ReasonCode.DEVICE
     if request.dtype == "float64":
         return ReasonCode.DTYPE
     if request.dropout:

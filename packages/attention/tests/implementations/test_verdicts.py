@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def test_listing_the_implementations_loads_none_of_them() -> None:
         "import sys\n"
         "from torchyard_attention.implementations import torchyard_implementations as listed\n"
         "assert listed('attention/1') and listed('attention_backward/1') and not listed('x/1')\n"
-        "kernels = ('_tiled_forward', '_tiled_backward', '_compiled_flex')\n"
+        "kernels = ('_tiled_forward', '_tiled_backward', '_compiled_flex', '_flex_backward')\n"
         "loaded = [name for name in sys.modules if name.endswith(kernels)]\n"
         "assert not loaded, loaded\n"
     )
@@ -119,3 +120,29 @@ def test_flex_needs_triton_and_a_processor_that_it_compiles_for(
     assert flex.supports(replace(PLAIN, device="cuda", grad=True), machine).code == code
     # Of the CPU's own template neither says anything.
     assert flex.supports(PLAIN, machine).supported
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, None),
+        ({"device": "xpu"}, None),
+        ({"device": "cpu"}, ReasonCode.DEVICE),
+        ({"device": "mps"}, ReasonCode.DEVICE),
+        ({"captured_grad": (False, True)}, ReasonCode.DETERMINISM),
+        ({"captured_grad": (False,)}, None),
+        ({"dropout": True}, ReasonCode.DROPOUT),
+        ({"head_dim": 8}, ReasonCode.HEAD_DIM),
+        ({"value_dim": 8}, ReasonCode.HEAD_DIM),
+        ({"block_size": (128, 64)}, ReasonCode.MASK),
+        ({"block_size": (256, 128)}, None),
+    ],
+)
+def test_the_backward_of_flex_accepts_what_torchs_templates_in_triton_compute(
+    changes: dict[str, Any], code: ReasonCode | None
+) -> None:
+    request = replace(PLAIN, device="cuda", grad=True)
+    assert flex.supports_backward(replace(request, **changes), X86).code == code
+    # The forward computes what the backward does, and no more small heads or blocks.
+    if code in (ReasonCode.HEAD_DIM, ReasonCode.MASK):
+        assert flex.supports(replace(request, **changes), X86).code == code

@@ -26,6 +26,7 @@ def torchyard_implementations(contract: str) -> Sequence[Implementation]:
     if contract == BACKWARD:
         return [
             Implementation(BACKWARD, "attention.sdpa", sdpa.supports_backward, sdpa.load_backward),
+            Implementation(BACKWARD, "attention.flex", flex.supports_backward, flex.load_backward),
             Implementation(BACKWARD, "attention.tiled", tiled.supports, tiled.load_backward),
             Implementation(BACKWARD, "attention.reference", dense.supports, dense.load_backward),
         ]

@@ -22,6 +22,12 @@ __all__ = [
 FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
 INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
 
+# Operations on floating point numbers that round nothing, or in one way alone.
+_EXACT: Final = frozenset(
+    {"abs", "cast", "clamp_max", "clamp_min", "constant", "detach", "load", "maximum", "minimum"}
+    | {"neg", "where"}
+)
+
 # Nodes of two arguments, as Python and the languages of C's family write them.
 INFIX: Final = MappingProxyType(
     {
@@ -125,6 +131,11 @@ class Graph:
                     found.add(arg)
                     stack.append(arg)
         return sorted(found)
+
+    def rounded(self) -> Node | None:
+        """Return the first node of the result's that a compiler may round in another way."""
+        nodes = (self.nodes[number] for number in self.needed((self.result,)))
+        return next((n for n in nodes if n.dtype in FLOATS and n.op not in _EXACT), None)
 
 
 def _value(node: Node) -> bool | int | float:

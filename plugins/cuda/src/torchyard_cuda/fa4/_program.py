@@ -28,12 +28,6 @@ _RANGES: Final = (
     ("q", 0, 2**28 - 1),
     ("k", 0, 2**28 - 1),
 )
-_FLOATS: Final = frozenset({"bfloat16", "float16", "float32", "float64"})
-# Operations on floating point numbers that round nothing, or in one way alone.
-_EXACT: Final = frozenset(
-    {"abs", "cast", "clamp_max", "clamp_min", "constant", "detach", "load", "maximum", "minimum"}
-    | {"neg", "where"}
-)
 _MASK: Final = ("b", "h", "q_idx", "kv_idx", "seqlen_info", "aux_tensors")
 _SCORE: Final = ("s", *_MASK)
 
@@ -99,13 +93,11 @@ def lower_mask(text: str, captured: Traits, *, first: int = 0) -> CutePrograms:
     may round in another way is refused too.
     """
     graph = program_graph(text, INPUTS[1:], captured, result="bool", ranges=_RANGES).graph
-    for number in graph.needed((graph.result,)):
-        node = graph.nodes[number]
-        if node.dtype in _FLOATS and node.op not in _EXACT:
-            name = node.data if node.op == "call" else node.op
-            raise UnsupportedProgramError(
-                f"{name} of {node.dtype}, whose rounding decides what is visible"
-            )
+    if node := graph.rounded():
+        name = node.data if node.op == "call" else node.op
+        raise UnsupportedProgramError(
+            f"{name} of {node.dtype}, whose rounding decides what is visible"
+        )
     tensors = _read(graph, (graph.result,))
     places = _places(tensors, first)
     mask = function_text("mask", _MASK, graph, graph.result, places, like="kv_idx")
