@@ -36,6 +36,7 @@ class Template:
         captured: how many tensors it captures.
         wide: whether the score_mod's indices must be int64, where torch's templates have int32.
         mask: the mask's program; empty where its bits are read.
+        wide_mask: as wide, of the mask's program.
         masked: whether there is a mask.
         block_size: rows and keys of a block.
         scale: multiplies the raw scores.
@@ -46,6 +47,7 @@ class Template:
     captured: int
     wide: bool
     mask: str
+    wide_mask: bool
     masked: bool
     block_size: tuple[int, int]
     scale: float
@@ -60,19 +62,13 @@ class Template:
         if not self.score:
             return None
         modify = scalar_function(self.score)
-        if not self.wide:
-            return modify
-
-        def wide(score: Tensor, *others: Tensor) -> Any:
-            indices, captured = others[:4], others[4:]
-            return modify(score, *(index.to(torch.int64) for index in indices), *captured)
-
-        return wide
+        return _widened(modify, 1) if self.wide else modify
 
     def mask_mod(self) -> _Function | None:
         """Return the mask as a function of (b, h, q, k, *tensors)."""
         if self.mask:
-            return build(parse(self.mask), MASK_INPUTS)
+            visible = build(parse(self.mask), MASK_INPUTS)
+            return _widened(visible, 0) if self.wide_mask else visible
         return self._bits() if self.masked else None
 
     def _bits(self) -> _Function:
@@ -110,7 +106,7 @@ class Template:
 def template_of(call: AttentionCall) -> tuple[Template, tuple[Tensor, ...]]:
     """Return what the code for a call depends on, and the tensors that the code is given."""
     captured = call.score_mod.captured if call.score_mod is not None else ()
-    program, read = _mask_program(call)
+    program, wide_mask, read = _mask_program(call)
     if call.mask is None:
         lists = _whole(call.query, call.key)
     else:
@@ -123,8 +119,9 @@ def template_of(call: AttentionCall) -> tuple[Template, tuple[Tensor, ...]]:
         tensors=tuple((t.shape, t.stride(), t.dtype, t.device) for t in tensors),
         score=text,
         captured=len(captured),
-        wide=bool(text) and not _narrow(text, SCORE_INPUTS, _traits(captured), _ranges(call)),
+        wide=bool(text) and not _limits(text, SCORE_INPUTS, _traits(captured), _ranges(call))[1],
         mask=program,
+        wide_mask=wide_mask,
         masked=call.mask is not None,
         block_size=(_BLOCK, _BLOCK) if call.mask is None else call.mask.block_size,
         scale=call.scale,
@@ -132,40 +129,46 @@ def template_of(call: AttentionCall) -> tuple[Template, tuple[Tensor, ...]]:
     return template, tensors
 
 
-def _mask_program(call: AttentionCall) -> tuple[str, tuple[Tensor, ...]]:
-    """Return a mask's program with its captured tensors, where a compiler can do nothing wrong.
+def _mask_program(call: AttentionCall) -> tuple[str, bool, tuple[Tensor, ...]]:
+    """Return a mask's program, whether its indices must be int64, and what it captures.
 
-    Bits were evaluated with int64 indices and as torch rounds.
+    Empty where a compiler may round what the bits were evaluated from in another way.
     """
     mask = call.mask
     if mask is None or (mask.source is None and not mask.causal):
-        return "", ()
+        return "", False, ()
     if mask.source is None or mask.causal:
-        return min(CAUSAL), ()
+        return min(CAUSAL), False, ()
     text, captured = mask.source.text, mask.source.captured
-    narrow = _narrow(text, MASK_INPUTS, _traits(captured), _ranges(call))
-    return (text, captured) if narrow else ("", ())
+    exact, narrow = _limits(text, MASK_INPUTS, _traits(captured), _ranges(call))
+    return (text, not narrow, captured) if exact else ("", False, ())
 
 
 @lru_cache(maxsize=1024)
-def _narrow(
+def _limits(
     text: str,
     names: tuple[str, ...],
     captured: Traits,
     ranges: tuple[tuple[str, int, int], ...],
-) -> bool:
-    """Return whether a program gives the same with int32 indices; of a mask, rounded in any way."""
+) -> tuple[bool, bool]:
+    """Return whether a program gives the same however it is rounded, and with int32 indices."""
     inputs = tuple(Input(name, torch.float32 if name == "s" else torch.int64, 0) for name in names)
-    of_mask = names == MASK_INPUTS
     try:
-        graph = program_graph(
-            text, inputs, captured, result="bool" if of_mask else None, ranges=ranges
-        ).graph
+        graph = program_graph(text, inputs, captured, ranges=ranges).graph
     except UnsupportedProgramError:
-        return False
-    if of_mask and graph.rounded():
-        return False
-    return all(graph.nodes[number].dtype != "int64" for number in graph.needed((graph.result,)))
+        return False, False
+    needed = graph.needed((graph.result,))
+    return not graph.rounded(), all(graph.nodes[n].dtype != "int64" for n in needed)
+
+
+def _widened(function: _Function, first: int) -> _Function:
+    """Return a function with its four indices, of which one is the first, as int64."""
+
+    def wide(*given: Tensor) -> Any:
+        indices = (index.to(torch.int64) for index in given[first : first + 4])
+        return function(*given[:first], *indices, *given[first + 4 :])
+
+    return wide
 
 
 def _ranges(call: AttentionCall) -> tuple[tuple[str, int, int], ...]:
