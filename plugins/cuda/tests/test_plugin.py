@@ -92,7 +92,9 @@ def test_kernels_in_triton_are_listed_where_they_were_measured_and_enlisted_else
         _REQUEST, mask=MaskKind.BLOCKS, block_size=(128, 128), grad=contract == BACKWARD
     )
     measured = Registry(platform=machine("h200"), environ={}).decide(contract, request)
-    assert measured.name == "cuda.triton"
+    # torch's own gradients take less time there, which the list has from the same measurement.
+    assert measured.name == ("cuda.triton" if contract == FORWARD else "attention.flex")
+    assert ("cuda.triton", "not listed") not in [(c.name, str(c.outcome)) for c in measured.trace]
     plain = Registry(platform=machine("a100"), environ={}).decide(contract, request)
     assert plain.name != "cuda.triton"
     assert ("cuda.triton", "not listed") in [(c.name, str(c.outcome)) for c in plain.trace]
