@@ -9,7 +9,7 @@ lacks it; :data:`PROBES` has a check of each, and :func:`missing` runs them. All
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -35,6 +35,7 @@ __all__ = [
     "register_tree",
     "tree_flatten",
     "tree_unflatten",
+    "triton_for_cpu",
     "version_of",
 ]
 
@@ -263,8 +264,7 @@ def compile_traced(function: Callable[..., Any], tensors: tuple[Tensor, ...]) ->
     """Return what Inductor compiles of a function's operations on tensors like these.
 
     ``torch.compile`` does not trace functions that are given to an operator. Without Inductor's
-    entry for graphs of operations: an ImportError or AttributeError in the backward of
-    attention.flex.
+    entry for graphs: an ImportError or AttributeError in the backward of attention.flex.
     """
     import torch._inductor
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -272,6 +272,14 @@ def compile_traced(function: Callable[..., Any], tensors: tuple[Tensor, ...]) ->
     graph = make_fx(function, tracing_mode="fake")(*tensors)
     compiled: Callable[..., Any] = torch._inductor.compile(graph, list(tensors))
     return compiled
+
+
+def triton_for_cpu() -> AbstractContextManager[None]:
+    """Have Inductor write Triton for the CPU, for tests. Without the setting: Inductor's error."""
+    from torch._inductor import config
+
+    found: AbstractContextManager[None] = config.patch(cpu_backend="triton")
+    return found
 
 
 def _changes_version() -> bool:
@@ -333,7 +341,7 @@ def _differentiates_flex() -> bool:
     return bool(torch.allclose(found[2], x)) and not found[0].any() and not found[1].any()
 
 
-def _has_inductor_for_graphs() -> bool:
+def _compiles_graphs() -> bool:
     import torch._inductor
 
     return callable(torch._inductor.compile)
@@ -360,7 +368,7 @@ def _sizes() -> bool:
 PROBES: Final = MappingProxyType[str, Callable[[], bool]](
     {
         "as_outside_of_ops": _enters,
-        "compile_traced": _has_inductor_for_graphs,
+        "compile_traced": _compiles_graphs,
         "data_dependent_size": _sizes,
         "flex_gradients": _differentiates_flex,
         "forward_levels": _levels,
@@ -370,6 +378,7 @@ PROBES: Final = MappingProxyType[str, Callable[[], bool]](
         "ragged_dim": _is_ragged,
         "recompile_limit_error": lambda: recompile_limit_error() is not _NeverRaisedError,
         "tree_flatten": _rebuilds,
+        "triton_for_cpu": lambda: callable(triton_for_cpu().__enter__),
         "version_of": _changes_version,
     }
 )

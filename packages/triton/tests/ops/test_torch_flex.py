@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 
 from torchyard import registry
+from torchyard_attention._torch_compat import triton_for_cpu
 from torchyard_attention.cases import CASES, MASK_MODS, Case
 from torchyard_attention.contract import AttentionCall
 from torchyard_attention.implementations import flex
@@ -48,14 +50,14 @@ class _NoDriver:
 
 
 @pytest.fixture(autouse=True)
-def inductor(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def inductor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have Inductor generate Triton for the CPU where kernels are interpreted."""
     if not _INTERPRETED:
         yield
         return
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(triton.runtime.driver, "_active", _NoDriver())
-    with torch._inductor.config.patch(cpu_backend="triton"):
+    with triton_for_cpu():
         yield
 
 
